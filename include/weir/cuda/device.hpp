@@ -1,0 +1,64 @@
+#pragma once
+// The current device, what a device can do, and how much memory it has.
+
+#include <weir/cuda/error.hpp>
+
+#include <cstddef>
+
+namespace weir {
+
+/// The calling thread's current device.
+inline int current_device() {
+  int device = 0;
+  detail::check(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
+inline int device_count() {
+  int count = 0;
+  detail::check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  return count;
+}
+
+/// Bytes of a device's memory: all of it, and what no process holds now.
+struct device_memory_info {
+  std::size_t free_bytes;
+  std::size_t total_bytes;
+};
+
+/// Makes `device` current for this thread until the end of the scope. Costs one CUDA call when it is current already.
+class device_guard {
+ public:
+  explicit device_guard(int device) : previous_(current_device()) {
+    if (device == previous_) return;
+    detail::check(cudaSetDevice(device), "cudaSetDevice");
+    changed_ = true;
+  }
+  ~device_guard() {
+    if (changed_) detail::succeeded(cudaSetDevice(previous_));
+  }
+  device_guard(device_guard const&) = delete;
+  device_guard& operator=(device_guard const&) = delete;
+
+ private:
+  int previous_;
+  bool changed_ = false;
+};
+
+inline device_memory_info memory_info(int device) {
+  device_guard const on_device(device);
+  device_memory_info info{};
+  detail::check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "cudaMemGetInfo");
+  return info;
+}
+
+namespace detail {
+
+inline int device_attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace detail
+}  // namespace weir

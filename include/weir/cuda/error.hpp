@@ -1,0 +1,43 @@
+#pragma once
+// Turns the CUDA runtime's error codes into exceptions, in one place.
+
+#include <cuda_runtime_api.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace weir {
+
+/// A CUDA call that failed for a reason other than lack of memory.
+class cuda_error : public std::runtime_error {
+ public:
+  cuda_error(cudaError_t code, char const* call, char const* file, int line)
+      : std::runtime_error(std::string("weir: ") + call + " failed: " + cudaGetErrorName(code) + " (" +
+                           std::to_string(static_cast<int>(code)) + "), " + cudaGetErrorString(code) + ", at " + file +
+                           ":" + std::to_string(line)),
+        code_(code) {}
+
+  cudaError_t code() const noexcept { return code_; }
+
+ private:
+  cudaError_t code_;
+};
+
+namespace detail {
+
+/// True if `code` is success. A failure is taken off the thread's last error: whoever asks this handles it.
+inline bool succeeded(cudaError_t code) noexcept {
+  if (code == cudaSuccess) [[likely]]
+    return true;
+  static_cast<void>(cudaGetLastError());
+  return false;
+}
+
+/// Throws `cuda_error` unless `code` is success; the thread's last error is cleared first.
+inline void check(cudaError_t code, char const* call, char const* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  if (!succeeded(code)) throw cuda_error(code, call, file, line);
+}
+
+}  // namespace detail
+}  // namespace weir

@@ -1,0 +1,141 @@
+#pragma once
+// CUDA's allocation calls, checked: too little memory is an answer (nullptr), anything else that fails is an error.
+
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace weir::detail {
+
+/// `p` where `code` is success, nullptr where memory ran out; throws `cuda_error` otherwise. Clears the last error.
+inline void* obtained(void* p, cudaError_t code, char const* call) {
+  if (succeeded(code)) [[likely]]
+    return p;
+  if (code == cudaErrorMemoryAllocation) return nullptr;
+  throw cuda_error(code, call, __builtin_FILE(), __builtin_LINE());
+}
+
+inline void* try_malloc(std::size_t bytes) {
+  void* p = nullptr;
+  cudaError_t const code = cudaMalloc(&p, bytes);
+  return obtained(p, code, "cudaMalloc");
+}
+
+inline void* try_malloc_managed(std::size_t bytes) {
+  void* p = nullptr;
+  cudaError_t const code = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
+  return obtained(p, code, "cudaMallocManaged");
+}
+
+/// Page-locked host memory that every device of the process can use.
+inline void* try_malloc_host(std::size_t bytes) {
+  void* p = nullptr;
+  cudaError_t const code = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
+  return obtained(p, code, "cudaHostAlloc");
+}
+
+inline void* try_malloc_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStream_t stream) {
+  void* p = nullptr;
+  cudaError_t const code = cudaMallocFromPoolAsync(&p, bytes, pool, stream);
+  return obtained(p, code, "cudaMallocFromPoolAsync");
+}
+
+/// True where `code` says that CUDA is not there (not yet, no longer, or not at all), so that no work can be running.
+inline bool cuda_is_absent(cudaError_t code) noexcept {
+  return code == cudaErrorCudartUnloading || code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
+}
+
+/// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be.
+inline bool wait_for_device(int device) noexcept try {
+  device_guard const on_device(device < 0 ? current_device() : device);
+  return succeeded(cudaDeviceSynchronize());
+} catch (cuda_error const&) {
+  return false;
+}
+
+/// Blocks until the work queued on `stream` so far is done, and says whether it is known to be. Where CUDA cannot wait
+/// for the stream (it may have been destroyed), all work of `device` is waited for instead.
+inline bool wait_for(stream_ref stream, int device) noexcept {
+  cudaError_t const code = cudaStreamSynchronize(stream.get());
+  return succeeded(code) || cuda_is_absent(code) || wait_for_device(device);
+}
+
+/// Owns a CUDA memory pool, or borrows a device's default one.
+class memory_pool {
+ public:
+  /// A pool of its own on `device` that holds `max_bytes` at most (0: as much as there is).
+  static memory_pool create(int device, std::size_t max_bytes) {
+    cudaMemPoolProps props{};
+    props.allocType = cudaMemAllocationTypePinned;
+    props.location.type = cudaMemLocationTypeDevice;
+    props.location.id = device;
+    props.maxSize = max_bytes;
+    memory_pool made;
+    check(cudaMemPoolCreate(&made.handle_, &props), "cudaMemPoolCreate");
+    made.owned_ = true;
+    return made;
+  }
+
+  static memory_pool default_of(int device) {
+    memory_pool borrowed;
+    check(cudaDeviceGetDefaultMemPool(&borrowed.handle_, device), "cudaDeviceGetDefaultMemPool");
+    return borrowed;
+  }
+
+  ~memory_pool() {
+    if (owned_) succeeded(cudaMemPoolDestroy(handle_));
+  }
+  memory_pool(memory_pool&& other) noexcept : handle_(other.handle_), owned_(std::exchange(other.owned_, false)) {}
+  memory_pool& operator=(memory_pool&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    std::swap(owned_, other.owned_);
+    return *this;
+  }
+
+  cudaMemPool_t get() const noexcept { return handle_; }
+
+  /// One of the reuse policies, which CUDA keeps as `int`s.
+  void allow(cudaMemPoolAttr policy, bool allowed) {
+    int value = allowed ? 1 : 0;
+    check(cudaMemPoolSetAttribute(handle_, policy, &value), "cudaMemPoolSetAttribute");
+  }
+  /// One of the byte counts, which CUDA keeps as 64-bit numbers.
+  void set(cudaMemPoolAttr bytes, std::uint64_t value) {
+    check(cudaMemPoolSetAttribute(handle_, bytes, &value), "cudaMemPoolSetAttribute");
+  }
+  std::uint64_t get(cudaMemPoolAttr bytes) const {
+    std::uint64_t value = 0;
+    check(cudaMemPoolGetAttribute(handle_, bytes, &value), "cudaMemPoolGetAttribute");
+    return value;
+  }
+  void trim(std::size_t keep_bytes) { check(cudaMemPoolTrimTo(handle_, keep_bytes), "cudaMemPoolTrimTo"); }
+
+ private:
+  memory_pool() = default;
+
+  cudaMemPool_t handle_ = nullptr;
+  bool owned_ = false;
+};
+
+/// Owns a stream that does not synchronise with the legacy default stream, for a source's own calls.
+class internal_stream {
+ public:
+  explicit internal_stream(int device) {
+    device_guard const on_device(device);
+    check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  ~internal_stream() { succeeded(cudaStreamDestroy(handle_)); }
+  internal_stream(internal_stream const&) = delete;
+  internal_stream& operator=(internal_stream const&) = delete;
+
+  cudaStream_t get() const noexcept { return handle_; }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+};
+
+}  // namespace weir::detail

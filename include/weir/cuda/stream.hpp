@@ -1,0 +1,109 @@
+#pragma once
+// A stream whose handle outlives every pool, so that pools need no CUDA call to recognise it.
+
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace weir {
+namespace detail {
+
+struct lasting_stream {
+  cudaStream_t handle = nullptr;
+  std::uint64_t id = 0;
+  int device = 0;
+  unsigned flags = 0;
+};
+
+inline std::uint64_t stream_id(cudaStream_t handle) {
+  unsigned long long id = 0;
+  check(cudaStreamGetId(handle, &id), "cudaStreamGetId");
+  return id;
+}
+
+/// The streams that `weir::stream`s have given back. Never destroyed (nor freed at exit): that is the point.
+class stream_cache {
+ public:
+  static stream_cache& instance() {
+    static stream_cache* const cache = new stream_cache;
+    return *cache;
+  }
+
+  lasting_stream take(unsigned flags) {
+    int const device = current_device();
+    {
+      std::lock_guard const lock(mutex_);
+      for (auto& candidate : idle_) {
+        if (candidate.device != device || candidate.flags != flags) continue;
+        lasting_stream const found = candidate;
+        candidate = idle_.back();
+        idle_.pop_back();
+        return found;
+      }
+      idle_.reserve(++made_);  // so that `give_back` never allocates
+    }
+    lasting_stream made{.device = device, .flags = flags};
+    check(cudaStreamCreateWithFlags(&made.handle, flags), "cudaStreamCreateWithFlags");
+    try {
+      made.id = stream_id(made.handle);
+    } catch (...) {
+      succeeded(cudaStreamDestroy(made.handle));
+      throw;
+    }
+    return made;
+  }
+
+  void give_back(lasting_stream stream) noexcept {
+    std::lock_guard const lock(mutex_);
+    idle_.push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<lasting_stream> idle_;
+  std::size_t made_ = 0;
+};
+
+}  // namespace detail
+
+/// Owns a stream on the current device; a pool serves it without any CUDA call as long as it frees where it allocated.
+///
+/// The destructor does not destroy the CUDA stream but keeps it for the next `weir::stream` of the same device and
+/// kind (work still queued simply comes first in that one). Use it for streams that carry allocations; not where each of
+/// thousands of short tasks must have a stream that no earlier task used.
+class stream {
+ public:
+  enum class kind : unsigned {
+    non_blocking = cudaStreamNonBlocking,  ///< independent of the legacy default stream
+    blocking = cudaStreamDefault,          ///< synchronises implicitly with the legacy default stream
+  };
+
+  explicit stream(kind k = kind::non_blocking)
+      : stream_(detail::stream_cache::instance().take(static_cast<unsigned>(k))) {}
+  ~stream() {
+    if (stream_.handle != nullptr) detail::stream_cache::instance().give_back(stream_);
+  }
+  stream(stream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
+  stream& operator=(stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+
+  /// What `stream_ref` recognises a lasting stream by.
+  std::uint64_t lasting_id() const noexcept { return stream_.id; }
+  cudaStream_t get() const noexcept { return stream_.handle; }
+  int device() const noexcept { return stream_.device; }
+
+  /// Blocks the host until all work queued so far is done.
+  void synchronize() const { detail::check(cudaStreamSynchronize(stream_.handle), "cudaStreamSynchronize"); }
+
+ private:
+  detail::lasting_stream stream_;
+};
+
+}  // namespace weir
