@@ -1,0 +1,102 @@
+#pragma once
+// A reference to any stack: for types that must not name the stack they take memory from.
+
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/resource_ref.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace weir {
+
+template <bool Device, bool Host>
+class basic_any_ref;
+
+namespace detail {
+
+/// The functions of a resource whose type is forgotten; one table a type, never destroyed.
+struct erased_functions {
+  void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
+  void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
+  void (*describe)(void const* r, report& out);
+};
+
+template <class R>
+inline constexpr erased_functions functions_of = {
+    [](void* r, stream_ref stream, std::size_t bytes, std::size_t alignment) {
+      return resource_ref<R>(*static_cast<R*>(r)).allocate(stream, bytes, alignment);
+    },
+    [](void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+      resource_ref<R>(*static_cast<R*>(r)).deallocate(stream, p, bytes, alignment);
+    },
+    [](void const* r, report& out) { weir::describe(*static_cast<R const*>(r), out); },
+};
+
+// References have constructors of their own: what they refer to is referred to directly.
+template <class R>
+inline constexpr bool is_reference = false;
+template <bool Device, bool Host>
+inline constexpr bool is_reference<basic_any_ref<Device, Host>> = true;
+template <class R>
+inline constexpr bool is_reference<resource_ref<R>> = true;
+
+}  // namespace detail
+
+/// Refers to someone else's resource, which must outlive it; two words, copied like a pointer, equal if it is the same
+/// object. Costs one indirect call a request. `Device` and `Host` are what it promises of the memory; use the aliases.
+/// When not to use it: where the stack must live as long as its user (`any_resource`), or its type is at hand
+/// (`share`).
+template <bool Device, bool Host>
+class basic_any_ref {
+ public:
+  static constexpr bool device_accessible = Device;
+  static constexpr bool host_accessible = Host;
+  static constexpr bool host_ordered = true;
+
+  /// Refers to `memory`, which is no temporary; or to what a handle from `share` refers to.
+  template <resource R>
+  requires(!detail::is_reference<std::remove_const_t<R>>) basic_any_ref(R& memory)
+  noexcept : resource_(const_cast<std::remove_const_t<R>*>(&memory)), functions_(&detail::functions_of<R>) {
+    static_assert(!Device || weir::device_accessible<R>,
+                  "memory that the device can reach is needed here; this resource's is for the host only. "
+                  "Use device, async, managed or pinned memory.");
+    static_assert(!Host || weir::host_accessible<R>,
+                  "memory that the host can reach is needed here; this resource's is for the device only. "
+                  "Use pinned, managed or host memory, or weir::device_vector.");
+  }
+  template <resource R>
+  basic_any_ref(resource_ref<R> const& memory) noexcept : basic_any_ref(memory.upstream()) {}
+
+  /// Forgets a promise; the other way round does not compile.
+  template <bool D, bool H>
+  requires((D || !Device) && (H || !Host)) basic_any_ref(basic_any_ref<D, H> const& other)
+  noexcept : resource_(other.resource_), functions_(other.functions_) {}
+
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
+    return functions_->allocate(resource_, stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                  std::size_t alignment = default_alignment) const noexcept {
+    functions_->deallocate(resource_, stream, p, bytes, alignment);
+  }
+
+  void describe(report& out) const { functions_->describe(resource_, out); }
+
+  basic_any_ref operator()() const noexcept { return *this; }
+  // The address alone would not do: a layer and the upstream that is its first member share one.
+  friend bool operator==(basic_any_ref, basic_any_ref) noexcept = default;
+
+ private:
+  template <bool, bool>
+  friend class basic_any_ref;
+
+  void* resource_;
+  detail::erased_functions const* functions_;
+};
+
+using any_ref = basic_any_ref<true, false>;             ///< memory for kernels
+using any_host_ref = basic_any_ref<false, true>;        ///< memory for the host
+using any_host_device_ref = basic_any_ref<true, true>;  ///< pinned or managed memory: for both
+
+}  // namespace weir

@@ -1,0 +1,82 @@
+#pragma once
+// A stack behind one type: for APIs that must not be templates.
+
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+
+#include <cstddef>
+#include <memory>
+
+namespace weir {
+
+/// Owns a stack whose type is forgotten; copies share it, the last one destroys it. Thread-safe as the stack is.
+/// Costs one virtual call a request. `Device` and `Host` are what it promises of the memory; use the aliases below.
+/// When not to use it: where the stack's type is at hand, `share(memory)` is cheaper and can be asked with `find`.
+template <bool Device, bool Host>
+class basic_any_resource {
+ public:
+  static constexpr bool device_accessible = Device;
+  static constexpr bool host_accessible = Host;
+  static constexpr bool host_ordered = true;
+
+  /// Makes the stack that `f` describes, in place.
+  template <recipe F>
+    requires(!std::same_as<F, basic_any_resource>)
+  explicit basic_any_resource(F const& f) : held_(std::make_shared<model<made_by<F>>>(f)) {
+    static_assert(!Device || weir::device_accessible<made_by<F>>,
+                  "any_resource promises memory that the device can reach; this stack's is not. "
+                  "Use any_host_resource for host memory.");
+    static_assert(!Host || weir::host_accessible<made_by<F>>,
+                  "any_host_resource promises memory that the host can reach; this stack's is not. "
+                  "Use any_resource for device memory.");
+  }
+
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
+    return held_->allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
+    held_->deallocate(stream, p, bytes, alignment);
+  }
+
+  void describe(report& out) const { held_->describe(out); }
+
+  basic_any_resource operator()() const { return *this; }
+  friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
+
+ private:
+  struct erased {
+    virtual ~erased() = default;
+    virtual void* allocate(stream_ref, std::size_t bytes, std::size_t alignment) = 0;
+    virtual void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) noexcept = 0;
+    virtual void describe(report&) const = 0;
+  };
+
+  template <resource R>
+  struct model final : erased {
+    template <recipe F>
+    explicit model(F const& f) : held(f()) {}
+
+    void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) override {
+      if constexpr (!weir::host_ordered<R>)
+        if (stream.is_host_order()) return weir::allocate_sync(held, bytes, alignment);
+      return held.allocate(stream, bytes, alignment);
+    }
+    void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept override {
+      if constexpr (!weir::host_ordered<R>)
+        if (stream.is_host_order()) return weir::deallocate_sync(held, p, bytes, alignment);
+      held.deallocate(stream, p, bytes, alignment);
+    }
+    void describe(report& out) const override { weir::describe(held, out); }
+
+    R held;
+  };
+
+  std::shared_ptr<erased> held_;
+};
+
+using any_resource = basic_any_resource<true, false>;              ///< memory for kernels
+using any_host_resource = basic_any_resource<false, true>;         ///< memory for the host
+using any_host_device_resource = basic_any_resource<true, true>;   ///< pinned or managed memory: for both
+
+}  // namespace weir

@@ -1,0 +1,124 @@
+#pragma once
+// The errors that people see: out of memory with its reasons, and misuse that must not go on.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/report.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace weir {
+namespace detail {
+
+/// A pointer for a message.
+inline std::string hex(void const* p) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%p", p);
+  return text;
+}
+
+}  // namespace detail
+
+/// What was asked for when memory ran out.
+struct memory_request {
+  std::size_t bytes = 0;    ///< as the caller wrote it
+  std::size_t rounded = 0;  ///< as the refusing layer counts it; 0 where rounding up would wrap
+  stream_ref stream;
+};
+
+/// The memory cannot be had. The stack is as it was before the call and usable; a smaller request may succeed.
+/// `what()` is the report: the request, who refused it, and a line from every layer it passed.
+class out_of_memory : public std::bad_alloc {
+ public:
+  /// `refused_by` is the name of a layer (a literal: it is not copied); `state` describes that layer and those below.
+  out_of_memory(memory_request request, char const* refused_by, report const& state)
+      : request_(request), refused_by_(refused_by), chain_(state.chain()), lines_(state.lines()), text_("") {
+    compose();
+  }
+
+  std::size_t bytes() const noexcept { return request_.bytes; }
+  memory_request const& request() const noexcept { return request_; }
+  char const* refused_by() const noexcept { return refused_by_; }
+  char const* what() const noexcept override { return text_.what(); }
+
+  /// A layer that lets the error pass upwards adds itself to the report. Never throws: a report may be incomplete.
+  template <class Layer>
+  void passed_through(Layer const& layer) noexcept try {
+    report own;
+    layer.describe_layer(own);
+    chain_ = std::runtime_error(own.chain() + " > " + chain_.what());
+    lines_ = std::runtime_error(own.lines() + lines_.what());
+    compose();
+  } catch (...) {
+  }
+
+ private:
+  void compose() {
+    std::string text =
+        "weir: out of memory: " + format_bytes(request_.bytes) + " (" + std::to_string(request_.bytes) + " B, ";
+    text += request_.rounded == 0 ? "too large to round)" : "rounded to " + std::to_string(request_.rounded) + " B)";
+    text += " on " + stream_name(request_.stream) + "\n";
+    text += std::string("  refused by ") + refused_by_ + "; chain: " + chain_.what() + "\n" + lines_.what();
+    text.pop_back();
+    text_ = std::runtime_error(text);
+  }
+
+  static std::string stream_name(stream_ref stream) {
+    if (stream.is_host_order()) return "the host's order";
+    if (stream.get() == cudaStreamLegacy) return "the legacy default stream";
+    if (stream.get() == cudaStreamPerThread) return "this thread's default stream";
+    return "stream " + detail::hex(stream.get());
+  }
+
+  memory_request request_;
+  char const* refused_by_;
+  // Texts are runtime_errors because those copy without throwing, as an exception must.
+  std::runtime_error chain_, lines_, text_;
+};
+
+/// Called with one line of text when a `deallocate` was wrong (double free, foreign pointer, wrong size or alignment).
+/// The default prints it to stderr and aborts. If a handler returns, the bad call is ignored and the memory kept.
+using misuse_handler = void (*)(char const* what) noexcept;
+
+namespace detail {
+
+inline void print_and_abort(char const* what) noexcept {
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+inline std::atomic<misuse_handler> current_misuse_handler{&print_and_abort};
+
+inline void report_misuse(std::string const& what) noexcept { current_misuse_handler.load()(what.c_str()); }
+
+}  // namespace detail
+
+/// Replaces the handler for the whole process and returns the one before; thread-safe.
+inline misuse_handler set_misuse_handler(misuse_handler handler) noexcept {
+  return detail::current_misuse_handler.exchange(handler != nullptr ? handler : &detail::print_and_abort);
+}
+
+namespace detail {
+
+/// Every resource refuses an alignment it cannot honour with the same words.
+inline void require_alignment(std::size_t alignment) {
+  if (is_valid_alignment(alignment)) [[likely]]
+    return;
+  throw std::invalid_argument("weir: an alignment of " + std::to_string(alignment) +
+                              " B was asked for; it must be a power of two from 1 to 2097152 (2 MiB)");
+}
+
+/// Options are checked when a resource is made. `problem()` is empty for valid ones.
+template <class Options>
+Options const& require_valid(Options const& options) {
+  if (std::string const what = options.problem(); !what.empty()) throw std::invalid_argument("weir: " + what);
+  return options;
+}
+
+}  // namespace detail
+}  // namespace weir

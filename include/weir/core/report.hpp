@@ -1,0 +1,51 @@
+#pragma once
+// What a stack says about itself when it cannot serve a request.
+
+#include <string>
+#include <utility>
+
+namespace weir {
+
+/// A line for each layer, outermost first, and their names in one chain. Host memory only; built when something failed.
+class report {
+ public:
+  /// Adds a layer below those already there. `name` may carry its setting, as in `limit(1.00 GiB)`.
+  void below(std::string const& name, std::string const& text) {
+    chain_ += (chain_.empty() ? "" : " > ") + name;
+    lines_ += line(name, text);
+  }
+  /// Adds a layer above those already there.
+  void above(std::string const& name, std::string const& text) {
+    chain_ = name + (chain_.empty() ? "" : " > ") + chain_;
+    lines_ = line(name, text) + lines_;
+  }
+
+  std::string const& chain() const noexcept { return chain_; }
+  std::string const& lines() const noexcept { return lines_; }
+
+ private:
+  static std::string line(std::string const& name, std::string const& text) {
+    std::string label = "  " + name.substr(0, name.find('('));
+    label.resize(label.size() < 13 ? 13 : label.size() + 1, ' ');
+    return text.empty() ? std::string() : label + text + "\n";
+  }
+
+  std::string chain_;
+  std::string lines_;
+};
+
+/// Lets `r`, then all below it, add their lines. A resource takes part by having `describe(report&) const`.
+template <class R>
+void describe(R const& r, report& out) {
+  if constexpr (requires { r.describe(out); }) r.describe(out);
+}
+
+/// The report of a stack from `top` down.
+template <class R>
+report report_of(R const& top) {
+  report out;
+  weir::describe(top, out);
+  return out;
+}
+
+}  // namespace weir

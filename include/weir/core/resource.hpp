@@ -1,0 +1,67 @@
+#pragma once
+// What a memory resource is, and what every resource can do because it is one.
+
+#include <weir/core/bytes.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <concepts>
+#include <cstddef>
+
+namespace weir {
+
+/// An object that hands out memory in stream order. Two functions are the whole requirement (docs/concepts.md):
+/// `allocate` returns `bytes` aligned to `alignment`, usable at once by work on `stream`; zero bytes give `nullptr`.
+/// `deallocate` takes back exactly what `allocate` gave, after the work queued on `stream` so far.
+template <class R>
+concept resource = requires(R& r, stream_ref s, void* p, std::size_t n) {
+  { r.allocate(s, n, n) } -> std::same_as<void*>;
+  { r.deallocate(s, p, n, n) } noexcept;
+};
+
+/// Facts about the memory a resource gives, known when compiled. A resource that does not state one does not have it:
+/// `device_accessible`, `host_accessible`: kernels / the host may dereference it;
+/// `host_ordered`: the resource understands `weir::host_order` (every resource of weir does).
+template <class R>
+inline constexpr bool device_accessible = [] {
+  if constexpr (requires { R::device_accessible; }) return bool{R::device_accessible};
+  return false;
+}();
+template <class R>
+inline constexpr bool host_accessible = [] {
+  if constexpr (requires { R::host_accessible; }) return bool{R::host_accessible};
+  return false;
+}();
+template <class R>
+inline constexpr bool host_ordered = [] {
+  if constexpr (requires { R::host_ordered; }) return bool{R::host_ordered};
+  return false;
+}();
+
+/// Memory that is ready for the host and every stream on return; throws as `r.allocate` does.
+/// A resource that only knows streams is asked on the default stream, which is then waited for.
+template <resource R>
+void* allocate_sync(R& r, std::size_t bytes, std::size_t alignment = default_alignment) {
+  if constexpr (host_ordered<R>) {
+    return r.allocate(host_order, bytes, alignment);
+  } else {
+    stream_ref const stream;
+    void* const p = r.allocate(stream, bytes, alignment);
+    if (bytes == 0) return p;
+    cudaError_t const code = cudaStreamSynchronize(stream.get());
+    if (code != cudaSuccess) r.deallocate(stream, p, bytes, alignment);
+    detail::check(code, "cudaStreamSynchronize");
+    return p;
+  }
+}
+
+/// Gives back memory that no work uses any more: the caller has waited for it.
+template <resource R>
+void deallocate_sync(R& r, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+  if constexpr (host_ordered<R>)
+    r.deallocate(host_order, p, bytes, alignment);
+  else
+    r.deallocate(stream_ref(), p, bytes, alignment);
+}
+
+}  // namespace weir

@@ -1,0 +1,54 @@
+#pragma once
+// A stack used by many: a copyable handle that does not own.
+
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+
+#include <cstddef>
+
+namespace weir {
+
+/// A resource of one pointer that forwards to someone else's, which must outlive it. Copies are equal if they refer to
+/// the same object. It is a recipe too, so `share(memory) | limit{256_MiB}` is a budget inside a budget.
+template <resource R>
+class resource_ref {
+ public:
+  static constexpr bool device_accessible = weir::device_accessible<R>;
+  static constexpr bool host_accessible = weir::host_accessible<R>;
+  static constexpr bool host_ordered = true;
+
+  explicit resource_ref(R& r) noexcept : resource_(&r) {}
+
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
+    if constexpr (!weir::host_ordered<R>)
+      if (stream.is_host_order()) return weir::allocate_sync(*resource_, bytes, alignment);
+    return resource_->allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
+    if constexpr (!weir::host_ordered<R>)
+      if (stream.is_host_order()) return weir::deallocate_sync(*resource_, p, bytes, alignment);
+    resource_->deallocate(stream, p, bytes, alignment);
+  }
+
+  R& upstream() const noexcept { return *resource_; }
+  void describe(report& out) const { weir::describe(*resource_, out); }
+
+  resource_ref operator()() const noexcept { return *this; }
+  friend bool operator==(resource_ref, resource_ref) noexcept = default;
+
+ private:
+  R* resource_;
+};
+
+/// A handle to `memory`, to copy into containers and APIs or to stack adaptors on. `memory` must outlive it.
+template <resource R>
+[[nodiscard]] resource_ref<R> share(R& memory) noexcept {
+  return resource_ref<R>(memory);
+}
+/// A handle is shared as itself.
+template <resource R>
+[[nodiscard]] resource_ref<R> share(resource_ref<R> const& memory) noexcept {
+  return memory;
+}
+
+}  // namespace weir

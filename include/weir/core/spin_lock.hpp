@@ -1,0 +1,46 @@
+#pragma once
+// The cheapest lock there is, for a few additions.
+
+#include <sched.h>
+#include <time.h>
+
+#include <atomic>
+
+namespace weir::detail {
+
+/// A mutex for sections of a few nanoseconds that call nothing: one atomic exchange to take, a plain store to leave,
+/// where `std::mutex` needs two atomic exchanges. Use it with `std::lock_guard`.
+/// When not to use it: around anything that can block, allocate, throw or call CUDA.
+class spin_lock {
+ public:
+  void lock() noexcept {
+    for (unsigned round = 0; taken_.exchange(true, std::memory_order_acquire); ++round) wait(round);
+  }
+  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+
+ private:
+  /// The holder is done within nanoseconds, unless it was preempted. Then yielding gives it the processor; sleeping
+  /// does so even if this thread has real-time priority and the holder has not.
+  void wait(unsigned round) const noexcept {
+    if (round < 4) {
+      for (int i = 0; i < 32 && taken_.load(std::memory_order_relaxed); ++i) relax();
+    } else if (round < 64) {
+      ::sched_yield();
+    } else {
+      timespec const pause{.tv_sec = 0, .tv_nsec = 20'000};
+      ::nanosleep(&pause, nullptr);
+    }
+  }
+
+  static void relax() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  std::atomic<bool> taken_{false};
+};
+
+}  // namespace weir::detail
