@@ -1,0 +1,39 @@
+#pragma once
+// Sizes in units and the class each falls into: the two levels of a segregated-fit index.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Sizes inside a pool are counted in units of 256 bytes, so that 32 bits reach to 1 TiB.
+using units = std::uint32_t;
+inline constexpr std::size_t unit_bytes = 256;
+/// The largest block or segment, in bytes.
+inline constexpr std::size_t max_block_bytes = std::size_t{0xffffffff} * unit_bytes;
+
+/// Sizes below `per_row` units have a class each; above, every power of two is cut into `per_row` classes, so that the
+/// sizes of a class differ by at most 1/32. Two-Level Segregated Fit: Masmano, Ripoll, Crespo, Real (ECRTS 2004).
+struct size_class {
+  static constexpr unsigned row_bits = 5;
+  static constexpr unsigned per_row = 1u << row_bits;
+  static constexpr unsigned rows = 32 - row_bits + 1;
+
+  unsigned row;
+  unsigned column;
+
+  friend constexpr bool operator==(size_class, size_class) = default;
+
+  /// The class that holds blocks of `size` units.
+  static constexpr size_class of(units size) noexcept {
+    if (size < per_row) return {0, size};
+    unsigned const log = static_cast<unsigned>(std::bit_width(size)) - 1;
+    return {log - row_bits + 1, (size >> (log - row_bits)) & (per_row - 1)};
+  }
+
+  /// The smallest size in the class.
+  constexpr units least() const noexcept { return row == 0 ? column : (units{per_row} | column) << (row - 1); }
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,253 @@
+#pragma once
+// The ledger of a pool's frees, tied to CUDA: keys of streams, events behind frees, waits between streams.
+
+#include <weir/blocks/stream_ledger.hpp>
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace weir::detail {
+
+/// Gives every thread a number, never 0 and never used twice in a process (a thread's address may come back), and knows
+/// which threads still run: the default streams of the others get no more work. Allocates nothing.
+class running_thread {
+ public:
+  static std::uint64_t this_number() noexcept {
+    thread_local running_thread const mine;
+    return mine.number_;
+  }
+  static bool has_ended(std::uint64_t number) noexcept {
+    std::lock_guard const lock(mutex);
+    running_thread const* t = first;
+    while (t != nullptr && t->number_ != number) t = t->next_;
+    return t == nullptr;
+  }
+
+ private:
+  running_thread() noexcept {
+    std::lock_guard const lock(mutex);
+    number_ = ++last;
+    next_ = first;
+    first = this;
+  }
+  ~running_thread() {
+    std::lock_guard const lock(mutex);
+    running_thread const** place = &first;
+    while (*place != this) place = &(*place)->next_;
+    *place = next_;
+  }
+
+  static inline constinit std::mutex mutex;
+  static inline constinit running_thread const* first = nullptr;
+  static inline constinit std::uint64_t last = 0;
+
+  std::uint64_t number_ = 0;
+  mutable running_thread const* next_ = nullptr;
+};
+
+/// Orders frees and takes between streams with as few CUDA calls as is sound. Guarded by its pool's lock; makes no call
+/// that blocks. What a free costs depends on whether the stream can still be asked later:
+/// - legacy, per-thread and lasting streams: nothing now; an event is recorded when another stream wants the memory;
+/// - any other stream may be destroyed after the call, so an event is left behind at once.
+class stream_clock {
+ public:
+  using lane_number = stream_ledger<cudaEvent_t>::lane_number;
+  using ticket = stream_ledger<cudaEvent_t>::ticket;
+  static constexpr lane_number shared = stream_ledger<cudaEvent_t>::shared;
+
+  /// `all_last`: the user's promise that no stream is destroyed before the pool.
+  stream_clock(int device, bool all_last) : device_(device), all_last_(all_last), streams_(1) {}
+
+  ~stream_clock() {
+    for (std::size_t lane = 1; lane < ledger_.lane_count(); ++lane)
+      ledger_.for_each_event(static_cast<lane_number>(lane), [](cudaEvent_t& event) {
+        if (event != nullptr) succeeded(cudaEventDestroy(event));
+      });
+  }
+  stream_clock(stream_clock const&) = delete;
+  stream_clock& operator=(stream_clock const&) = delete;
+
+  /// A stream's identity. One CUDA call (`cudaStreamGetId`) for a stream that may be destroyed, none for others;
+  /// handles are no identity, since CUDA gives a new stream the handle of a dead one. Call it without the lock.
+  std::uint64_t key_of(stream_ref stream) const {
+    std::uint64_t key = 0;
+    check(key_of(stream, key), "cudaStreamGetId");
+    return key;
+  }
+  cudaError_t key_of(stream_ref stream, std::uint64_t& key) const noexcept {
+    cudaStream_t const handle = stream.get();
+    key = 0;
+    if (stream.is_host_order()) return cudaSuccess;
+    if (handle == cudaStreamLegacy) {
+      key = legacy_key;
+    } else if (handle == cudaStreamPerThread) {
+      key = running_thread::this_number() << kind_bits | per_thread_kind;
+    } else if (stream.lasting_id() != 0) {
+      key = stream.lasting_id() << kind_bits | lasting_kind;
+    } else if (all_last_) {
+      key = reinterpret_cast<std::uintptr_t>(handle) << kind_bits | promised_kind;
+    } else {
+      unsigned long long id = 0;
+      cudaError_t const code = cudaStreamGetId(handle, &id);
+      key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;
+      return code;
+    }
+    return cudaSuccess;
+  }
+
+  /// True if few lanes are left for streams not seen before.
+  bool is_short_of_lanes() const noexcept { return ledger_.lane_count() - 1 - ledger_.open_count() < spare_lanes; }
+  /// Half as many again; enough at first that a program with few streams is never asked which of them ended.
+  std::size_t lanes_to_add() const noexcept { return 2 * spare_lanes + ledger_.lane_count() / 2; }
+  /// May throw `std::bad_alloc`.
+  void add_lanes() {
+    std::size_t const more = lanes_to_add();
+    streams_.resize(ledger_.lane_count() + more);
+    ledger_.reserve(ledger_.lane_count() - 1 - ledger_.open_count() + more);
+  }
+  std::size_t lane_count() const noexcept { return ledger_.lane_count(); }
+  std::size_t open_count() const noexcept { return ledger_.open_count(); }
+
+  /// The stream's lane; `shared` in host order, and for a new stream if there is no room for it.
+  lane_number lane_of(std::uint64_t key, stream_ref stream) noexcept {
+    if (key == 0) return shared;
+    bool opened = false;
+    lane_number const lane = ledger_.find_or_open(key, opened);
+    if (opened) [[unlikely]]
+      meet(lane, stream.get());
+    return lane;
+  }
+
+  /// Numbers a free on `lane` by the calling thread and leaves an event behind if the stream may die.
+  ticket on_free(lane_number lane) noexcept {
+    ticket const t = ledger_.issue(lane);
+    if (kind(lane) == mortal_kind) record(lane, frees_an_event);
+    return t;
+  }
+
+  /// Puts an event behind all frees of `lane` so far, where that can be done without holding up other streams.
+  bool cover(lane_number lane) noexcept {
+    if (ledger_.covered(lane) == ledger_.issued(lane)) return true;
+    if (kind(lane) == mortal_kind) return false;  // its record failed, and the handle may be another stream's by now
+    return record(lane, 1);
+  }
+
+  /// Asks CUDA which frees of `lane` are done; never waits. Returns the last ticket that is. Frees with no event behind
+  /// them get one, if that does not move one that is still to come: else a busy stream would never be seen done.
+  ticket poll(lane_number lane) noexcept {
+    auto const done = [](cudaEvent_t event) { return succeeded(cudaEventQuery(event)); };
+    ledger_.advance(lane, done);
+    if (ledger_.covered(lane) != ledger_.issued(lane) && !ledger_.is_full(lane) && cover(lane))
+      ledger_.advance(lane, done);
+    return ledger_.completed(lane);
+  }
+
+  /// Does everything freed on `giver` up to `t` come before what `taker` does next?
+  bool available(lane_number taker, lane_number giver, ticket t) const noexcept {
+    return ledger_.available(taker, giver, t);
+  }
+
+  /// Makes `taker`'s stream wait for what was freed on `giver` up to `t`. False if that cannot be done.
+  bool join(lane_number taker, stream_ref stream, lane_number giver, ticket t) noexcept {
+    if (ledger_.available(taker, giver, t)) return true;
+    if (ledger_.covered(giver) < t && !cover(giver) && !cover_through_legacy(giver)) return false;
+    auto const* const behind = ledger_.covering(giver, t);
+    if (behind == nullptr || !succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0))) return false;
+    ledger_.joined(taker, giver, behind->upto);
+    return true;
+  }
+
+  /// The event that the host may wait for, without the lock, to see all of `lane` done; null if there is none.
+  cudaEvent_t event_behind_all(lane_number lane) noexcept {
+    if (!cover(lane) && !cover_through_legacy(lane)) return nullptr;
+    auto const* const behind = ledger_.covering(lane, ledger_.issued(lane));
+    return behind == nullptr ? nullptr : behind->event;
+  }
+
+  ticket issued(lane_number lane) const noexcept { return ledger_.issued(lane); }
+  /// The caller knows, from a wait for the whole device, that everything freed on `lane` up to `t` is done.
+  void complete(lane_number lane, ticket t) noexcept { ledger_.complete(lane, t); }
+
+  /// The device of the lane's stream.
+  int device_of(lane_number lane) const noexcept { return streams_[lane].device; }
+
+  bool is_open(lane_number lane) const noexcept { return ledger_.is_open(lane); }
+  /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
+  void retire(lane_number lane) noexcept {
+    if (kind(lane) == mortal_kind || kind(lane) == per_thread_kind) ledger_.close(lane);
+  }
+
+ private:
+  static constexpr unsigned kind_bits = 3;
+  static constexpr std::uint64_t legacy_key = 1 << kind_bits, per_thread_kind = 1, lasting_kind = 2, promised_kind = 3,
+                                 mortal_kind = 4;
+  static constexpr std::size_t spare_lanes = 4;
+  static constexpr unsigned frees_an_event = 32;
+
+  struct known_stream {
+    cudaStream_t handle = nullptr;
+    int device = 0;
+  };
+
+  std::uint64_t kind(lane_number lane) const noexcept { return ledger_.key(lane) & ((1u << kind_bits) - 1); }
+
+  void meet(lane_number lane, cudaStream_t handle) noexcept {
+    int device = device_;
+#if CUDART_VERSION >= 12080
+    bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
+    if (!is_default && !succeeded(cudaStreamGetDevice(handle, &device))) device = device_;
+#endif
+    known_stream& s = streams_[lane];
+    if (s.device != device)  // an event can only be recorded on the device it was made on
+      ledger_.for_each_event(lane, [](cudaEvent_t& event) {
+        if (event != nullptr) succeeded(cudaEventDestroy(event));
+        event = nullptr;
+      });
+    s = {handle, device};
+  }
+
+  bool record(lane_number lane, unsigned epoch) noexcept {
+    if (kind(lane) == per_thread_kind && ledger_.key(lane) >> kind_bits != running_thread::this_number())
+      return running_thread::has_ended(ledger_.key(lane) >> kind_bits) && cover_through_legacy(lane);
+    return record_on(lane, streams_[lane].handle, epoch);
+  }
+
+  /// Another thread's default stream has no name here, but the legacy stream comes after it (and after every other
+  /// blocking stream): wide, so only for who would otherwise go without, and once for a thread that ended.
+  bool cover_through_legacy(lane_number lane) noexcept {
+    return kind(lane) == per_thread_kind && record_on(lane, cudaStreamLegacy, 1);
+  }
+
+  bool record_on(lane_number lane, cudaStream_t handle, unsigned epoch) noexcept {
+    cudaEvent_t& event = ledger_.event_to_record(lane, epoch);
+    bool const done =
+        (event != nullptr || create(event, streams_[lane].device)) && succeeded(cudaEventRecord(event, handle));
+    if (done)
+      ledger_.recorded(lane);
+    else
+      ledger_.not_recorded(lane);
+    return done;
+  }
+
+  bool create(cudaEvent_t& event, int device) const noexcept {
+    int current = device;
+    bool const elsewhere = device != device_ && succeeded(cudaGetDevice(&current)) && current != device;
+    if (elsewhere && !succeeded(cudaSetDevice(device))) return false;
+    bool const created = succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    if (!created) event = nullptr;
+    if (elsewhere) succeeded(cudaSetDevice(current));
+    return created;
+  }
+
+  int device_;
+  bool all_last_;
+  stream_ledger<cudaEvent_t> ledger_;
+  std::vector<known_stream> streams_;
+};
+
+}  // namespace weir::detail
