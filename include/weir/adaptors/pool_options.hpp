@@ -1,0 +1,145 @@
+#pragma once
+// What can be set on a pool, and the numbers it gives.
+
+#include <weir/blocks/size_classes.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/resource.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+namespace weir {
+namespace detail {
+
+/// `WEIR_NO_CACHING=1` in the environment makes every pool pass requests straight through, for sanitizers and leak
+/// hunts.
+inline bool caching_disabled() noexcept {
+  char const* const value = std::getenv("WEIR_NO_CACHING");
+  return value != nullptr && value[0] == '1' && value[1] == '\0';
+}
+
+}  // namespace detail
+
+template <resource Upstream>
+class pool_resource;
+
+/// What a pool may assume of the streams it is given.
+enum class stream_lifetime {
+  may_end,        ///< a stream may be destroyed at any time; its frees cost an event each
+  outlives_pool,  ///< no stream given to the pool is destroyed before it: no CUDA call on the way. A promise, not
+                  ///< checked
+};
+
+/// What a pool does first when only memory that other streams' work may still use would fit.
+enum class when_pending {
+  grow,  ///< takes more from the upstream; waits only when that fails. Streams stay independent
+  wait,  ///< makes the asking stream wait for the freeing one. Holds less memory
+};
+
+/// Keeps memory from its upstream in segments, cuts it into blocks and reuses those in stream order, in constant time.
+/// Sizes are bytes. One pool serves one device: that device has to be current when its default streams are used.
+/// When not to use it: for a handful of large allocations that live as long as the program; take the source itself.
+struct pool {
+  /// Taken from the upstream at `make`.
+  std::size_t initial_bytes = 0;
+  /// The most the pool holds at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes = 0;
+  /// The least to grow by; 0: a 32nd of what the pool holds, between 2 MiB and 1 GiB.
+  std::size_t growth_bytes = 0;
+  /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
+  std::size_t max_split_bytes = 0;
+  /// With more than this held, a segment that becomes idle goes back at once; the default keeps all until `trim`.
+  std::size_t release_threshold = ~std::size_t{0};
+  stream_lifetime streams = stream_lifetime::may_end;
+  when_pending pending = when_pending::grow;
+  /// Before giving up, let the host wait for the work that still uses freed memory.
+  bool synchronize = true;
+
+  template <resource Upstream>
+  using on = pool_resource<Upstream>;
+
+  /// What is wrong with these options; empty if nothing is.
+  std::string problem() const {
+    auto const more = [](char const* a, std::size_t x, char const* b, std::size_t y) {
+      return std::string("pool: ") + a + " (" + format_bytes(x) + ") is more than " + b + " (" + format_bytes(y) + ")";
+    };
+    if (max_bytes != 0 && initial_bytes > max_bytes)
+      return more("initial_bytes", initial_bytes, "max_bytes", max_bytes);
+    if (max_bytes != 0 && max_bytes < detail::unit_bytes)
+      return "pool: max_bytes is " + std::to_string(max_bytes) + " B; it must be 0 (no limit) or at least 256 B";
+    if (max_split_bytes != 0 && max_split_bytes < std::size_t{1} << 20)
+      return "pool: max_split_bytes is " + format_bytes(max_split_bytes) +
+             "; it must be 0 (split all) or at least 1 MiB";
+    if (max_split_bytes != 0 && initial_bytes >= max_split_bytes)
+      return more("initial_bytes", initial_bytes, "max_split_bytes allows to be used for small requests",
+                  max_split_bytes);
+    if (initial_bytes > detail::max_block_bytes)
+      return more("initial_bytes", initial_bytes, "a segment can be", detail::max_block_bytes);
+    return {};
+  }
+  bool valid() const { return problem().empty(); }
+};
+
+/// Bytes of one kind, now and at most.
+struct pool_level {
+  std::size_t current = 0;
+  std::size_t peak = 0;
+
+  void add(std::size_t bytes) noexcept {
+    current += bytes;
+    if (current > peak) peak = current;
+  }
+};
+
+/// What a pool knows about itself without looking: cheap. Bytes; reserved = allocated + pending + free.
+struct pool_numbers {
+  pool_level requested;           ///< as callers asked
+  pool_level allocated;           ///< the blocks that serve it
+  pool_level reserved;            ///< held from the upstream
+  std::size_t pending = 0;        ///< freed, but not known to be done
+  std::size_t free = 0;           ///< for anyone to take
+  std::uint64_t allocations = 0;  ///< since the pool was made
+  std::uint64_t deallocations = 0;
+  std::uint64_t requested_total = 0;
+  std::uint64_t growths = 0;           ///< segments taken from the upstream
+  std::uint64_t releases = 0;          ///< segments given back
+  std::uint64_t waits = 0;             ///< times one stream was made to wait for another
+  std::uint64_t synchronizations = 0;  ///< times the host waited
+  std::uint64_t out_of_memory = 0;     ///< requests refused
+
+  /// For the sum over several pools; peaks are summed too, so that they are an upper bound.
+  pool_numbers& operator+=(pool_numbers const& other) noexcept {
+    auto const sum = [](pool_level& a, pool_level const& b) {
+      a.current += b.current;
+      a.peak += b.peak;
+    };
+    sum(requested, other.requested);
+    sum(allocated, other.allocated);
+    sum(reserved, other.reserved);
+    pending += other.pending;
+    free += other.free;
+    allocations += other.allocations;
+    deallocations += other.deallocations;
+    requested_total += other.requested_total;
+    growths += other.growths;
+    releases += other.releases;
+    waits += other.waits;
+    synchronizations += other.synchronizations;
+    out_of_memory += other.out_of_memory;
+    return *this;
+  }
+};
+
+/// What a pool finds by looking at its blocks: slow, and other threads wait meanwhile.
+struct pool_snapshot {
+  pool_numbers numbers;
+  std::size_t segments = 0;
+  std::size_t blocks = 0;
+  std::size_t largest_free = 0;  ///< bytes, in one piece, whoever freed it
+  std::size_t lanes = 0;         ///< streams the pool keeps state for
+  std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
+};
+
+}  // namespace weir

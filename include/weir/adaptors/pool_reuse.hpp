@@ -1,0 +1,115 @@
+#pragma once
+// Which freed block a request may have: the pool's blocks and its streams' clock, brought together.
+
+#include <weir/blocks/block_store.hpp>
+#include <weir/cuda/stream_clock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Finds memory among what a pool holds, from cheapest to dearest: no call, a query, a wait between streams. Never
+/// takes more from the upstream and never blocks. Guarded by the pool's lock.
+class pool_reuse {
+ public:
+  using lane_number = stream_clock::lane_number;
+  using request = block_store::request;
+  static constexpr lane_number shared = block_store::shared;
+
+  pool_reuse(int device, bool streams_last) : clock_(device, streams_last) {}
+
+  block_store& store() noexcept { return store_; }
+  block_store const& store() const noexcept { return store_; }
+  stream_clock& clock() noexcept { return clock_; }
+  stream_clock const& clock() const noexcept { return clock_; }
+
+  /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
+  void reserve() {
+    if (clock_.is_short_of_lanes()) [[unlikely]] {
+      poll(shared);  // streams that ended make room
+      if (clock_.is_short_of_lanes()) {
+        store_.reserve(clock_.lane_count() + clock_.lanes_to_add());  // first: no lane may be without its blocks
+        clock_.add_lanes();
+      }
+    }
+    store_.reserve(clock_.lane_count());
+  }
+
+  /// A block that `lane` may use without asking anybody: its own, or one whose work is done, whichever fits more
+  /// tightly. No CUDA call. Or 0.
+  block_id take_ready(lane_number lane, request const& r) noexcept {
+    block_id const own = lane == shared ? 0 : store_.find(lane, r);
+    if (own != 0 && store_.blocks()[own].size == r.size) [[likely]]
+      return store_.take(own, r);
+    block_id const done = store_.find(shared, r);
+    if (own != 0 && (done == 0 || store_.blocks()[own].size < store_.blocks()[done].size)) return store_.take(own, r);
+    return done == 0 ? 0 : store_.take_extending(lane, done, r);
+  }
+
+  /// The same after asking CUDA what is done by now, and what `lane` has already waited for. Never makes anyone wait.
+  block_id take_done(lane_number lane, request const& r) noexcept {
+    poll(lane);
+    if (block_id const id = take_ready(lane, r); id != 0) return id;
+    if (block_id const id = store_.find_hidden(shared, r); id != 0) return store_.take(id, r);
+    if (lane == shared) return 0;
+    for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
+      if (giver == lane || store_.free_bytes(giver) == 0) continue;
+      block_id const id = store_.find(giver, r);
+      if (id != 0 && clock_.available(lane, giver, store_.blocks()[id].mark)) return store_.take(id, r);
+    }
+    return take_run(lane, r, lane,
+                    [&](block const& b) { return b.lane == shared || clock_.available(lane, b.lane, b.mark); });
+  }
+
+  /// A block that `lane` may use once its stream waits for others, on the device: the wait is as narrow as the block's
+  /// own work allows. First a block of one other stream, then neighbours of several. 0 in host order: a host cannot
+  /// queue.
+  block_id take_waiting(lane_number lane, stream_ref stream, request const& r) noexcept {
+    if (lane == shared) return 0;
+    for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
+      if (giver == lane || store_.free_bytes(giver) == 0) continue;
+      block_id const id = store_.find(giver, r);
+      if (id != 0 && clock_.join(lane, stream, giver, store_.blocks()[id].mark)) return store_.take(id, r);
+    }
+    for (lane_number from = 1; from < clock_.lane_count(); ++from) {
+      auto const anyone = [](block const&) { return true; };
+      block_store::run const found = store_.find_run(from, r, anyone);
+      if (found.first == 0) continue;
+      bool joined = true;
+      store_.for_each_in(found, [&](block const& b) {
+        joined = joined && (b.lane == shared || clock_.join(lane, stream, b.lane, b.mark));
+      });
+      if (joined) return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);
+    }
+    return 0;
+  }
+
+  /// Takes back a block freed on `lane` (`shared`: in host order) and returns the free block it is part of now.
+  block_id give(block_id id, lane_number lane) noexcept {
+    return store_.give(id, lane, lane == shared ? 0 : clock_.on_free(lane));
+  }
+
+  /// Asks CUDA, without waiting, which freed blocks are done, and shares those. Forgets streams that left nothing here,
+  /// except `keep`.
+  void poll(lane_number keep) noexcept {
+    for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
+      if (!clock_.is_open(lane)) continue;
+      if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane));
+      if (store_.free_bytes(lane) == 0 && lane != keep) clock_.retire(lane);
+    }
+  }
+
+ private:
+  template <class MayUse>
+  block_id take_run(lane_number lane, request const& r, lane_number from, MayUse may_use) noexcept {
+    block_store::run const found = store_.find_run(from, r, may_use);
+    if (found.first == 0) return 0;
+    return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);
+  }
+
+  block_store store_;
+  stream_clock clock_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,311 @@
+#pragma once
+// A pool's policy over an upstream that someone else owns: reuse, wait, grow, give back.
+
+#include <weir/adaptors/pool_options.hpp>
+#include <weir/adaptors/pool_reuse.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace weir::detail {
+
+/// How far a request may go before it gives up.
+enum class pool_effort {
+  reuse,  ///< what the pool has, at most with a wait between streams
+  grow,   ///< and more from the upstream
+  all,    ///< and the host's waiting, and giving idle segments back to grow anew
+};
+
+/// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
+/// `arena` is many. Says no with a null pointer or `false`; errors are for who stands above.
+template <resource Upstream>
+class segment_pool {
+ public:
+  segment_pool(Upstream& upstream, pool const& options, int device)
+      : upstream_(upstream), options_(options), reuse_(device, options.streams == stream_lifetime::outlives_pool) {}
+
+  /// Waits for work on freed blocks, then gives every segment back.
+  ~segment_pool() {
+    synchronize();
+    for (segment const& s : segments_) weir::deallocate_sync(upstream_, s.address, s.bytes, default_alignment);
+  }
+  segment_pool(segment_pool const&) = delete;
+  segment_pool& operator=(segment_pool const&) = delete;
+
+  /// Sizes above this are refused: rounding and alignment might wrap.
+  static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;
+
+  /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
+                 std::size_t least_block = 0) {
+    request const r{
+        .size = static_cast<units>((std::max(bytes, least_block) + unit_bytes - 1) / unit_bytes),
+        .alignment = std::max(alignment, unit_bytes),
+        .max_split = max_split(),
+        .requested = bytes,
+        .alignment_log = static_cast<std::uint8_t>(std::countr_zero(alignment)),
+    };
+    std::uint64_t const key = reuse_.clock().key_of(stream);
+    lock_type lock(mutex_);
+    reuse_.reserve();
+    block_id id = reuse_.take_ready(reuse_.clock().lane_of(key, stream), r);
+    if (id == 0) [[unlikely]]
+      id = search(lock, key, stream, r, effort);
+    if (id == 0) return nullptr;
+    block const& b = blocks()[id];
+    numbers_.allocated.add(b.bytes());
+    numbers_.requested.add(bytes);
+    ++numbers_.allocations;
+    numbers_.requested_total += bytes;
+    return reinterpret_cast<void*>(b.address);
+  }
+
+  /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
+  bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    std::uint64_t key = 0;
+    bool const known = succeeded(reuse_.clock().key_of(stream, key));
+    lock_type lock(mutex_);
+    lane_number const lane = known ? reuse_.clock().lane_of(key, stream) : shared;
+    if (lane == shared && !stream.is_host_order()) [[unlikely]] {
+      lock.unlock();  // no room to remember this stream: see its work done
+      if (!succeeded(cudaStreamSynchronize(stream.get()))) succeeded(cudaDeviceSynchronize());
+      lock.lock();
+    }
+    block_id const id = reuse_.store().find_live(reinterpret_cast<std::uintptr_t>(p));
+    if (id == 0 || blocks()[id].mark != bytes || std::size_t{1} << blocks()[id].alignment_log != alignment) [[unlikely]]
+      return false;
+    numbers_.allocated.current -= blocks()[id].bytes();
+    numbers_.requested.current -= bytes;
+    ++numbers_.deallocations;
+    block_id const free = reuse_.give(id, lane);
+    if (numbers_.reserved.current > options_.release_threshold && reuse_.store().is_whole(free)) [[unlikely]]
+      release_idle(lock, options_.release_threshold);
+    return true;
+  }
+
+  /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
+  bool grow(std::size_t bytes) {
+    lock_type lock(mutex_);
+    std::size_t const most = options_.max_bytes == 0 ? max_block_bytes : options_.max_bytes / unit_bytes * unit_bytes;
+    return grow_by(lock, std::min(round_up_or_zero(bytes, unit_bytes), most));
+  }
+
+  std::size_t trim(std::size_t keep) noexcept {
+    lock_type lock(mutex_);
+    return release_idle(lock, keep);
+  }
+
+  void synchronize() noexcept {
+    lock_type lock(mutex_);
+    synchronize(lock);
+  }
+
+  /// Whoever stands above has given up on a request.
+  void count_refusal() noexcept {
+    std::lock_guard const lock(mutex_);
+    ++numbers_.out_of_memory;
+  }
+
+  /// Cheap: one lock.
+  pool_numbers numbers() const {
+    std::lock_guard const lock(mutex_);
+    pool_numbers now = numbers_;
+    now.free = reuse_.store().free_bytes(shared);
+    now.pending = now.reserved.current - now.allocated.current - now.free;
+    return now;
+  }
+  /// Slow: looks at every stream's largest blocks.
+  pool_snapshot snapshot() const {
+    pool_snapshot s{.numbers = numbers()};
+    std::lock_guard const lock(mutex_);
+    s.segments = segments_.size();
+    s.blocks = blocks().used();
+    for (std::size_t lane = 0; lane < reuse_.store().lane_count(); ++lane)
+      s.largest_free = std::max(s.largest_free, reuse_.store().largest_free(static_cast<lane_number>(lane)));
+    s.lanes = reuse_.clock().open_count();
+    s.host_bytes = reuse_.store().host_bytes();
+    return s;
+  }
+
+  /// What is wrong with a deallocation that was refused, in words.
+  std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
+    std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
+                             std::to_string(alignment) + ": ";
+    lock_type lock(mutex_);
+    if (block_id const id = reuse_.store().find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
+      return text + "it was allocated with " + std::to_string(blocks()[id].mark) + " B aligned to " +
+             std::to_string(std::size_t{1} << blocks()[id].alignment_log) + "; give back the same";
+    if (owns(p))
+      return text +
+             "it lies in this pool's memory but no live block starts there (freed twice, or not the pointer that "
+             "allocate returned)";
+    return text + "it is not this pool's memory (allocated by another resource, or by CUDA directly)";
+  }
+
+ private:
+  using lane_number = pool_reuse::lane_number;
+  using request = pool_reuse::request;
+  using lock_type = std::unique_lock<std::mutex>;
+  struct segment {
+    void* address;
+    std::size_t bytes;
+    block_id first;
+  };
+
+  static constexpr lane_number shared = pool_reuse::shared;
+  static constexpr std::size_t growth_granularity = std::size_t{2} << 20;
+
+  block_table const& blocks() const noexcept { return reuse_.store().blocks(); }
+
+  units max_split() const noexcept {
+    std::size_t const bytes = options_.max_split_bytes;
+    return bytes == 0 || bytes > max_block_bytes ? ~units{0} : static_cast<units>(bytes / unit_bytes);
+  }
+
+  bool owns(void* p) const noexcept {
+    auto const holds = [&](segment const& s) {
+      return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
+    };
+    return std::any_of(segments_.begin(), segments_.end(), holds);
+  }
+
+  /// The ladder, when nothing is ready: ask what is done, grow or let the stream wait, let the host wait, give idle
+  /// segments back and grow once more. 0 when all of it fails. Drops the lock while CUDA may block.
+  block_id search(lock_type& lock, std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
+    auto const lane = [&] { return reuse_.clock().lane_of(key, stream); };  // may change while the lock is dropped
+    auto const waiting = [&] {
+      reuse_.reserve();
+      block_id const id = reuse_.take_waiting(lane(), stream, r);
+      if (id != 0) ++numbers_.waits;
+      return id;
+    };
+    auto const ready = [&] {
+      reuse_.reserve();
+      return reuse_.take_done(lane(), r);
+    };
+    block_id id = ready();
+    if (id == 0 && options_.pending == when_pending::wait) id = waiting();
+    if (id == 0 && effort != pool_effort::reuse && grow(lock, r)) id = ready();
+    if (id == 0) id = waiting();
+    if (id != 0 || effort != pool_effort::all) return id;
+    if (options_.synchronize) {
+      synchronize(lock);
+      id = ready();
+    }
+    if (id == 0 && release_idle(lock, 0) != 0 && grow(lock, r)) id = ready();
+    return id;
+  }
+
+  /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
+  bool grow(lock_type& lock, request const& r) {
+    std::size_t const least = r.span() * unit_bytes;
+    std::size_t const step = options_.growth_bytes != 0 ? std::min(options_.growth_bytes, max_block_bytes)
+                                                        : std::clamp(numbers_.reserved.current / 32, growth_granularity,
+                                                                     growth_granularity * 512);
+    std::size_t wanted = round_up_or_zero(r.size >= r.max_split ? least : std::max(least, step), growth_granularity);
+    // A segment that is to be cut has to be smaller than those that are kept whole.
+    if (r.span() < r.max_split) wanted = std::min(wanted, std::size_t{r.max_split - 1} * unit_bytes);
+    for (;;) {
+      std::size_t const held = numbers_.reserved.current + growing_ + going_;
+      std::size_t const room =
+          options_.max_bytes == 0 ? max_block_bytes : options_.max_bytes - std::min(options_.max_bytes, held);
+      std::size_t const bytes = std::min(wanted, room / unit_bytes * unit_bytes);
+      if (bytes < least) return false;
+      if (grow_by(lock, bytes)) return true;
+      if (bytes == least) return false;
+      wanted = std::max(least, bytes / 2 / unit_bytes * unit_bytes);
+    }
+  }
+
+  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
+  bool grow_by(lock_type& lock, std::size_t bytes) {
+    growing_ += bytes;
+    lock.unlock();
+    void* p = nullptr;
+    try {
+      p = weir::allocate_sync(upstream_, bytes, default_alignment);
+    } catch (std::bad_alloc const&) {
+    } catch (...) {
+      lock.lock();
+      growing_ -= bytes;
+      throw;
+    }
+    lock.lock();
+    growing_ -= bytes;
+    if (p == nullptr) return false;
+    try {
+      segments_.reserve(segments_.size() + 1);
+      reuse_.reserve();
+    } catch (...) {
+      lock.unlock();
+      weir::deallocate_sync(upstream_, p, bytes, default_alignment);
+      lock.lock();
+      throw;
+    }
+    block_id const first =
+        reuse_.store().add_segment(reinterpret_cast<std::uintptr_t>(p), static_cast<units>(bytes / unit_bytes));
+    segments_.push_back({p, bytes, first});
+    numbers_.reserved.add(bytes);
+    ++numbers_.growths;
+    return true;
+  }
+
+  std::size_t release_idle(lock_type& lock, std::size_t keep) noexcept {
+    std::size_t released = 0;
+    reuse_.poll(shared);
+    for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
+      if (i >= segments_.size() || !reuse_.store().is_idle(segments_[i].first)) continue;
+      segment const gone = segments_[i];
+      segments_[i] = segments_.back();
+      segments_.pop_back();
+      reuse_.store().remove_segment(gone.first);
+      numbers_.reserved.current -= gone.bytes;
+      ++numbers_.releases;
+      released += gone.bytes;
+      going_ += gone.bytes;
+      lock.unlock();
+      weir::deallocate_sync(upstream_, gone.address, gone.bytes, default_alignment);
+      lock.lock();
+      going_ -= gone.bytes;
+    }
+    return released;
+  }
+
+  /// Waits for each stream's frees in turn, without the lock.
+  void synchronize(lock_type& lock) noexcept {
+    ++numbers_.synchronizations;
+    for (lane_number lane = 1; lane < reuse_.clock().lane_count(); ++lane) {
+      if (!reuse_.clock().is_open(lane) || reuse_.store().free_bytes(lane) == 0) continue;
+      cudaEvent_t const event = reuse_.clock().event_behind_all(lane);
+      auto const upto = reuse_.clock().issued(lane);
+      int const device = reuse_.clock().device_of(lane);
+      lock.unlock();
+      // A stream that left no event behind can only be waited for together with its device.
+      bool const done = event != nullptr ? succeeded(cudaEventSynchronize(event)) : wait_for_device(device);
+      lock.lock();
+      if (done && event == nullptr) reuse_.clock().complete(lane, upto);
+    }
+    reuse_.poll(shared);
+  }
+
+  Upstream& upstream_;
+  pool options_;
+  std::mutex mutable mutex_;
+  pool_reuse reuse_;
+  std::vector<segment> segments_;
+  pool_numbers numbers_;
+  std::size_t growing_ = 0;  // bytes that threads are asking the upstream for
+  std::size_t going_ = 0;    // bytes that threads are giving back to it
+};
+
+}  // namespace weir::detail
