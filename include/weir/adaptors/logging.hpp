@@ -1,0 +1,147 @@
+#pragma once
+// Writes every allocation and free to a CSV file that RMM's tools read.
+
+#include <weir/adaptors/log_file.hpp>
+#include <weir/adaptors/log_line.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/escape.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+
+#include <time.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class logging_resource;
+
+/// Logs what passes in RMM's format: `Thread,Time,Action,Pointer,Size,Stream`, with the actions `allocate`, `free` and
+/// `allocate failure`. When not to use it: in a hot loop where 100 ns a request matter; `statistics` costs 5.
+struct logging {
+  /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names.
+  std::string path = {};
+  unsigned mode = 0600;                 ///< who may read a new or emptied file, as in chmod
+  bool follow_links = false;            ///< let the path end in a symbolic link, such as /dev/stderr
+  std::size_t buffer_bytes = 64 << 10;  ///< bytes kept before they are written; 0: each line is written at once
+
+  template <resource Upstream>
+  using on = logging_resource<Upstream>;
+
+  /// The path that will be opened.
+  std::string resolved_path() const {
+    char const* const variable = std::getenv("WEIR_LOG_FILE");
+    std::string resolved = !path.empty() ? path : variable != nullptr ? variable : "";
+    for (std::size_t at = 0; (at = resolved.find("%p", at)) != std::string::npos;)
+      resolved.replace(at, 2, std::to_string(::getpid()));
+    return resolved;
+  }
+
+  /// Empty if these options are valid, else what is wrong with them.
+  std::string problem() const {
+    if (resolved_path().empty())
+      return "logging: path is empty and so is the environment variable WEIR_LOG_FILE; set one";
+    if (path.find('\0') != std::string::npos) return "logging: path holds a zero byte";
+    if (mode > 0777) return "logging: mode is " + std::to_string(mode) + "; it must be at most 0777 (octal)";
+    if (buffer_bytes > max_buffer)
+      return "logging: buffer_bytes is " + std::to_string(buffer_bytes) + "; it must be at most " +
+             std::to_string(max_buffer);
+    return {};
+  }
+  bool valid() const { return problem().empty(); }
+
+ private:
+  static constexpr std::size_t max_buffer = std::size_t{1} << 30;
+};
+
+/// What `logging` stands as on an upstream. All functions may be called from any thread; lines of one pointer are in
+/// the order of its life: `allocate` is logged after the upstream gave it, `free` before the upstream has it back.
+///
+/// Lines are buffered, and written when the buffer is full, with each failure, by `flush`, when the resource is
+/// destroyed and at exit (also if it never is); not by `abort` or a signal: set `buffer_bytes` to 0 for those. A forked
+/// child writes nothing. Layers that name the same file share it, with the options of the first.
+template <resource Upstream>
+class logging_resource {
+ public:
+  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
+  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
+  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+
+  /// Throws `std::invalid_argument` for wrong options and `std::system_error` if the file cannot be opened or written.
+  template <recipe F>
+  logging_resource(F const& upstream, logging const& options)
+      : upstream_(upstream()), path_(detail::require_valid(options).resolved_path()), file_(&opened(path_, options)) {}
+  ~logging_resource() { file_->release(); }
+
+  logging_resource(logging_resource const&) = delete;
+  logging_resource& operator=(logging_resource const&) = delete;
+
+  /// Throws what the upstream throws; the file then holds this failure and all that was logged before it.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    void* const p = allocate_or_log_failure(stream, bytes, alignment);
+    file_->append(detail::log_line("allocate", p, bytes, stream), false);
+    return p;
+  }
+
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    file_->append(detail::log_line("free", p, bytes, stream), false);
+    upstream_.deallocate(stream, p, bytes, alignment);
+  }
+
+  /// Writes out what is buffered.
+  void flush() noexcept { file_->flush(); }
+  /// How many lines could not be written, because the disk was full, say. Nothing throws for that.
+  std::uint64_t lost() const noexcept { return file_->lost(); }
+  std::string const& path() const noexcept { return path_; }
+
+  Upstream& upstream() noexcept { return upstream_; }
+  Upstream const& upstream() const noexcept { return upstream_; }
+
+  void describe(report& out) const {
+    describe_layer(out);
+    weir::describe(upstream_, out);
+  }
+  void describe_layer(report& out) const {
+    std::uint64_t const missing = lost();
+    out.below("logging",
+              "to \"" + printable(path_) + "\"" +
+                  (missing == 0 ? "" : "; " + std::to_string(missing) + " lines lost, it cannot be written"));
+  }
+
+ private:
+  static detail::log_file& opened(std::string const& path, logging const& options) {
+    ::tzset();  // so that no `deallocate` is the first to read the time zone
+    return detail::log_file::open({path, options.mode, options.follow_links, options.buffer_bytes},
+                                  detail::log_line::header);
+  }
+
+  // Out of line of `allocate`, so that the common path carries no landing pads.
+  void* allocate_or_log_failure(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
+    return upstream_.allocate(stream, bytes, alignment);
+  } catch (out_of_memory& failure) {
+    log_failure(stream, bytes);
+    failure.passed_through(*this);
+    throw;
+  } catch (...) {
+    log_failure(stream, bytes);
+    throw;
+  }
+
+  void log_failure(stream_ref stream, std::size_t bytes) noexcept {
+    file_->append(detail::log_line("allocate failure", nullptr, bytes, stream), true);
+  }
+
+  Upstream upstream_;
+  std::string path_;
+  detail::log_file* file_;
+};
+
+}  // namespace weir

@@ -1,0 +1,208 @@
+#pragma once
+// Counts what passes: live, peak and total, for the whole layer and for parts of a program.
+
+#include <weir/adaptors/memory_statistics.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/spin_lock.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class statistics_resource;
+
+/// Counts requested and allocated bytes, allocations and failures of what passes through it. No options.
+/// When not to use it: to learn what a pool holds from CUDA, ask the pool; this layer sees only requests.
+struct statistics {
+  template <resource Upstream>
+  using on = statistics_resource<Upstream>;
+
+  std::string problem() const { return {}; }
+  bool valid() const { return true; }
+};
+
+class statistics_scope;
+
+namespace detail {
+
+/// The counters of one layer. They change together under one short lock, which costs one atomic operation where three
+/// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
+struct alignas(64) statistics_counters {
+  mutable spin_lock lock;
+  std::atomic<int> open_scopes{0};
+  memory_statistics numbers;
+};
+
+/// The scopes that this thread has open, innermost first.
+inline constinit thread_local statistics_scope* innermost_scope = nullptr;
+
+}  // namespace detail
+
+/// Counts, while it lives, what *this thread* does through one statistics layer. Scopes nest: what an inner one sees,
+/// the outer ones see too. Memory that is freed in a scope but was allocated before it counts negative.
+///
+///     { weir::statistics_scope scope(memory);  solve();  std::puts(scope.numbers().summary("solve").c_str()); }
+///
+/// Must end on the thread that made it, and before the resource. A request costs some nanoseconds more for each scope
+/// open on its thread, and nothing where none is open on the layer.
+class statistics_scope {
+ public:
+  /// Watches the outermost `statistics` layer of the stack `top`.
+  template <class Top>
+  explicit statistics_scope(Top& top) noexcept : statistics_scope(weir::find<statistics_resource>(top).counters_) {}
+
+  ~statistics_scope() {
+    for (statistics_scope** at = &detail::innermost_scope; *at != nullptr; at = &(*at)->outer_) {
+      if (*at != this) continue;
+      *at = outer_;
+      watched_->open_scopes.fetch_sub(1, std::memory_order_relaxed);
+      return;
+    }
+    detail::report_misuse("weir: statistics: a scope ended on another thread than the one that made it");
+  }
+
+  statistics_scope(statistics_scope const&) = delete;
+  statistics_scope& operator=(statistics_scope const&) = delete;
+
+  /// What was counted so far. For the thread that made the scope.
+  memory_statistics const& numbers() const noexcept { return numbers_; }
+
+ private:
+  template <resource Upstream>
+  friend class statistics_resource;
+
+  explicit statistics_scope(detail::statistics_counters& watched) noexcept
+      : watched_(&watched), outer_(detail::innermost_scope) {
+    watched.open_scopes.fetch_add(1, std::memory_order_relaxed);
+    detail::innermost_scope = this;
+  }
+
+  template <class Change>
+  static void for_each_on(detail::statistics_counters const& layer, Change change) noexcept {
+    for (statistics_scope* scope = detail::innermost_scope; scope != nullptr; scope = scope->outer_)
+      if (scope->watched_ == &layer) change(scope->numbers_);
+  }
+
+  detail::statistics_counters* watched_;
+  statistics_scope* outer_;
+  memory_statistics numbers_;
+};
+
+/// What `statistics` stands as on an upstream. All functions may be called from any thread.
+template <resource Upstream>
+class statistics_resource {
+ public:
+  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
+  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
+  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+
+  template <recipe F>
+  statistics_resource(F const& upstream, statistics const&) : upstream_(upstream()) {}
+
+  statistics_resource(statistics_resource const&) = delete;
+  statistics_resource& operator=(statistics_resource const&) = delete;
+
+  /// Throws what the upstream throws, and counts it as a failure.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    void* const p = allocate_or_count_failure(stream, bytes, alignment);
+    {
+      std::lock_guard const lock(counters_.lock);
+      counters_.numbers.add(bytes);
+    }
+    if (has_scopes()) [[unlikely]]
+      statistics_scope::for_each_on(counters_, [=](memory_statistics& numbers) { numbers.add(bytes); });
+    return p;
+  }
+
+  /// More given back than is live means that a size or a pointer is wrong: reported as misuse, memory kept.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
+    if (!take_off(bytes)) [[unlikely]] {
+      detail::report_misuse("weir: statistics: " + std::to_string(bytes) +
+                            " B were given back that are not live; a size " +
+                            "or a pointer is wrong, or it was freed twice");
+      return;
+    }
+    if (has_scopes()) [[unlikely]]
+      statistics_scope::for_each_on(counters_, [=](memory_statistics& numbers) { numbers.take_off(bytes); });
+    upstream_.deallocate(stream, p, bytes, alignment);
+  }
+
+  /// All numbers at one moment. Cheap: a short lock and a copy.
+  memory_statistics numbers() const noexcept {
+    std::lock_guard const lock(counters_.lock);
+    return counters_.numbers;
+  }
+  /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
+  void reset_peaks() noexcept {
+    std::lock_guard const lock(counters_.lock);
+    counters_.numbers.reset_peaks();
+  }
+  /// The numbers as a table for people.
+  std::string summary(std::string const& title = "weir statistics") const { return numbers().summary(title); }
+
+  Upstream& upstream() noexcept { return upstream_; }
+  Upstream const& upstream() const noexcept { return upstream_; }
+
+  void describe(report& out) const {
+    describe_layer(out);
+    weir::describe(upstream_, out);
+  }
+  void describe_layer(report& out) const {
+    memory_statistics const now = numbers();
+    out.below("statistics", format_bytes(static_cast<std::size_t>(now.requested.current)) + " requested in " +
+                                std::to_string(now.allocations.current) + " live allocations; peak " +
+                                format_bytes(static_cast<std::size_t>(now.requested.peak)) + ", " +
+                                std::to_string(now.failures) + " failures");
+  }
+
+ private:
+  friend class statistics_scope;
+
+  bool has_scopes() const noexcept { return counters_.open_scopes.load(std::memory_order_relaxed) != 0; }
+
+  bool take_off(std::size_t bytes) noexcept {
+    std::lock_guard const lock(counters_.lock);
+    memory_statistics& numbers = counters_.numbers;
+    bool const known =
+        bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
+    if (!known) return false;
+    numbers.take_off(bytes);
+    return true;
+  }
+
+  // Out of line of `allocate`, so that the common path carries no landing pads.
+  void* allocate_or_count_failure(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
+    return upstream_.allocate(stream, bytes, alignment);
+  } catch (out_of_memory& failure) {
+    count_failure();
+    failure.passed_through(*this);
+    throw;
+  } catch (...) {
+    count_failure();
+    throw;
+  }
+
+  void count_failure() noexcept {
+    {
+      std::lock_guard const lock(counters_.lock);
+      ++counters_.numbers.failures;
+    }
+    if (has_scopes()) statistics_scope::for_each_on(counters_, [](memory_statistics& numbers) { ++numbers.failures; });
+  }
+
+  Upstream upstream_;
+  detail::statistics_counters counters_;
+};
+
+}  // namespace weir

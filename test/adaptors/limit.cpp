@@ -1,0 +1,278 @@
+// needs: tsan
+#include <weir/adaptors/limit.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+stream_ref const stream;
+using limited = limit_resource<source_resource>;
+static_assert(resource<limited>);
+static_assert(device_accessible<limited> && host_accessible<limited> && host_ordered<limited>);
+
+std::string refusal(limit const& options) {
+  source_state state;
+  return message_of<std::invalid_argument>([&] { [[maybe_unused]] auto memory = make(source{&state} | options); });
+}
+
+void run_threads(int count, auto work) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(work, i);
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+
+TEST_CASE("wrong options are refused with their values") {
+  CHECK(contains(refusal({}), "give exactly one"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .fraction = 0.5}), "give exactly one"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .fraction = 0.5}), "1048576"));
+  CHECK(contains(refusal({.fraction = 1.5}), "at most 1"));
+  CHECK(contains(refusal({.fraction = -0.5}), "at most 1"));
+  CHECK(contains(refusal({.fraction = std::numeric_limits<double>::quiet_NaN()}), "at most 1"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .granularity = 0}), "power of two"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .granularity = 48}), "power of two"));
+  CHECK(contains(refusal({.max_bytes = 100}), "less than one granularity"));
+  CHECK(limit{1_MiB}.valid());
+  CHECK_FALSE(limit{}.valid());
+}
+
+TEST_CASE("requests are charged rounded up, and credited the same when they are freed") {
+  source_state state;
+  auto memory = make(source{&state} | limit{.max_bytes = 4_KiB});
+  void* const a = memory.allocate(stream, 1);
+  void* const b = memory.allocate(stream, 257);
+  CHECK(memory.used() == 256 + 512);
+  CHECK(state.live_bytes == 258);  // the upstream gets the size that was asked for
+  memory.deallocate(stream, b, 257);
+  CHECK(memory.used() == 256);
+  memory.deallocate(stream, a, 1);
+  CHECK(memory.used() == 0);
+  CHECK(memory.peak() == 768);
+  CHECK(state.live_count == 0);
+}
+
+TEST_CASE("the granularity is what the options say") {
+  source_state state;
+  auto memory = make(source{&state} | limit{.max_bytes = 4_MiB, .granularity = 2_MiB});
+  void* const p = memory.allocate(stream, 1);
+  CHECK(memory.used() == 2_MiB);
+  memory.deallocate(stream, p, 1);
+}
+
+TEST_CASE("the budget can be filled to its last byte, and not beyond") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  void* const most = memory.allocate(stream, 1_MiB - 256);
+  void* const rest = memory.allocate(stream, 256);
+  CHECK(memory.used() == memory.max_bytes());
+  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  memory.deallocate(stream, rest, 256);
+  CHECK_THROWS_AS(memory.allocate(stream, 257), out_of_memory);
+  void* const again = memory.allocate(stream, 256);
+  memory.deallocate(stream, again, 256);
+  memory.deallocate(stream, most, 1_MiB - 256);
+  CHECK(memory.refused() == 2);
+  CHECK(memory.used() == 0);
+}
+
+TEST_CASE("a refusal says who refused, what was asked and what is left, and asks nothing of the upstream") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  void* const p = memory.allocate(stream, 256_KiB);
+  try {
+    memory.allocate(stream, 1_MiB - 1);
+    FAIL("it was not refused");
+  } catch (out_of_memory const& failure) {
+    CHECK(failure.bytes() == 1_MiB - 1);
+    CHECK(failure.request().rounded == 1_MiB);
+    CHECK(std::string(failure.refused_by()) == "limit");
+    CHECK(contains(failure.what(), "limit(1.00 MiB) > source"));
+    CHECK(contains(failure.what(), "256.00 KiB charged, 768.00 KiB left"));
+  }
+  CHECK(state.calls == 1);
+  CHECK(memory.used() == 256_KiB);
+  CHECK(memory.peak() == 256_KiB);
+  memory.deallocate(stream, p, 256_KiB);
+}
+
+TEST_CASE("sizes that cannot be rounded are refused and charge nothing") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  void* const live = memory.allocate(stream, 256);
+  for (std::size_t const k : {0U, 1U, 10U, 254U, 255U, 256U, 1000U}) {
+    CHECK_THROWS_AS(memory.allocate(stream, SIZE_MAX - k), out_of_memory);
+    CHECK(memory.used() == 256);
+  }
+  CHECK(state.calls == 1);
+  memory.deallocate(stream, live, 256);
+}
+
+TEST_CASE("a failure further down takes the charge back and passes through") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  state.fail = failing::out_of_memory;
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  CHECK(contains(what, "refused by source; chain: limit(1.00 MiB) > source"));
+  CHECK(contains(what, "0 B charged, 1.00 MiB left"));
+  CHECK(memory.used() == 0);
+  state.fail = failing::other;
+  CHECK_THROWS_AS(memory.allocate(stream, 1000), std::logic_error);
+  CHECK(memory.used() == 0);
+  CHECK(memory.peak() == 0);
+  CHECK(memory.refused() == 0);  // it was not this layer that refused
+}
+
+TEST_CASE("zero bytes are nothing") {
+  source_state state;
+  auto memory = make(source{&state} | limit{256});
+  CHECK(memory.allocate(stream, 0) == nullptr);
+  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.used() == 0);
+  CHECK(state.calls == 0);
+}
+
+TEST_CASE("giving back more than is charged is misuse: reported, ignored, and the number stays right") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  void* const p = memory.allocate(stream, 1000);
+  {
+    caught_misuse const misuse;
+    memory.deallocate(stream, p, 2000);
+    CHECK(misuse.count() == 1);
+    CHECK(contains(misuse.last(), "2000 B were given back and 1024 B are charged"));
+    memory.deallocate(stream, p, SIZE_MAX);
+    CHECK(misuse.count() == 2);
+  }
+  CHECK(memory.used() == 1024);
+  CHECK(state.live_count == 1);
+  memory.deallocate(stream, p, 1000);
+  CHECK(memory.used() == 0);
+}
+
+TEST_CASE("a free is credited when the upstream has the memory back, not before") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  void* const p = memory.allocate(stream, 1000);
+  std::size_t seen = 0;
+  state.on_deallocate = [&] { seen = memory.used(); };
+  memory.deallocate(stream, p, 1000);
+  CHECK(seen == 1024);
+  CHECK(memory.used() == 0);
+}
+
+TEST_CASE("a pointer without bytes is misuse, and no pointer is nothing") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_MiB});
+  void* const p = memory.allocate(stream, 1000);
+  {
+    caught_misuse const misuse;
+    memory.deallocate(stream, p, 0);
+    CHECK(misuse.count() == 1);
+    memory.deallocate(stream, nullptr, 0);
+    CHECK(misuse.count() == 1);
+  }
+  CHECK(memory.used() == 1024);
+  memory.deallocate(stream, p, 1000);
+}
+
+TEST_CASE("a budget inside a budget: the inner one's refusal leaves the outer one's numbers alone") {
+  source_state state;
+  auto device = make(source{&state} | limit{1_MiB});
+  auto tenant = make(share(device) | limit{512_KiB});
+  void* const p = tenant.allocate(stream, 512_KiB);
+  CHECK_THROWS_AS(tenant.allocate(stream, 1), out_of_memory);
+  CHECK(device.used() == 512_KiB);
+  CHECK(device.refused() == 0);
+  void* const q = device.allocate(stream, 512_KiB);
+  tenant.deallocate(stream, p, 512_KiB);
+  CHECK(tenant.used() == 0);
+  void* const r = device.allocate(stream, 256_KiB);
+  // Now the outer one is the narrower: its refusal takes the inner one's charge back.
+  std::string const what = message_of<out_of_memory>([&] { tenant.allocate(stream, 512_KiB); });
+  CHECK(contains(what, "chain: limit(512.00 KiB) > limit(1.00 MiB) > source"));
+  CHECK(tenant.used() == 0);
+  device.deallocate(stream, q, 512_KiB);
+  device.deallocate(stream, r, 256_KiB);
+  CHECK(find<limit_resource>(tenant).max_bytes() == 512_KiB);
+}
+
+TEST_CASE("a fraction is of the current device's total memory") {
+  sim::reset();
+  sim::set_capacity(0, 64_MiB);
+  sim::set_capacity(1, 16_MiB);
+  source_state state;
+  auto first = make(source{&state} | limit{.fraction = 0.25});
+  CHECK(first.max_bytes() == 16_MiB);
+  device_guard const second_device(1);
+  auto second = make(source{&state} | limit{.fraction = 1});
+  CHECK(second.max_bytes() == 16_MiB);
+  CHECK(contains(refusal({.fraction = 1e-9}), "less than one granularity"));
+}
+
+TEST_CASE("whatever eight threads do, the upstream never holds more than the budget") {
+  source_state state;
+  {
+    auto memory = make(source{&state} | limit{64_KiB});
+    std::atomic<std::uint64_t> served{0}, refused{0};
+    run_threads(8, [&](int seed) {
+      std::vector<std::pair<void*, std::size_t>> mine;
+      auto random = static_cast<std::uint32_t>(seed + 1);
+      for (int i = 0; i < 2000; ++i) {
+        random = random * 1664525 + 1013904223;
+        std::size_t const bytes = (1 + random % 64) * 256;
+        try {
+          mine.emplace_back(memory.allocate(stream, bytes), bytes);
+          ++served;
+        } catch (out_of_memory const&) {
+          ++refused;
+        }
+        if (mine.size() > 3 || random % 3 == 0) {
+          for (auto [p, n] : mine) memory.deallocate(stream, p, n);
+          mine.clear();
+        }
+      }
+      for (auto [p, n] : mine) memory.deallocate(stream, p, n);
+    });
+    CHECK(memory.used() == 0);
+    CHECK(memory.peak() <= 64_KiB);
+    CHECK(memory.refused() == refused);
+    CHECK(served + refused == 16000);
+  }
+  CHECK(state.peak_bytes <= 64_KiB);
+  CHECK(state.live_bytes == 0);
+}
+
+TEST_CASE("requests that cannot be served never make one fail that can") {
+  source_state state;
+  auto memory = make(source{&state} | limit{64_KiB});
+  std::atomic<int> wrongly_refused{0}, wrongly_served{0};
+  run_threads(8, [&](int i) {
+    std::size_t const bytes = i < 4 ? 16_KiB : i == 7 ? SIZE_MAX - 10 : 64_KiB + 1;  // four times 16 KiB fit together
+    for (int k = 0; k < 1000; ++k) {
+      try {
+        void* const p = memory.allocate(stream, bytes);
+        if (i >= 4) ++wrongly_served;
+        memory.deallocate(stream, p, bytes);
+      } catch (out_of_memory const&) {
+        if (i < 4) ++wrongly_refused;
+      }
+    }
+  });
+  CHECK(wrongly_refused == 0);
+  CHECK(wrongly_served == 0);
+  CHECK(memory.used() == 0);
+}

@@ -1,0 +1,226 @@
+// needs: tsan
+#include <weir/adaptors/statistics.hpp>
+#include <weir/core/resource_ref.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+stream_ref const stream;
+using counted = statistics_resource<source_resource>;
+static_assert(resource<counted>);
+static_assert(device_accessible<counted> && host_accessible<counted> && host_ordered<counted>);
+
+}  // namespace
+
+TEST_CASE("what passes is counted: live, most and in all") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  void* const a = memory.allocate(stream, 100);
+  void* const b = memory.allocate(stream, 300);
+  memory.deallocate(stream, a, 100);
+  void* const c = memory.allocate(stream, 50);
+  memory_statistics const now = memory.numbers();
+  CHECK(now.requested == counter{350, 400, 450});
+  CHECK(now.allocated == counter{768, 768, 1024});
+  CHECK(now.allocations == counter{2, 2, 3});
+  CHECK(now.failures == 0);
+  memory.deallocate(stream, b, 300);
+  memory.deallocate(stream, c, 50);
+  CHECK(memory.numbers().requested == counter{0, 400, 450});
+  CHECK(memory.numbers().allocations.given_back() == 3);
+  CHECK(state.live_count == 0);
+}
+
+TEST_CASE("a failure is counted as a failure and in nothing else, and passes through") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  state.fail = failing::out_of_memory;
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  CHECK(contains(what, "refused by source; chain: statistics > source"));
+  CHECK(contains(what, "0 B requested in 0 live allocations"));
+  state.fail = failing::other;
+  CHECK_THROWS_AS(memory.allocate(stream, 1000), std::logic_error);
+  memory_statistics expected;
+  expected.failures = 2;
+  CHECK(memory.numbers() == expected);
+}
+
+TEST_CASE("zero bytes are nothing") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  CHECK(memory.allocate(stream, 0) == nullptr);
+  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.numbers() == memory_statistics{});
+  CHECK(state.calls == 0);
+}
+
+TEST_CASE("giving back more than is live is misuse: reported, ignored, and the numbers stay right") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  void* const p = memory.allocate(stream, 1000);
+  {
+    caught_misuse const misuse;
+    memory.deallocate(stream, p, 1001);
+    CHECK(misuse.count() == 1);
+    CHECK(contains(misuse.last(), "1001 B"));
+  }
+  CHECK(memory.numbers().requested.current == 1000);
+  memory.deallocate(stream, p, 1000);
+  caught_misuse const misuse;
+  memory.deallocate(stream, p, 1000);  // freed twice
+  CHECK(misuse.count() == 1);
+  CHECK(state.live_count == 0);
+}
+
+TEST_CASE("more frees than allocations are misuse even if the bytes add up") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  void* const p = memory.allocate(stream, 1000);
+  {
+    caught_misuse const misuse;
+    memory.deallocate(stream, p, 0);
+    CHECK(misuse.count() == 1);
+    memory.deallocate(stream, p, 400);
+    CHECK(misuse.count() == 1);  // it cannot know yet
+    memory.deallocate(stream, p, 600);
+    CHECK(misuse.count() == 2);
+  }
+  CHECK(memory.numbers().allocations.current == 0);
+}
+
+TEST_CASE("a free is counted before the upstream has the memory back") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  void* const p = memory.allocate(stream, 1000);
+  std::int64_t seen = -1;
+  state.on_deallocate = [&] { seen = memory.numbers().allocations.current; };
+  memory.deallocate(stream, p, 1000);
+  CHECK(seen == 0);
+}
+
+TEST_CASE("peaks can start again") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  memory.deallocate(stream, memory.allocate(stream, 5000), 5000);
+  memory.reset_peaks();
+  CHECK(memory.numbers().requested == counter{0, 0, 5000});
+}
+
+TEST_CASE("the summary shows the layer's numbers") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  void* const p = memory.allocate(stream, 2048);
+  CHECK(memory.summary("mine") == memory.numbers().summary("mine"));
+  CHECK(contains(memory.summary(), "2.00 KiB"));
+  memory.deallocate(stream, p, 2048);
+}
+
+TEST_CASE("a scope sees what happens while it lives, and an outer one what its inner ones see") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  void* const before = memory.allocate(stream, 1000);
+  void *a = nullptr, *b = nullptr;
+  statistics_scope outer(memory);
+  a = memory.allocate(stream, 10);
+  {
+    statistics_scope inner(memory);
+    b = memory.allocate(stream, 20);
+    CHECK(inner.numbers().requested == counter{20, 20, 20});
+    CHECK(outer.numbers().requested == counter{30, 30, 30});
+    memory.deallocate(stream, b, 20);
+    CHECK(inner.numbers().requested == counter{0, 20, 20});
+  }
+  memory.deallocate(stream, a, 10);
+  CHECK(outer.numbers().requested == counter{0, 30, 30});
+  CHECK(outer.numbers().allocations == counter{0, 2, 2});
+  memory.deallocate(stream, before, 1000);
+  CHECK(outer.numbers().requested == counter{-1000, 30, 30});  // older memory: a balance, not a wrapped number
+  CHECK(outer.numbers().requested.given_back() == 1030);
+  CHECK(memory.numbers().requested == counter{0, 1030, 1030});
+}
+
+TEST_CASE("a scope counts the failures of its time") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  state.fail = failing::out_of_memory;
+  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  statistics_scope scope(memory);
+  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  CHECK(scope.numbers().failures == 1);
+  CHECK(memory.numbers().failures == 2);
+}
+
+TEST_CASE("a scope belongs to one layer") {
+  source_state state;
+  auto first = make(source{&state} | statistics{});
+  auto second = make(source{&state} | statistics{});
+  statistics_scope of_first(first);
+  statistics_scope of_second(second);
+  void* const p = first.allocate(stream, 10);
+  CHECK(of_first.numbers().requested.current == 10);
+  CHECK(of_second.numbers() == memory_statistics{});
+  first.deallocate(stream, p, 10);
+}
+
+TEST_CASE("a scope is opened on the top of a stack or on a handle to it") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  auto const handle = share(memory);
+  statistics_scope scope(handle);
+  void* const p = handle.allocate(stream, 10);
+  CHECK(scope.numbers().requested.current == 10);
+  handle.deallocate(stream, p, 10);
+}
+
+TEST_CASE("scopes may end in any order") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  std::optional<statistics_scope> first(std::in_place, memory);
+  std::optional<statistics_scope> second(std::in_place, memory);
+  first.reset();
+  void* const p = memory.allocate(stream, 10);
+  CHECK(second->numbers().requested.current == 10);
+  second.reset();
+  memory.deallocate(stream, p, 10);
+  CHECK(memory.numbers().requested.current == 0);
+}
+
+TEST_CASE("eight threads: the layer's numbers are exact, and each scope sees its own thread only") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  statistics_scope mine(memory);
+  constexpr int threads = 8, rounds = 2000;
+  std::vector<std::thread> running;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < threads; ++t)
+    running.emplace_back([&, t] {
+      std::size_t const bytes = 256 * (static_cast<std::size_t>(t) + 1);
+      auto const signed_bytes = static_cast<std::int64_t>(bytes);
+      std::optional<statistics_scope> scope;
+      if (t % 2 == 0) scope.emplace(memory);  // scopes open and close while others allocate
+      for (int i = 0; i < rounds; ++i) memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
+      if (scope && scope->numbers().requested != counter{0, signed_bytes, signed_bytes * rounds}) ++wrong;
+    });
+  for (auto& thread : running) thread.join();
+  CHECK(wrong == 0);
+  memory_statistics const all = memory.numbers();
+  CHECK(all.requested.current == 0);
+  CHECK(all.requested.total == std::int64_t{256} * 36 * rounds);
+  CHECK(all.allocations.total == threads * rounds);
+  CHECK(all.allocations.peak >= 1);
+  CHECK(all.allocations.peak <= threads);
+  CHECK(all.requested.peak >= 2048);
+  CHECK(all.requested.peak <= 256 * 36);
+  CHECK(mine.numbers() == memory_statistics{});
+}

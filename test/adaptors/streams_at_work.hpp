@@ -1,0 +1,79 @@
+#pragma once
+// Streams of the stand-in with work on them whose order can be seen in the memory it writes.
+
+#include <weir/cuda/stream_ref.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace weir::test {
+
+/// A fresh stand-in whose streams run only what somebody waits for; back to a fresh one at the end.
+struct lazy_world {
+  lazy_world() {
+    sim::reset();
+    sim::set_mode(sim::mode::lazy);
+  }
+  ~lazy_world() { sim::reset(); }
+  lazy_world(lazy_world const&) = delete;
+  lazy_world& operator=(lazy_world const&) = delete;
+};
+
+/// A stream that is destroyed when the program likes: the kind that a pool has to be careful with.
+class mortal_stream {
+ public:
+  mortal_stream() { REQUIRE(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking) == cudaSuccess); }
+  ~mortal_stream() { cudaStreamDestroy(handle_); }
+  mortal_stream(mortal_stream const&) = delete;
+  mortal_stream& operator=(mortal_stream const&) = delete;
+
+  cudaStream_t get() const noexcept { return handle_; }
+  operator stream_ref() const noexcept { return handle_; }
+  void finish() const { REQUIRE(cudaStreamSynchronize(handle_) == cudaSuccess); }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+};
+
+/// Queues a write of all of a block.
+inline void fill(stream_ref stream, void* p, std::size_t bytes, unsigned char value) {
+  REQUIRE(cudaMemsetAsync(p, value, bytes, stream.get()) == cudaSuccess);
+}
+
+/// Queued looks at blocks: each counts as wrong if any byte is not what was written last in the order of its stream.
+class queued_checks {
+ public:
+  void expect(stream_ref stream, void const* p, std::size_t bytes, unsigned char value) {
+    looks_.push_back(std::make_unique<look>(look{this, static_cast<unsigned char const*>(p), bytes, value}));
+    REQUIRE(cudaLaunchHostFunc(stream.get(), &run, looks_.back().get()) == cudaSuccess);
+  }
+  int wrong() const { return wrong_; }
+  int done() const { return done_; }
+  std::size_t queued() const { return looks_.size(); }
+
+ private:
+  struct look {
+    queued_checks* owner;
+    unsigned char const* p;
+    std::size_t bytes;
+    unsigned char value;
+  };
+  static void run(void* data) {
+    look const& l = *static_cast<look const*>(data);
+    bool right = true;
+    for (std::size_t i = 0; i < l.bytes; ++i) right = right && l.p[i] == l.value;
+    l.owner->wrong_ += !right;
+    ++l.owner->done_;
+  }
+
+  std::vector<std::unique_ptr<look>> looks_;
+  int wrong_ = 0;
+  int done_ = 0;
+};
+
+}  // namespace weir::test
