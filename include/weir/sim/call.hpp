@@ -1,0 +1,124 @@
+#pragma once
+// What every runtime call does first, internal: it is counted, it may be told to fail, and then it has the state to
+// itself.
+
+#include <weir/sim/state.hpp>
+
+#include <atomic>
+#include <new>
+#include <string_view>
+
+namespace weir::sim::detail {
+
+/// The calls that count. A call that is not here does not compile; a call that nobody defines does not link.
+inline constexpr std::string_view call_names[] = {
+    "cudaGetDevice",
+    "cudaSetDevice",
+    "cudaGetDeviceCount",
+    "cudaDeviceGetAttribute",
+    "cudaGetDeviceProperties",
+    "cudaDeviceSynchronize",
+    "cudaDeviceReset",
+    "cudaDeviceGetStreamPriorityRange",
+    "cudaMemGetInfo",
+    "cudaDeviceGetDefaultMemPool",
+    "cudaDeviceGetMemPool",
+    "cudaDeviceSetMemPool",
+    "cudaDriverGetVersion",
+    "cudaRuntimeGetVersion",
+    "cudaMalloc",
+    "cudaFree",
+    "cudaHostAlloc",
+    "cudaMallocHost",
+    "cudaFreeHost",
+    "cudaMallocManaged",
+    "cudaPointerGetAttributes",
+    "cudaMemPrefetchAsync",
+    "cudaMemAdvise",
+    "cudaMemcpy",
+    "cudaMemcpyAsync",
+    "cudaMemset",
+    "cudaMemsetAsync",
+    "cudaMallocAsync",
+    "cudaMallocFromPoolAsync",
+    "cudaFreeAsync",
+    "cudaMemPoolCreate",
+    "cudaMemPoolDestroy",
+    "cudaMemPoolSetAttribute",
+    "cudaMemPoolGetAttribute",
+    "cudaMemPoolTrimTo",
+    "cudaMemPoolSetAccess",
+    "cudaMemPoolGetAccess",
+    "cudaStreamCreate",
+    "cudaStreamCreateWithFlags",
+    "cudaStreamCreateWithPriority",
+    "cudaStreamDestroy",
+    "cudaStreamSynchronize",
+    "cudaStreamQuery",
+    "cudaStreamWaitEvent",
+    "cudaStreamGetId",
+    "cudaStreamGetFlags",
+    "cudaStreamGetDevice",
+    "cudaStreamGetPriority",
+    "cudaStreamIsCapturing",
+    "cudaLaunchHostFunc",
+    "cudaEventCreate",
+    "cudaEventCreateWithFlags",
+    "cudaEventRecord",
+    "cudaEventRecordWithFlags",
+    "cudaEventQuery",
+    "cudaEventSynchronize",
+    "cudaEventDestroy",
+    "cudaEventElapsedTime",
+};
+inline constexpr std::size_t call_count = std::size(call_names);
+
+/// A name of the list above, turned into its number by the compiler.
+class call {
+ public:
+  consteval call(char const* name) : index_(find(name)) {}
+  std::size_t index() const { return index_; }
+
+  /// `call_count` if there is no such call.
+  static constexpr std::size_t find(std::string_view name) {
+    std::size_t i = 0;
+    while (i < call_count && call_names[i] != name) ++i;
+    return i;
+  }
+
+ private:
+  std::size_t index_;
+};
+
+extern std::atomic<std::uint64_t> call_counters[call_count];
+extern std::atomic<std::uint64_t> calls_until_failure;  // 0: no failure to come
+
+/// What `fail_call` wants of this call: success, or the code that it must return.
+cudaError_t planned_failure();
+
+/// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
+template <class Body>
+cudaError_t api(call which, Body&& body) {
+  thread_state& me = this_thread();
+  call_counters[which.index()].fetch_add(1, std::memory_order_relaxed);
+  cudaError_t code = cudaSuccess;
+  if (me.in_host_function) {
+    code = cudaErrorNotPermitted;
+  } else if (calls_until_failure.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    code = planned_failure();
+  }
+  if (code == cudaSuccess) {
+    try {
+      runtime& r = state();
+      held_lock held(r.mutex);
+      code = body(r, held);
+    } catch (std::bad_alloc const&) {
+      code = cudaErrorMemoryAllocation;
+    }
+  }
+  if (code != cudaSuccess) [[unlikely]]
+    me.last_error = code;
+  return code;
+}
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,187 @@
+// What tests do to the stand-in: modes, capacities, counters, failures, and work that stands for kernels.
+
+#include <weir/sim/call.hpp>
+#include <weir/sim/memory.hpp>
+#include <weir/sim/schedule.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace weir::sim {
+namespace {
+
+using detail::held_lock;
+using detail::runtime;
+using detail::timeline;
+
+[[noreturn]] void refuse(std::string const& why) { throw std::invalid_argument("weir::sim::" + why); }
+
+detail::device_state& device_at(runtime& r, int device) {
+  if (device < 0 || device >= detail::max_devices) refuse("no device " + std::to_string(device));
+  return r.devices[static_cast<std::size_t>(device)];
+}
+
+bool all_idle(runtime& r) {
+  return std::all_of(r.devices.begin(), r.devices.end(), [](detail::device_state const& d) {
+    return std::all_of(d.timelines.begin(), d.timelines.end(), [](timeline const* t) { return t->idle(); });
+  });
+}
+
+// Other threads may queue more while the work runs without the lock.
+void drain(runtime& r, held_lock& held) {
+  while (!all_idle(r)) detail::force_all(r, held);
+}
+
+void drop_work(runtime& r, held_lock& held) {
+  r.finished.wait(held, [&] { return !r.running; });
+  for (auto& d : r.devices) {
+    std::vector<timeline*> const all = d.timelines;
+    for (timeline* t : all) {
+      t->waiting.clear();
+      t->completed = t->submitted;
+      detail::retire_if_over(r, t);
+    }
+  }
+}
+
+void drop_memory(runtime& r) {
+  for (auto const& [address, a] : r.allocations) std::free(reinterpret_cast<void*>(address));
+  r.allocations.clear();
+  r.live_allocations = 0;
+  r.host_used = 0;
+  r.pools.remove_if([](auto const& pool) { return !pool->is_default; });
+  for (int i = 0; i < detail::max_devices; ++i) {
+    detail::device_state& d = r.devices[static_cast<std::size_t>(i)];
+    cudaMemPool_t const handle = d.default_pool->handle;
+    *d.default_pool = *detail::make_pool(i);
+    d.default_pool->handle = handle;
+    d.default_pool->is_default = true;
+    d.current_pool = d.default_pool;
+    d.used = 0;
+    d.live_bytes = 0;
+  }
+}
+
+// Not optimised away, and a read for the sanitizers.
+void read_all(unsigned char const* first, std::size_t bytes) {
+  unsigned sum = 0;
+  for (std::size_t i = 0; i < bytes; ++i) sum += first[i];
+  static std::atomic<unsigned> sink;
+  sink.store(sum, std::memory_order_relaxed);
+}
+
+void write_all(unsigned char* first, std::size_t bytes, unsigned char pattern) { std::fill_n(first, bytes, pattern); }
+
+}  // namespace
+
+void reset() {
+  runtime& r = detail::state();
+  held_lock held(r.mutex);
+  drop_work(r, held);
+  drop_memory(r);
+  r.events.for_each([](detail::event_state& e) { e.recorded = false; });
+  r.how = mode::immediate;
+  r.device_count = 2;
+  r.host_capacity = detail::default_host_capacity;
+  for (auto& d : r.devices) d.capacity = detail::default_capacity;
+  detail::forget_threads();
+  clear_failure();
+  reset_counters();
+}
+
+void set_mode(mode m) {
+  runtime& r = detail::state();
+  held_lock held(r.mutex);
+  if (m == mode::immediate) drain(r, held);
+  r.how = m;
+}
+
+void run_all() {
+  runtime& r = detail::state();
+  held_lock held(r.mutex);
+  detail::force_all(r, held);
+}
+
+void set_device_count(int count) {
+  if (count < 1 || count > detail::max_devices) {
+    refuse("set_device_count: " + std::to_string(count) + " is not 1 to " + std::to_string(detail::max_devices));
+  }
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.device_count = count;
+}
+
+void set_capacity(int device, std::size_t bytes) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  device_at(r, device).capacity = bytes;
+}
+
+void set_host_capacity(std::size_t bytes) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.host_capacity = bytes;
+}
+
+std::uint64_t calls() {
+  std::uint64_t sum = 0;
+  for (auto const& counter : detail::call_counters) sum += counter.load(std::memory_order_relaxed);
+  return sum;
+}
+
+std::uint64_t calls(char const* name) {
+  std::size_t const index = detail::call::find(name);
+  if (index == detail::call_count) refuse(std::string("calls: there is no call \"") + name + '"');
+  return detail::call_counters[index].load(std::memory_order_relaxed);
+}
+
+void reset_counters() {
+  for (auto& counter : detail::call_counters) counter.store(0, std::memory_order_relaxed);
+}
+
+void fail_call(std::uint64_t k, cudaError_t code) {
+  if (k == 0) refuse("fail_call: the next call is number 1, there is no number 0");
+  detail::plan_failure(k, code);
+}
+
+void clear_failure() { detail::plan_failure(0, cudaSuccess); }
+
+std::size_t live_bytes(int device) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  return device_at(r, device).live_bytes;
+}
+
+std::size_t live_allocations() {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  return r.live_allocations;
+}
+
+void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
+  runtime& r = detail::state();
+  held_lock held(r.mutex);
+  timeline* const t = detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
+  if (t == nullptr) refuse("touch: not a valid stream");
+  if (bytes == 0) return;
+  if (!detail::look_up(r, p, bytes).valid) refuse("touch: the range leaves its allocation, or that is freed");
+  if (what == access::read) {
+    detail::submit(r, held, *t, [p, bytes](held_lock& lock) {
+      lock.unlock();
+      read_all(static_cast<unsigned char const*>(p), bytes);
+      lock.lock();
+    });
+  } else {
+    unsigned char const pattern = r.pattern = static_cast<unsigned char>(r.pattern + 37);
+    auto* const first = static_cast<unsigned char*>(const_cast<void*>(p));
+    detail::submit(r, held, *t, [first, bytes, pattern](held_lock& lock) {
+      lock.unlock();
+      write_all(first, bytes, pattern);
+      lock.lock();
+    });
+  }
+}
+
+}  // namespace weir::sim

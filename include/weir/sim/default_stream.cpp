@@ -1,0 +1,105 @@
+// The runtime's functions that take a stream or use the default one. This file is compiled twice: as it is, and by
+// default_stream_per_thread.cpp, where NVIDIA's header gives each of these functions its per-thread twin's name.
+
+#include <weir/sim/stream_calls.hpp>
+
+namespace sim = weir::sim::detail;
+
+namespace {
+
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
+cudaStream_t default_stream() { return cudaStreamPerThread; }
+#else
+cudaStream_t default_stream() { return cudaStreamLegacy; }
+#endif
+
+cudaStream_t resolve(cudaStream_t stream) { return stream != nullptr ? stream : default_stream(); }
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaMemcpy(void* to, void const* from, size_t bytes, cudaMemcpyKind kind) {
+  return sim::copy("cudaMemcpy", to, from, bytes, kind, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, void const* from, size_t bytes, cudaMemcpyKind kind,
+                                      cudaStream_t stream) {
+  return sim::copy("cudaMemcpyAsync", to, from, bytes, kind, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
+  return sim::set("cudaMemset", to, value, bytes, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  return sim::set("cudaMemsetAsync", to, value, bytes, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream) { return sim::stream_query(resolve(stream)); }
+
+cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) { return sim::stream_synchronize(resolve(stream)); }
+
+cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
+  return sim::stream_wait_event(resolve(stream), event, flags);
+}
+
+#if CUDART_VERSION >= 12080
+cudaError_t CUDARTAPI cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  return sim::stream_get_device(resolve(stream), device);
+}
+#endif
+
+cudaError_t CUDARTAPI cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
+  return sim::stream_get_flags(resolve(stream), flags);
+}
+
+cudaError_t CUDARTAPI cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  return sim::stream_get_id(resolve(stream), id);
+}
+
+cudaError_t CUDARTAPI cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  return sim::stream_get_priority(resolve(stream), priority);
+}
+
+cudaError_t CUDARTAPI cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return sim::stream_is_capturing(resolve(stream), status);
+}
+
+cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return sim::launch_host_function(resolve(stream), function, data);
+}
+
+cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return sim::event_record("cudaEventRecord", event, resolve(stream), cudaEventRecordDefault);
+}
+
+cudaError_t CUDARTAPI cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
+  return sim::event_record("cudaEventRecordWithFlags", event, resolve(stream), flags);
+}
+
+cudaError_t CUDARTAPI cudaMallocAsync(void** p, size_t bytes, cudaStream_t stream) {
+  return sim::malloc_async(p, bytes, resolve(stream));
+}
+
+cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void** p, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+  return sim::malloc_from_pool_async(p, bytes, pool, resolve(stream));
+}
+
+cudaError_t CUDARTAPI cudaFreeAsync(void* p, cudaStream_t stream) { return sim::free_async(p, resolve(stream)); }
+
+#if CUDART_VERSION >= 13000
+cudaError_t CUDARTAPI cudaMemPrefetchAsync(void const* p, size_t bytes, cudaMemLocation location, unsigned int flags,
+                                           cudaStream_t stream) {
+  bool const to_host = location.type == cudaMemLocationTypeHost || location.type == cudaMemLocationTypeHostNuma ||
+                       location.type == cudaMemLocationTypeHostNumaCurrent;
+  int const device = to_host ? cudaCpuDeviceId : location.type == cudaMemLocationTypeDevice ? location.id : -2;
+  return sim::prefetch(p, bytes, device, flags, resolve(stream));
+}
+#else
+cudaError_t CUDARTAPI cudaMemPrefetchAsync(void const* p, size_t bytes, int device, cudaStream_t stream) {
+  return sim::prefetch(p, bytes, device, 0, resolve(stream));
+}
+#endif
+
+}  // extern "C"

@@ -1,0 +1,104 @@
+// Events: snapshots of a stream's work.
+
+#include <weir/sim/schedule.hpp>
+#include <weir/sim/stream_calls.hpp>
+
+namespace weir::sim::detail {
+namespace {
+
+cudaError_t create_event(call which, cudaEvent_t* event, unsigned flags) {
+  return api(which, [&](runtime& r, held_lock&) {
+    constexpr unsigned known = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    bool const timed = (flags & cudaEventDisableTiming) == 0;
+    if (event == nullptr || (flags & ~known) != 0) return cudaErrorInvalidValue;
+    if ((flags & cudaEventInterprocess) != 0 && timed) return cudaErrorInvalidValue;
+    event_state made;
+    made.device = this_thread().device;
+    made.timed = timed;
+    *event = r.events.add(std::move(made));
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+cudaError_t event_record(call which, cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  return api(which, [&](runtime& r, held_lock& held) {
+    event_state* const e = r.events.find(event);
+    timeline* const t = find_stream(r, stream);
+    if (e == nullptr || t == nullptr || e->device != t->device) return cudaErrorInvalidResourceHandle;
+    // The other flag, `cudaEventRecordExternal`, is for streams that are being captured.
+    if (flags != cudaEventRecordDefault) return cudaErrorInvalidValue;
+    // A new place for the time: work queued for the previous snapshot still writes to the old one.
+    if (e->timed) e->reached = std::make_shared<clock::time_point>();
+    e->at = record(r, held, *t, e->reached);
+    e->recorded = true;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+  return api("cudaStreamWaitEvent", [&](runtime& r, held_lock&) {
+    timeline* const t = find_stream(r, stream);
+    event_state const* const e = r.events.find(event);
+    if (t == nullptr || e == nullptr) return cudaErrorInvalidResourceHandle;
+    if (flags != cudaEventWaitDefault) return cudaErrorInvalidValue;
+    if (e->recorded) wait_for(r, *t, e->at);
+    return cudaSuccess;
+  });
+}
+
+}  // namespace weir::sim::detail
+
+namespace sim = weir::sim::detail;
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaEventCreate(cudaEvent_t* event) {
+  return sim::create_event("cudaEventCreate", event, cudaEventDefault);
+}
+
+cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+  return sim::create_event("cudaEventCreateWithFlags", event, flags);
+}
+
+cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
+  return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock&) {
+    sim::event_state const* const e = r.events.find(event);
+    if (e == nullptr) return cudaErrorInvalidResourceHandle;
+    return !e->recorded || sim::done(r, e->at) ? cudaSuccess : cudaErrorNotReady;
+  });
+}
+
+cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
+  return sim::api("cudaEventSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
+    sim::event_state const* const e = r.events.find(event);
+    if (e == nullptr) return cudaErrorInvalidResourceHandle;
+    sim::force(r, held, e->recorded ? std::vector{e->at} : std::vector<sim::point>{});
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
+  return sim::api("cudaEventDestroy", [&](sim::runtime& r, sim::held_lock&) {
+    if (r.events.find(event) == nullptr) return cudaErrorInvalidResourceHandle;
+    r.events.remove(event);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return sim::api("cudaEventElapsedTime", [&](sim::runtime& r, sim::held_lock&) {
+    if (ms == nullptr) return cudaErrorInvalidValue;
+    sim::event_state const* const from = r.events.find(start);
+    sim::event_state const* const to = r.events.find(end);
+    for (sim::event_state const* e : {from, to}) {
+      if (e == nullptr || !e->timed || !e->recorded) return cudaErrorInvalidResourceHandle;
+    }
+    if (!sim::done(r, from->at) || !sim::done(r, to->at)) return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(*to->reached - *from->reached).count();
+    return cudaSuccess;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,253 @@
+// Memory that is not stream-ordered, and the bookkeeping of all memory.
+
+#include <weir/sim/memory.hpp>
+#include <weir/sim/schedule.hpp>
+#include <weir/sim/stream_calls.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace weir::sim::detail {
+namespace {
+
+device_state& device_of(runtime& r, int device) { return r.devices[static_cast<std::size_t>(device)]; }
+
+bool on_host(memory_kind kind) { return kind == memory_kind::managed || kind == memory_kind::pinned; }
+
+bool charge(std::size_t& used, std::size_t capacity, std::size_t bytes) {
+  if (used > capacity || bytes > capacity - used) return false;
+  used += bytes;
+  return true;
+}
+
+bool take(runtime& r, allocation const& a) {
+  if (a.kind == memory_kind::async) return take_room(r, *a.pool, a.bytes);
+  if (on_host(a.kind)) return charge(r.host_used, r.host_capacity, a.bytes);
+  return charge(device_of(r, a.device).used, device_of(r, a.device).capacity, a.bytes);
+}
+
+void give_back(runtime& r, allocation const& a) {
+  if (a.kind == memory_kind::async) {
+    give_room_back(r, *a.pool, a.bytes);
+  } else if (on_host(a.kind)) {
+    r.host_used -= a.bytes;
+  } else {
+    device_of(r, a.device).used -= a.bytes;
+  }
+}
+
+void count_live(runtime& r, allocation const& a) {
+  device_of(r, a.device).live_bytes += a.bytes;
+  ++r.live_allocations;
+}
+
+void forget_pending(allocation const& a, std::uintptr_t address) {
+  if (a.pool == nullptr) return;
+  auto& pending = a.pool->pending;
+  auto const [first, last] = pending.equal_range({a.freed_on, a.bytes});
+  auto const found = std::find_if(first, last, [address](auto const& block) { return block.second == address; });
+  if (found != last) pending.erase(found);
+}
+
+cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, bool valid_flags) {
+  return api(which, [&](runtime& r, held_lock&) {
+    if (p == nullptr || !valid_flags) return cudaErrorInvalidValue;
+    if (bytes == 0) {
+      *p = nullptr;
+      // Managed memory of no size is the one that CUDA refuses.
+      return kind == memory_kind::managed ? cudaErrorInvalidValue : cudaSuccess;
+    }
+    allocation made;
+    made.bytes = bytes;
+    made.kind = kind;
+    made.device = this_thread().device;
+    void* const found = make_allocation(r, std::move(made));
+    if (found == nullptr) return cudaErrorMemoryAllocation;
+    *p = found;
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+void scribble(void* p, std::size_t bytes, unsigned char pattern) {
+  constexpr std::size_t small = 64 * 1024;
+  constexpr std::size_t end = 4 * 1024;
+  auto* const first = static_cast<unsigned char*>(p);
+  if (bytes <= small) {
+    std::memset(first, pattern, bytes);
+  } else {
+    std::memset(first, pattern, end);
+    std::memset(first + bytes - end, pattern, end);
+  }
+}
+
+range look_up(runtime& r, void const* p, std::size_t bytes) {
+  auto const address = reinterpret_cast<std::uintptr_t>(p);
+  auto const after = r.allocations.upper_bound(address);
+  // Memory of the host's heap that begins outside every allocation must not run into one.
+  bool const runs_into_next = after != r.allocations.end() && bytes > after->first - address;
+  if (after == r.allocations.begin()) return {!runs_into_next, nullptr};
+  auto const& [begin, a] = *std::prev(after);
+  std::size_t const offset = address - begin;
+  if (offset >= a.bytes) return {!runs_into_next, nullptr};
+  return {!a.freeing && bytes <= a.bytes - offset, &a};
+}
+
+allocation* find_live(runtime& r, void const* p) {
+  auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(p));
+  return found == r.allocations.end() || found->second.freeing ? nullptr : &found->second;
+}
+
+void* make_allocation(runtime& r, allocation made) {
+  if (!take(r, made)) return nullptr;
+  // No more than CUDA promises, so that nobody comes to rely on more; host memory is made of pages.
+  std::size_t const alignment = made.kind == memory_kind::pinned ? 4096 : 256;
+  void* p = nullptr;
+  if (posix_memalign(&p, alignment, made.bytes) != 0) {
+    give_back(r, made);
+    return nullptr;
+  }
+  scribble(p, made.bytes, r.pattern = static_cast<unsigned char>(r.pattern + 37));
+  count_live(r, made);
+  r.allocations.emplace(reinterpret_cast<std::uintptr_t>(p), std::move(made));
+  return p;
+}
+
+std::uint64_t begin_free(runtime& r, allocation& a) {
+  a.freeing = true;
+  a.ticket = ++r.tickets;
+  device_of(r, a.device).live_bytes -= a.bytes;
+  --r.live_allocations;
+  return a.ticket;
+}
+
+void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket) {
+  auto const found = r.allocations.find(address);
+  if (found == r.allocations.end() || !found->second.freeing || found->second.ticket != ticket) return;
+  give_back(r, found->second);
+  forget_pending(found->second, address);
+  r.allocations.erase(found);
+  std::free(reinterpret_cast<void*>(address));
+}
+
+void revive(runtime& r, allocation& a) {
+  a.freeing = false;
+  count_live(r, a);
+}
+
+cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flags, cudaStream_t stream) {
+  return api("cudaMemPrefetchAsync", [&](runtime& r, held_lock& held) {
+    timeline* const t = find_stream(r, stream);
+    if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (device < cudaCpuDeviceId || device >= r.device_count) return cudaErrorInvalidDevice;
+    range const what = look_up(r, p, bytes);
+    bool const managed = what.in != nullptr && what.in->kind == memory_kind::managed;
+    if (flags != 0 || bytes == 0 || !what.valid || !managed) return cudaErrorInvalidValue;
+    submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream
+    return cudaSuccess;
+  });
+}
+
+}  // namespace weir::sim::detail
+
+namespace sim = weir::sim::detail;
+
+namespace {
+
+cudaError_t advise(void const* p, std::size_t bytes, cudaMemoryAdvise advice, int device) {
+  return sim::api("cudaMemAdvise", [&](sim::runtime& r, sim::held_lock&) {
+    bool const ignores_device = advice == cudaMemAdviseSetReadMostly || advice == cudaMemAdviseUnsetReadMostly ||
+                                advice == cudaMemAdviseUnsetPreferredLocation;
+    sim::range const what = sim::look_up(r, p, bytes);
+    bool const managed = what.in != nullptr && what.in->kind == sim::memory_kind::managed;
+    if (bytes == 0 || !what.valid || !managed) return cudaErrorInvalidValue;
+    if (advice < cudaMemAdviseSetReadMostly || advice > cudaMemAdviseUnsetAccessedBy) return cudaErrorInvalidValue;
+    if (!ignores_device && (device < cudaCpuDeviceId || device >= r.device_count)) return cudaErrorInvalidDevice;
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaMalloc(void** p, size_t bytes) {
+  return sim::allocate("cudaMalloc", p, bytes, sim::memory_kind::device, true);
+}
+
+cudaError_t CUDARTAPI cudaMallocHost(void** p, size_t bytes) {
+  return sim::allocate("cudaMallocHost", p, bytes, sim::memory_kind::pinned, true);
+}
+
+cudaError_t CUDARTAPI cudaHostAlloc(void** p, size_t bytes, unsigned int flags) {
+  constexpr unsigned known = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
+  return sim::allocate("cudaHostAlloc", p, bytes, sim::memory_kind::pinned, (flags & ~known) == 0);
+}
+
+cudaError_t CUDARTAPI cudaMallocManaged(void** p, size_t bytes, unsigned int flags) {
+  bool const valid = flags == cudaMemAttachGlobal || flags == cudaMemAttachHost;
+  return sim::allocate("cudaMallocManaged", p, bytes, sim::memory_kind::managed, valid);
+}
+
+cudaError_t CUDARTAPI cudaFree(void* p) {
+  return sim::api("cudaFree", [&](sim::runtime& r, sim::held_lock& held) {
+    if (p == nullptr) return cudaSuccess;
+    sim::allocation* const a = sim::find_live(r, p);
+    if (a == nullptr || a->kind == sim::memory_kind::pinned) return cudaErrorInvalidValue;
+    bool const waits = a->kind != sim::memory_kind::async;  // for stream-ordered memory CUDA trusts the caller
+    int const device = a->device;
+    std::uint64_t const ticket = sim::begin_free(r, *a);
+    if (waits) sim::force_device(r, held, device);
+    sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaFreeHost(void* p) {
+  return sim::api("cudaFreeHost", [&](sim::runtime& r, sim::held_lock&) {
+    if (p == nullptr) return cudaSuccess;
+    sim::allocation* const a = sim::find_live(r, p);
+    if (a == nullptr || a->kind != sim::memory_kind::pinned) return cudaErrorInvalidValue;
+    std::uint64_t const ticket = sim::begin_free(r, *a);
+    sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes, void const* p) {
+  return sim::api("cudaPointerGetAttributes", [&](sim::runtime& r, sim::held_lock&) {
+    if (attributes == nullptr) return cudaErrorInvalidValue;
+    *attributes = {};
+    auto* const address = const_cast<void*>(p);
+    sim::range const what = sim::look_up(r, p, 0);
+    if (what.in == nullptr || !what.valid) {
+      attributes->type = cudaMemoryTypeUnregistered;
+      attributes->device = cudaInvalidDeviceId;
+      attributes->hostPointer = address;
+      return cudaSuccess;
+    }
+    attributes->type = what.device_only()                           ? cudaMemoryTypeDevice
+                       : what.in->kind == sim::memory_kind::managed ? cudaMemoryTypeManaged
+                                                                    : cudaMemoryTypeHost;
+    attributes->device = what.in->device;
+    attributes->devicePointer = address;
+    attributes->hostPointer = what.device_only() ? nullptr : address;
+    return cudaSuccess;
+  });
+}
+
+#if CUDART_VERSION >= 13000
+cudaError_t CUDARTAPI cudaMemAdvise(void const* p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location) {
+  bool const on_device = location.type == cudaMemLocationTypeDevice;
+  return advise(p, bytes, advice, on_device ? location.id : cudaCpuDeviceId);
+}
+#else
+cudaError_t CUDARTAPI cudaMemAdvise(void const* p, size_t bytes, cudaMemoryAdvise advice, int device) {
+  return advise(p, bytes, advice, device);
+}
+#endif
+
+}  // extern "C"

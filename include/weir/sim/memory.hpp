@@ -1,0 +1,44 @@
+#pragma once
+// Memory, internal: every allocation is a block of the host's heap of its own, so that a host's memory checkers see it.
+
+#include <weir/sim/state.hpp>
+
+namespace weir::sim::detail {
+
+/// What lies at [p, p + bytes).
+struct range {
+  bool valid = false;              // false: it leaves its allocation, or that one's free was called
+  allocation const* in = nullptr;  // null for memory that CUDA does not know
+  bool device_only() const {
+    return in != nullptr && (in->kind == memory_kind::device || in->kind == memory_kind::async);
+  }
+  bool reached_by_devices() const { return in != nullptr; }
+  bool pageable() const { return in == nullptr; }
+};
+range look_up(runtime& r, void const* p, std::size_t bytes);
+
+/// A live allocation that starts at `p`; null if there is none.
+allocation* find_live(runtime& r, void const* p);
+
+/// Takes memory from the host, within the capacity of its kind; `made.bytes` is not 0. Null if there is too little.
+void* make_allocation(runtime& r, allocation made);
+
+/// The free was called: the program has the memory no more, though work that was queued before may use it still.
+std::uint64_t begin_free(runtime& r, allocation& a);
+/// The free executes. Does nothing if another allocation has taken the block over since that free was called.
+void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket);
+/// Undoes a `begin_free`, as a new allocation of the same size takes the block over.
+void revive(runtime& r, allocation& a);
+
+/// Overwrites memory with bytes that differ from call to call: all of a small block, both ends of a large one.
+void scribble(void* p, std::size_t bytes, unsigned char pattern);
+
+// pools.cpp
+void trim(runtime& r, pool_state& pool, std::uint64_t keep);
+/// Sees to the release thresholds, as every synchronise does.
+void trim_pools(runtime& r);
+/// Makes room for an allocation of a pool; false if the pool or its device is full.
+bool take_room(runtime& r, pool_state& pool, std::size_t bytes);
+void give_room_back(runtime& r, pool_state& pool, std::size_t bytes);
+
+}  // namespace weir::sim::detail

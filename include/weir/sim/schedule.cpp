@@ -1,0 +1,139 @@
+#include <weir/sim/memory.hpp>
+#include <weir/sim/schedule.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace weir::sim::detail {
+namespace {
+
+// The legacy stream "encompasses" the blocking streams of its device.
+std::vector<point> ends(runtime& r, timeline const& t) {
+  std::vector<point> result{t.end()};
+  if (!t.legacy) return result;
+  for (timeline const* other : r.devices[static_cast<std::size_t>(t.device)].timelines) {
+    if (other->blocking() && !other->idle()) result.push_back(other->end());
+  }
+  return result;
+}
+
+struct planned_operation {
+  std::uint64_t order;
+  timeline* in;
+};
+
+// Everything that must run before `wanted` is reached. An operation only ever waits for operations that were queued
+// earlier, so their order of queueing is an order that keeps every promise.
+std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
+  std::vector<planned_operation> result;
+  while (!wanted.empty()) {
+    point const p = wanted.back();
+    wanted.pop_back();
+    timeline* const t = find_timeline(r, p.stream);
+    if (t == nullptr) continue;
+    std::uint64_t sequence = std::max(t->planned, t->completed);
+    for (; sequence < p.sequence; ++sequence) {
+      operation const& op = t->waiting[static_cast<std::size_t>(sequence - t->completed)];
+      result.push_back({op.order, t});
+      wanted.insert(wanted.end(), op.after.begin(), op.after.end());
+    }
+    t->planned = std::max(t->planned, sequence);
+  }
+  std::sort(result.begin(), result.end(), [](auto const& a, auto const& b) { return a.order < b.order; });
+  return result;
+}
+
+void run_front(runtime& r, held_lock& held, timeline* t) {
+  work const run = std::move(t->waiting.front().run);
+  t->waiting.pop_front();
+  // Out of the queue but not yet completed: `plan` cannot run meanwhile, because `running` is set.
+  run(held);
+  ++t->completed;
+  retire_if_over(r, t);
+}
+
+}  // namespace
+
+std::vector<point> implicit_order(runtime& r, timeline const& t) {
+  std::vector<point> after;
+  if (t.legacy) {
+    after = ends(r, t);
+  } else if (t.blocking()) {
+    timeline const& legacy = *r.devices[static_cast<std::size_t>(t.device)].legacy;
+    if (!legacy.idle()) after.push_back(legacy.end());
+  }
+  return after;
+}
+
+void enqueue(runtime& r, timeline& t, std::vector<point> after, work run) {
+  t.waiting.push_back({++r.operations, std::move(after), std::move(run)});
+  ++t.submitted;
+}
+
+point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> reached) {
+  if (reached == nullptr) {
+    submit(r, held, t, [](held_lock&) {});
+  } else {
+    submit(r, held, t, [reached = std::move(reached)](held_lock&) { *reached = clock::now(); });
+  }
+  return t.end();
+}
+
+void wait_for(runtime& r, timeline& t, point p) {
+  if (r.how == mode::immediate) {
+    t.completed = ++t.submitted;
+    return;
+  }
+  std::vector<point> after = implicit_order(r, t);
+  after.push_back(p);
+  enqueue(r, t, std::move(after), [](held_lock&) {});
+}
+
+bool done(runtime& r, point p) {
+  timeline const* const t = find_timeline(r, p.stream);
+  return t == nullptr || t->completed >= p.sequence;
+}
+
+bool done(runtime& r, timeline const& t) {
+  if (!t.idle()) return false;
+  if (!t.legacy) return true;
+  auto const& all = r.devices[static_cast<std::size_t>(t.device)].timelines;
+  return std::none_of(all.begin(), all.end(),
+                      [](timeline const* other) { return other->blocking() && !other->idle(); });
+}
+
+void force(runtime& r, held_lock& held, std::vector<point> wanted) {
+  while (std::any_of(wanted.begin(), wanted.end(), [&](point p) { return !done(r, p); })) {
+    if (r.running) {
+      r.finished.wait(held);
+      continue;
+    }
+    r.running = true;
+    for (planned_operation const& next : plan(r, wanted)) run_front(r, held, next.in);
+    r.running = false;
+    r.finished.notify_all();
+  }
+  trim_pools(r);
+}
+
+void force(runtime& r, held_lock& held, timeline const& t) {
+  if (done(r, t)) {
+    trim_pools(r);
+  } else {
+    force(r, held, ends(r, t));
+  }
+}
+
+void force_device(runtime& r, held_lock& held, int device) {
+  std::vector<point> wanted;
+  for (timeline const* t : r.devices[static_cast<std::size_t>(device)].timelines) {
+    if (!t->idle()) wanted.push_back(t->end());
+  }
+  force(r, held, std::move(wanted));
+}
+
+void force_all(runtime& r, held_lock& held) {
+  for (int device = 0; device < max_devices; ++device) force_device(r, held, device);
+}
+
+}  // namespace weir::sim::detail

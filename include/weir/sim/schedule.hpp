@@ -1,0 +1,41 @@
+#pragma once
+// The order of work, internal: what an operation waits for, when it runs, and what the host learns. Whatever looks at
+// the order of a program looks here.
+
+#include <weir/sim/state.hpp>
+
+namespace weir::sim::detail {
+
+/// What CUDA's default streams make the next operation of `t` wait for.
+std::vector<point> implicit_order(runtime& r, timeline const& t);
+
+void enqueue(runtime& r, timeline& t, std::vector<point> after, work run);
+
+/// Puts an operation into a stream. In immediate mode it runs before this returns.
+template <class Work>
+void submit(runtime& r, held_lock& held, timeline& t, Work&& run) {
+  if (r.how == mode::immediate) {
+    t.completed = ++t.submitted;
+    run(held);
+  } else {
+    enqueue(r, t, implicit_order(r, t), std::forward<Work>(run));
+  }
+}
+
+/// A place after all that `t` was given so far, and after what its next operation would have to wait for.
+point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> reached);
+
+/// Holds back what `t` gets from now on until `p` is reached.
+void wait_for(runtime& r, timeline& t, point p);
+
+bool done(runtime& r, point p);
+/// Whether all work is done that a synchronise with `t` would wait for.
+bool done(runtime& r, timeline const& t);
+
+/// Makes the host wait: runs what must run before all these places are reached, and nothing else.
+void force(runtime& r, held_lock& held, std::vector<point> wanted);
+void force(runtime& r, held_lock& held, timeline const& t);
+void force_device(runtime& r, held_lock& held, int device);
+void force_all(runtime& r, held_lock& held);
+
+}  // namespace weir::sim::detail

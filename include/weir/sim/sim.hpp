@@ -1,0 +1,68 @@
+#pragma once
+// Controls the stand-in CUDA runtime: programs that link `weir::sim` in place of cudart run their CUDA calls on the
+// host.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::sim {
+
+/// When queued work runs. Both keep every order that CUDA promises.
+enum class mode {
+  immediate,  ///< inside the call that queues it; a synchronise never waits, a query always answers "done"
+  lazy,       ///< not before something needs it (a synchronise, `run_all`), and then only what that needs
+};
+
+/// What a kernel does with memory.
+enum class access { read, write };
+
+/// Back to a fresh process: immediate mode, two devices, default capacities, counters at 0, no failure to come. Drops
+/// queued work and frees all memory; pools are gone. Streams and events that exist stay valid, idle and never recorded,
+/// so that handles kept in caches do not dangle. Call it between tests, not while another thread uses the runtime.
+void reset();
+
+/// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default.
+void set_mode(mode m);
+
+/// Runs everything queued on every device, in an order that CUDA allows. Host functions run in the calling thread.
+void run_all();
+
+/// How many devices there are, 1 to 8 (default 2). Throws `std::invalid_argument` for other numbers. Call it after
+/// `reset` and before the first CUDA call of a test.
+void set_device_count(int count);
+
+/// Bytes of memory of a device (default 16 GiB); `cudaMemGetInfo` reports it and allocations beyond it fail. Memory is
+/// host memory, committed when first written. Below what is in use now, nothing more can be had until enough is freed.
+void set_capacity(int device, std::size_t bytes);
+
+/// Bytes that pinned and managed memory may take together (default 64 GiB).
+void set_host_capacity(std::size_t bytes);
+
+/// Runtime calls since `reset_counters`: all, or those of one name ("cudaEventRecord"; the per-thread twins count under
+/// the plain name). Reading or clearing the last error and asking for error names do not count. Throws
+/// `std::invalid_argument` for a name that the stand-in does not have, so that a misspelt name is not a silent 0.
+std::uint64_t calls();
+std::uint64_t calls(char const* name);
+void reset_counters();
+
+/// The k-th counted call from now (1 is the next one) returns `code` and does nothing else; later calls work again.
+/// Throws `std::invalid_argument` for k = 0.
+void fail_call(std::uint64_t k, cudaError_t code);
+/// Forgets a failure that has not happened yet.
+void clear_failure();
+
+/// Bytes asked for and not yet freed: memory of every kind (device, stream-ordered, managed, pinned), counted on the
+/// device it was allocated for. Freed means that the free was called, even if it still waits in a queue.
+std::size_t live_bytes(int device);
+/// How many allocations that is, over all devices.
+std::size_t live_allocations();
+
+/// Stands for a kernel that reads or writes all of [p, p + bytes) on `stream`: the bytes are really read, or
+/// overwritten with a changing pattern, when the stream gets there. 0 is the legacy default stream. Counts as no
+/// runtime call. Throws `std::invalid_argument` for a stream that is not valid, for a range that leaves its allocation,
+/// and for memory whose stream-ordered free was already called.
+void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what);
+
+}  // namespace weir::sim

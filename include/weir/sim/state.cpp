@@ -1,0 +1,63 @@
+#include <weir/sim/call.hpp>
+#include <weir/sim/state.hpp>
+
+#include <utility>
+
+namespace weir::sim::detail {
+
+std::atomic<std::uint64_t> call_counters[call_count];
+std::atomic<std::uint64_t> calls_until_failure;
+
+namespace {
+
+std::mutex failure_mutex;
+cudaError_t failure_code = cudaSuccess;
+std::atomic<std::uint64_t> generation{1};
+constinit thread_local thread_state current_thread{};
+
+}  // namespace
+
+runtime::runtime() {
+  timelines.emplace_back();  // id 0 is no stream's
+  for (int device = 0; device < max_devices; ++device) {
+    timeline* const t = make_timeline(*this, device, cudaStreamDefault, 0);
+    t->legacy = true;
+    device_state& d = devices[static_cast<std::size_t>(device)];
+    d.legacy = t;
+    d.default_pool = d.current_pool = make_pool(device);
+    d.default_pool->is_default = true;
+    d.default_pool->handle = pools.add(d.default_pool);
+  }
+}
+
+runtime& state() {
+  static runtime* const the_runtime = new runtime;
+  return *the_runtime;
+}
+
+thread_state& this_thread() {
+  thread_state& me = current_thread;
+  std::uint64_t const now = generation.load(std::memory_order_relaxed);
+  if (me.generation != now) [[unlikely]] {
+    me.generation = now;
+    me.device = 0;
+    me.last_error = cudaSuccess;
+  }
+  return me;
+}
+
+cudaError_t planned_failure() {
+  std::lock_guard const lock(failure_mutex);
+  if (calls_until_failure.load(std::memory_order_relaxed) == 0) return cudaSuccess;
+  return calls_until_failure.fetch_sub(1, std::memory_order_relaxed) == 1 ? failure_code : cudaSuccess;
+}
+
+void plan_failure(std::uint64_t k, cudaError_t code) {
+  std::lock_guard const lock(failure_mutex);
+  failure_code = code;
+  calls_until_failure.store(k, std::memory_order_relaxed);
+}
+
+void forget_threads() { generation.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,158 @@
+#pragma once
+// The one state of the stand-in, internal: devices, streams, events, pools and memory. One mutex guards all of it.
+
+#include <weir/sim/handle_table.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace weir::sim::detail {
+
+inline constexpr int max_devices = 8;
+inline constexpr std::size_t default_capacity = std::size_t{16} << 30;
+inline constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
+
+using held_lock = std::unique_lock<std::mutex>;
+
+/// A place in one stream's work: everything up to its `sequence`-th operation. Streams go by id, for handles come back.
+struct point {
+  std::uint64_t stream = 0;
+  std::uint64_t sequence = 0;
+};
+
+/// Called with the runtime's mutex held; gives it up for as long as it runs a user's code or touches a user's memory.
+using work = std::function<void(held_lock&)>;
+
+struct operation {
+  std::uint64_t order = 0;   // of the call that queued it, over all streams
+  std::vector<point> after;  // what it waits for besides the operations before it in its stream
+  work run;
+};
+
+/// One stream from its creation until its last operation is done, which may be after its handle is gone.
+struct timeline {
+  std::uint64_t id = 0;
+  int device = 0;
+  unsigned flags = cudaStreamDefault;
+  int priority = 0;
+  bool legacy = false;
+  bool destroyed = false;
+  std::uint64_t submitted = 0;
+  std::uint64_t completed = 0;
+  std::uint64_t planned = 0;      // used by `force` while it collects what must run
+  std::deque<operation> waiting;  // the operations after `completed`, in order
+
+  bool blocking() const { return !legacy && flags == cudaStreamDefault; }
+  bool idle() const { return completed == submitted; }
+  point end() const { return {id, submitted}; }
+};
+
+using clock = std::chrono::steady_clock;
+
+struct event_state {
+  int device = 0;
+  bool timed = true;
+  bool recorded = false;
+  point at;                                    // the latest snapshot
+  std::shared_ptr<clock::time_point> reached;  // set when the snapshot's work is done; timed events only
+};
+
+struct pool_state {
+  int device = 0;
+  bool is_default = false;
+  bool destroyed = false;
+  std::size_t max_bytes = 0;  // 0: no limit of its own
+  std::size_t live = 0;       // allocations, those with a queued free included
+  std::array<int, 3> reuse{1, 1, 1};
+  std::uint64_t release_threshold = 0;
+  std::uint64_t reserved = 0, reserved_high = 0;
+  std::uint64_t used = 0, used_high = 0;
+  std::array<cudaMemAccessFlags, max_devices> access{};
+  // Freed but not yet executed, by stream id and size: the same stream may have it at once.
+  std::multimap<std::pair<std::uint64_t, std::size_t>, std::uintptr_t> pending;
+  cudaMemPool_t handle = nullptr;
+};
+
+enum class memory_kind { device, async, managed, pinned };
+
+struct allocation {
+  std::size_t bytes = 0;
+  memory_kind kind = memory_kind::device;
+  int device = 0;
+  std::shared_ptr<pool_state> pool;  // of stream-ordered memory
+  bool freeing = false;              // the free was called; the memory goes when it executes
+  std::uint64_t freed_on = 0;        // id of the stream, for stream-ordered memory in lazy mode
+  std::uint64_t ticket = 0;          // which free that is, as another allocation may take the block over first
+};
+
+struct device_state {
+  std::size_t capacity = default_capacity;
+  std::size_t used = 0;        // what counts against the capacity
+  std::size_t live_bytes = 0;  // what programs asked for and did not free
+  timeline* legacy = nullptr;
+  std::vector<timeline*> timelines;  // all on this device, the legacy one too
+  std::shared_ptr<pool_state> default_pool, current_pool;
+};
+
+/// What belongs to one host thread. Trivial, so that it can be used until the thread's very end.
+struct thread_state {
+  std::uint64_t generation = 0;  // which `reset` this is about
+  int device = 0;
+  cudaError_t last_error = cudaSuccess;
+  bool in_host_function = false;
+  std::array<std::uint64_t, max_devices> default_stream{};  // ids of the per-thread streams; 0: not made yet
+};
+
+struct runtime {
+  std::mutex mutex;
+  std::condition_variable finished;  // notified when `running` becomes false
+  bool running = false;              // some thread executes queued operations
+
+  mode how = mode::immediate;
+  int device_count = 2;
+  std::array<device_state, max_devices> devices;
+  std::size_t host_capacity = default_host_capacity;
+  std::size_t host_used = 0;
+  std::size_t live_allocations = 0;
+
+  std::vector<std::unique_ptr<timeline>> timelines;  // by id; null once over. Ids are never used again
+  std::uint64_t operations = 0;
+  std::uint64_t tickets = 0;
+  unsigned char pattern = 0;
+
+  handle_table<cudaStream_t, timeline*, 0x5100'0000'0000> streams;
+  handle_table<cudaEvent_t, event_state, 0x5200'0000'0000> events;
+  handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
+  std::map<std::uintptr_t, allocation> allocations;  // by address, of every kind
+
+  runtime();
+};
+
+/// Never destroyed: objects with static lifetime may call CUDA in their destructors.
+runtime& state();
+thread_state& this_thread();
+
+// streams.cpp
+timeline* make_timeline(runtime& r, int device, unsigned flags, int priority);
+timeline* find_timeline(runtime& r, std::uint64_t id);
+/// The stream of a handle other than 0 for the calling thread and its current device; null if there is none.
+timeline* find_stream(runtime& r, cudaStream_t handle);
+void retire_if_over(runtime& r, timeline* t);
+
+// pools.cpp
+std::shared_ptr<pool_state> make_pool(int device);
+
+// state.cpp, for control.cpp
+void plan_failure(std::uint64_t k, cudaError_t code);
+/// Every thread is back at device 0 without an error.
+void forget_threads();
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,327 @@
+// Stream-ordered memory and its pools.
+
+#include "support.hpp"
+
+#include <weir/sim/sim.hpp>
+
+#include <cstdint>
+
+using namespace sim_test;
+
+namespace {
+
+constexpr std::size_t kib = 1024;
+constexpr std::size_t mib = kib * kib;
+
+cudaMemPoolProps on_device(int device, std::size_t max_bytes = 0) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  properties.maxSize = max_bytes;
+  return properties;
+}
+
+cudaMemPool_t make_pool(int device = 0, std::size_t max_bytes = 0) {
+  cudaMemPoolProps const properties = on_device(device, max_bytes);
+  cudaMemPool_t pool = nullptr;
+  ok(cudaMemPoolCreate(&pool, &properties));
+  return pool;
+}
+
+void keep_everything(cudaMemPool_t pool) {
+  std::uint64_t threshold = UINT64_MAX;
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+}
+
+std::uint64_t size_of(cudaMemPool_t pool, cudaMemPoolAttr which) {
+  std::uint64_t value = 0;
+  ok(cudaMemPoolGetAttribute(pool, which, &value));
+  return value;
+}
+
+void* from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStream_t stream) {
+  void* p = nullptr;
+  ok(cudaMallocFromPoolAsync(&p, bytes, pool, stream));
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fresh,
+                  "cudaMallocAsync takes from the current pool of the stream's device, whatever device is current") {
+  cudaStream_t const s = make_stream();
+  ok(cudaSetDevice(1));
+  void* p = nullptr;
+  ok(cudaMallocAsync(&p, 100, s));
+  CHECK_EQ(sim::live_bytes(0), 100);
+  CHECK_EQ(sim::live_bytes(1), 0);
+  cudaMemPool_t pool = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&pool, 0));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemCurrent), 100);
+  ok(cudaFreeAsync(p, s));
+  CHECK_EQ(sim::live_bytes(0), 0);
+}
+
+TEST_CASE_FIXTURE(fresh, "a pool may serve streams of another device") {
+  cudaMemPool_t const pool = make_pool(1);
+  cudaStream_t const s = make_stream();
+  void* const p = from_pool(pool, 100, s);
+  CHECK_EQ(sim::live_bytes(1), 100);
+  cudaPointerAttributes found{};
+  ok(cudaPointerGetAttributes(&found, p));
+  CHECK_EQ(found.type, cudaMemoryTypeDevice);
+  CHECK_EQ(found.device, 1);
+  ok(cudaFreeAsync(p, s));
+}
+
+TEST_CASE_FIXTURE(fresh, "freed memory stays reserved until a synchronise, and longer under a release threshold") {
+  cudaMemPool_t const pool = make_pool();
+  cudaStream_t const s = make_stream();
+  ok(cudaFreeAsync(from_pool(pool, mib, s), s));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), mib);
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemCurrent), 0);
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), 0);
+  ok(cudaFreeAsync(from_pool(pool, mib, s), s));
+  ok(cudaEventSynchronize(make_event()));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), 0);
+  keep_everything(pool);
+  ok(cudaFreeAsync(from_pool(pool, mib, s), s));
+  ok(cudaDeviceSynchronize());
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), mib);
+}
+
+TEST_CASE_FIXTURE(fresh, "what a pool reserves counts against its device, and trimming gives it back") {
+  sim::set_capacity(0, 4 * mib);
+  cudaMemPool_t const pool = make_pool();
+  keep_everything(pool);
+  cudaStream_t const s = make_stream();
+  void* const kept = from_pool(pool, mib, s);
+  ok(cudaFreeAsync(from_pool(pool, 2 * mib, s), s));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(free, mib);
+  ok(cudaMemPoolTrimTo(pool, 2 * mib));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), 2 * mib);
+  ok(cudaMemPoolTrimTo(pool, 0));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), mib);
+  ok(cudaMemPoolTrimTo(pool, 3 * mib));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), mib);
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(free, 3 * mib);
+  ok(cudaFreeAsync(kept, s));
+}
+
+TEST_CASE_FIXTURE(fresh, "high watermarks are reset by writing 0 and take no other value") {
+  cudaMemPool_t const pool = make_pool();
+  cudaStream_t const s = make_stream();
+  ok(cudaFreeAsync(from_pool(pool, mib, s), s));
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemHigh), mib);
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemHigh), mib);
+  std::uint64_t value = 5;
+  CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemHigh, &value), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &value), cudaErrorInvalidValue);
+  value = 0;
+  CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &value), cudaErrorInvalidValue);
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemHigh, &value));
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &value));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemHigh), 0);
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemHigh), 0);
+}
+
+TEST_CASE_FIXTURE(fresh, "a new pool allows every reuse and holds on to nothing") {
+  cudaMemPool_t const pool = make_pool();
+  for (cudaMemPoolAttr const which : {cudaMemPoolReuseFollowEventDependencies, cudaMemPoolReuseAllowOpportunistic,
+                                      cudaMemPoolReuseAllowInternalDependencies}) {
+    int on = -1;
+    ok(cudaMemPoolGetAttribute(pool, which, &on));
+    CHECK_EQ(on, 1);
+    on = 0;
+    ok(cudaMemPoolSetAttribute(pool, which, &on));
+    on = -1;
+    ok(cudaMemPoolGetAttribute(pool, which, &on));
+    CHECK_EQ(on, 0);
+  }
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReleaseThreshold), 0);
+}
+
+TEST_CASE_FIXTURE(fresh, "a pool's own maximum holds, and what it has reserved counts towards it") {
+  cudaMemPool_t const pool = make_pool(0, 2 * mib);
+  keep_everything(pool);
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, 2 * mib + 1, pool, s), cudaErrorMemoryAllocation);
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, SIZE_MAX, pool, s), cudaErrorMemoryAllocation);
+  CHECK_EQ(p, nullptr);
+  ok(cudaFreeAsync(from_pool(pool, 2 * mib, s), s));
+  void* const first = from_pool(pool, mib, s);
+  void* const second = from_pool(pool, mib, s);
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, 1, pool, s), cudaErrorMemoryAllocation);
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrReservedMemCurrent), 2 * mib);
+  ok(cudaFreeAsync(first, s));
+  ok(cudaFreeAsync(second, s));
+}
+
+TEST_CASE_FIXTURE(fresh, "a destroyed pool's memory stays until it is freed") {
+  sim::set_capacity(0, mib);
+  cudaMemPool_t const pool = make_pool();
+  cudaStream_t const s = make_stream();
+  void* const p = from_pool(pool, kib, s);
+  ok(cudaMemPoolDestroy(pool));
+  CHECK_EQ(cudaMemPoolTrimTo(pool, 0), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolDestroy(pool), cudaErrorInvalidValue);
+  ok(cudaMemsetAsync(p, 1, kib, s));
+  CHECK_EQ(sim::live_bytes(0), kib);
+  ok(cudaFreeAsync(p, s));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(free, mib);
+}
+
+TEST_CASE_FIXTURE(fresh, "a device's pool can be changed, and falls back to the default when that pool is destroyed") {
+  cudaMemPool_t normal = nullptr;
+  cudaMemPool_t current = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&normal, 0));
+  cudaMemPool_t const mine = make_pool(0);
+  ok(cudaDeviceSetMemPool(0, mine));
+  ok(cudaDeviceGetMemPool(&current, 0));
+  CHECK_EQ(current, mine);
+  CHECK_EQ(cudaDeviceSetMemPool(1, mine), cudaErrorInvalidValue);
+  CHECK_EQ(cudaDeviceSetMemPool(5, mine), cudaErrorInvalidDevice);
+  ok(cudaMemPoolDestroy(mine));
+  ok(cudaDeviceGetMemPool(&current, 0));
+  CHECK_EQ(current, normal);
+  CHECK_EQ(cudaMemPoolDestroy(normal), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh, "pools of memory that these devices lack are not supported") {
+  cudaMemPool_t pool = nullptr;
+  cudaMemPoolProps properties = on_device(0);
+  properties.location.type = cudaMemLocationTypeHost;
+  CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorNotSupported);
+  properties = on_device(0);
+  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+  CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorNotSupported);
+  properties = on_device(9);
+  CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorInvalidDevice);
+  properties = {};
+  CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolCreate(nullptr, &properties), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh, "access of other devices can be given and taken, a device's own access stays") {
+  cudaMemPool_t const pool = make_pool(0);
+  cudaMemLocation other{};
+  other.type = cudaMemLocationTypeDevice;
+  other.id = 1;
+  cudaMemAccessFlags flags = cudaMemAccessFlagsProtRead;
+  ok(cudaMemPoolGetAccess(&flags, pool, &other));
+  CHECK_EQ(flags, cudaMemAccessFlagsProtNone);
+  cudaMemAccessDesc wish{};
+  wish.location = other;
+  wish.flags = cudaMemAccessFlagsProtReadWrite;
+  ok(cudaMemPoolSetAccess(pool, &wish, 1));
+  ok(cudaMemPoolGetAccess(&flags, pool, &other));
+  CHECK_EQ(flags, cudaMemAccessFlagsProtReadWrite);
+  wish.location.id = 0;
+  wish.flags = cudaMemAccessFlagsProtNone;
+  CHECK_EQ(cudaMemPoolSetAccess(pool, &wish, 1), cudaErrorInvalidDevice);
+  CHECK_EQ(cudaMemPoolSetAccess(pool, nullptr, 1), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh, "stream-ordered calls refuse wrong arguments with the documented codes") {
+  cudaStream_t const s = make_stream();
+  int dummy = 0;
+  void* p = nullptr;
+  CHECK_EQ(cudaMallocAsync(nullptr, 1, s), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMallocAsync(&p, 1, reinterpret_cast<cudaStream_t>(&dummy)), cudaErrorInvalidResourceHandle);
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, 1, nullptr, s), cudaErrorInvalidValue);
+  CHECK_EQ(cudaFreeAsync(nullptr, s), cudaErrorInvalidValue);
+  CHECK_EQ(cudaFreeAsync(&dummy, s), cudaErrorInvalidValue);
+  ok(cudaMallocAsync(&p, 1, s));
+  CHECK_EQ(cudaFreeAsync(p, reinterpret_cast<cudaStream_t>(&dummy)), cudaErrorInvalidResourceHandle);
+  ok(cudaFreeAsync(p, s));
+  CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy,
+                  "the stream that freed a block may have it at once, with the old work still to come") {
+  cudaStream_t const s = make_stream();
+  cudaMemPool_t const pool = make_pool(0, 100);
+  void* const first = from_pool(pool, 100, s);
+  sim::touch(s, first, 100, sim::access::write);
+  ok(cudaFreeAsync(first, s));
+  void* const second = from_pool(pool, 100, s);
+  CHECK_EQ(second, first);
+  CHECK_EQ(sim::live_bytes(0), 100);
+  sim::touch(s, second, 100, sim::access::read);
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemCurrent), 100);
+  ok(cudaFreeAsync(second, s));
+  CHECK_EQ(sim::live_allocations(), 0);
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "a block that was freed, taken over and freed again goes with its last free") {
+  cudaStream_t const s = make_stream();
+  cudaMemPool_t const pool = make_pool();
+  keep_everything(pool);
+  cudaEvent_t const first_free = make_event();
+  ok(cudaFreeAsync(from_pool(pool, 100, s), s));
+  ok(cudaEventRecord(first_free, s));
+  void* const again = from_pool(pool, 100, s);
+  sim::touch(s, again, 100, sim::access::write);
+  ok(cudaFreeAsync(again, s));
+  ok(cudaEventSynchronize(first_free));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemCurrent), 100);
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemCurrent), 0);
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "another stream does not get a block before its free has executed") {
+  cudaStream_t const a = make_stream();
+  cudaStream_t const b = make_stream();
+  cudaMemPool_t const pool = make_pool();
+  void* const first = from_pool(pool, 100, a);
+  ok(cudaFreeAsync(first, a));
+  CHECK_NE(from_pool(pool, 100, b), first);
+  CHECK_EQ(size_of(pool, cudaMemPoolAttrUsedMemCurrent), 200);
+  CHECK_EQ(cudaStreamQuery(a), cudaErrorNotReady);
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "a full pool waits for its own queued frees before it fails") {
+  cudaStream_t const a = make_stream();
+  cudaStream_t const b = make_stream();
+  cudaMemPool_t const pool = make_pool(0, 100);
+  diary d;
+  void* const first = from_pool(pool, 60, a);
+  d.mark(a, 1);
+  ok(cudaFreeAsync(first, a));
+  void* const second = from_pool(pool, 70, b);
+  CHECK_EQ(d.reached(), numbers{1});
+  void* p = nullptr;
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, 31, pool, b), cudaErrorMemoryAllocation);
+  ok(cudaFreeAsync(second, b));
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "a full pool does not wait where internal dependencies are forbidden") {
+  cudaMemPool_t const pool = make_pool(0, 100);
+  int off = 0;
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &off));
+  cudaStream_t const a = make_stream();
+  ok(cudaFreeAsync(from_pool(pool, 100, a), a));
+  void* p = nullptr;
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, 50, pool, make_stream()), cudaErrorMemoryAllocation);
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "cudaFree of stream-ordered memory does not wait") {
+  cudaStream_t const s = make_stream();
+  void* const p = from_pool(make_pool(), 100, s);
+  ok(cudaFree(p));
+  CHECK_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+  CHECK_EQ(sim::live_allocations(), 0);
+}
