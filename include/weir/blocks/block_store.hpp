@@ -4,6 +4,7 @@
 #include <weir/blocks/block_table.hpp>
 #include <weir/blocks/free_index.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -177,6 +178,13 @@ class block_store {
   /// Bytes of the largest free block in a lane; looks at one size class.
   std::size_t largest_free(lane_id lane) const noexcept {
     return std::size_t{lanes_[lane].index.largest(table_)} * unit_bytes;
+  }
+  /// The same over all lanes.
+  std::size_t largest_free() const noexcept {
+    std::size_t most = 0;
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+      most = std::max(most, largest_free(static_cast<lane_id>(lane)));
+    return most;
   }
   std::size_t host_bytes() const noexcept { return table_.host_bytes() + lanes_.capacity() * sizeof(lane_blocks); }
 

@@ -47,7 +47,7 @@ class block_table {
   void reserve(std::size_t records) {
     if (unused_count_ < records) [[unlikely]]
       add_records();
-    if ((live_ + 1) * 2 > slots_.size()) [[unlikely]]
+    if ((live_ + 1) * 4 > slots_.size() * 3) [[unlikely]]
       rehash();
   }
 
@@ -92,9 +92,7 @@ class block_table {
 
   /// Makes `id` live, found by its address from now on. Needs room reserved.
   void enlist(block_id id) noexcept {
-    std::size_t slot = home(blocks_[id].address);
-    while (slots_[slot] != 0) slot = next(slot);
-    slots_[slot] = id;
+    insert({tag_of(blocks_[id].address), id});
     ++live_;
     blocks_[id].state = block_state::live;
   }
@@ -102,22 +100,21 @@ class block_table {
   /// The live block that starts at `address`, or 0.
   block_id find(std::uintptr_t address) noexcept {
     found_ = find_slot(address);
-    return slots_[found_];
+    return slots_[found_].id;
   }
 
   /// Takes a live block off the table.
   void delist(block_id id) noexcept {
-    std::size_t hole = slots_[found_] == id ? found_ : find_slot(blocks_[id].address);
+    std::size_t hole = slots_[found_].id == id ? found_ : find_slot(blocks_[id].address);
     --live_;
     // Close the gap: move back what would no longer be reached. Knuth, TAOCP 3, 6.4, algorithm R.
-    for (std::size_t slot = next(hole); slots_[slot] != 0; slot = next(slot)) {
-      std::size_t const wanted = home(blocks_[slots_[slot]].address);
-      std::size_t const mask = slots_.size() - 1;
-      if (((slot - wanted) & mask) < ((slot - hole) & mask)) continue;
-      slots_[hole] = slots_[slot];
-      hole = slot;
+    std::size_t const mask = slots_.size() - 1;
+    for (std::size_t at = next(hole); slots_[at].id != 0; at = next(at)) {
+      if (((at - home(slots_[at].tag)) & mask) < ((at - hole) & mask)) continue;
+      slots_[hole] = slots_[at];
+      hole = at;
     }
-    slots_[hole] = 0;
+    slots_[hole] = {};
   }
 
   std::size_t live() const noexcept { return live_; }
@@ -125,7 +122,7 @@ class block_table {
   std::size_t used() const noexcept { return blocks_.size() - 1 - unused_count_; }
   /// Bytes of host memory in use for bookkeeping.
   std::size_t host_bytes() const noexcept {
-    return blocks_.capacity() * sizeof(block) + slots_.capacity() * sizeof(block_id);
+    return blocks_.capacity() * sizeof(block) + slots_.capacity() * sizeof(slot);
   }
 
   /// Checks every record and the hash table; slow, for tests.
@@ -143,22 +140,37 @@ class block_table {
       if (b.left != 0 && blocks_[b.left].right != id) return false;
       if (b.state != block_state::live) continue;
       ++live;
-      if (slots_[find_slot(b.address)] != id) return false;
+      if (slots_[find_slot(b.address)].id != id) return false;
     }
     return live == live_ && unused == unused_count_;
   }
 
  private:
-  std::size_t home(std::uintptr_t address) const noexcept {
+  /// The tag is most of the address's hash. It keeps probing within the slots: only a block with the same tag, nearly
+  /// always the one that is looked for, has its record read.
+  struct slot {
+    std::uint32_t tag = 0;
+    block_id id = 0;
+  };
+
+  static std::uint32_t tag_of(std::uintptr_t address) noexcept {
     // Fibonacci hashing: the high bits of the product depend on all bits of the address.
-    return static_cast<std::size_t>((address / unit_bytes * 0x9e3779b97f4a7c15u) >> shift_);
+    return static_cast<std::uint32_t>((address / unit_bytes * 0x9e3779b97f4a7c15u) >> 32);
   }
-  std::size_t next(std::size_t slot) const noexcept { return (slot + 1) & (slots_.size() - 1); }
+  std::size_t home(std::uint32_t tag) const noexcept { return tag >> shift_; }
+  std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
 
   std::size_t find_slot(std::uintptr_t address) const noexcept {
-    std::size_t slot = home(address);
-    while (slots_[slot] != 0 && blocks_[slots_[slot]].address != address) slot = next(slot);
-    return slot;
+    std::uint32_t const tag = tag_of(address);
+    std::size_t at = home(tag);
+    while (slots_[at].id != 0 && (slots_[at].tag != tag || blocks_[slots_[at].id].address != address)) at = next(at);
+    return at;
+  }
+
+  void insert(slot s) noexcept {
+    std::size_t at = home(s.tag);
+    while (slots_[at].id != 0) at = next(at);
+    slots_[at] = s;
   }
 
   void add_records() {
@@ -169,22 +181,18 @@ class block_table {
   }
 
   void rehash() {
-    std::vector<block_id> larger(slots_.size() * 2);
+    std::vector<slot> larger(slots_.size() * 2);
     slots_.swap(larger);
     --shift_;
-    for (block_id const id : larger) {
-      if (id == 0) continue;
-      std::size_t slot = home(blocks_[id].address);
-      while (slots_[slot] != 0) slot = next(slot);
-      slots_[slot] = id;
-    }
+    for (slot const& s : larger)
+      if (s.id != 0) insert(s);
   }
 
   std::vector<block> blocks_;
   block_id unused_ = 0;
   std::size_t unused_count_ = 0;
-  std::vector<block_id> slots_;  // a power of two of them, at most half in use
-  unsigned shift_ = 60;
+  std::vector<slot> slots_;  // a power of two of them, at most three quarters in use
+  unsigned shift_ = 28;
   std::size_t found_ = 0;  // where the latest find ended: what it found is most often delisted next
   std::size_t live_ = 0;
 };

@@ -74,8 +74,8 @@ class stream_cache {
 /// Owns a stream on the current device; a pool serves it without any CUDA call as long as it frees where it allocated.
 ///
 /// The destructor does not destroy the CUDA stream but keeps it for the next `weir::stream` of the same device and
-/// kind (work still queued simply comes first in that one). Use it for streams that carry allocations; not where each of
-/// thousands of short tasks must have a stream that no earlier task used.
+/// kind (work still queued simply comes first in that one). Use it for streams that carry allocations; not where each
+/// of thousands of short tasks must have a stream that no earlier task used.
 class stream {
  public:
   enum class kind : unsigned {

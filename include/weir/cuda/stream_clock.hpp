@@ -225,8 +225,9 @@ class stream_clock {
 
   bool record_on(lane_number lane, cudaStream_t handle, unsigned epoch) noexcept {
     cudaEvent_t& event = ledger_.event_to_record(lane, epoch);
-    bool const done =
-        (event != nullptr || create(event, streams_[lane].device)) && succeeded(cudaEventRecord(event, handle));
+    bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
+    bool const done = event == nullptr || is_default ? record_there(event, handle, streams_[lane].device)
+                                                     : succeeded(cudaEventRecord(event, handle));
     if (done)
       ledger_.recorded(lane);
     else
@@ -234,14 +235,14 @@ class stream_clock {
     return done;
   }
 
-  bool create(cudaEvent_t& event, int device) const noexcept {
-    int current = device;
-    bool const elsewhere = device != device_ && succeeded(cudaGetDevice(&current)) && current != device;
-    if (elsewhere && !succeeded(cudaSetDevice(device))) return false;
-    bool const created = succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    if (!created) event = nullptr;
-    if (elsewhere) succeeded(cudaSetDevice(current));
-    return created;
+  /// New events belong to the current device, and so do the default streams.
+  static bool record_there(cudaEvent_t& event, cudaStream_t handle, int device) noexcept {
+    int current = 0;
+    if (!succeeded(cudaGetDevice(&current)) || (current != device && !succeeded(cudaSetDevice(device)))) return false;
+    if (event == nullptr && !succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) event = nullptr;
+    bool const done = event != nullptr && succeeded(cudaEventRecord(event, handle));
+    if (current != device) succeeded(cudaSetDevice(current));
+    return done;
   }
 
   int device_;

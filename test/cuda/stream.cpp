@@ -1,0 +1,87 @@
+#include <weir/cuda/stream.hpp>
+
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace weir;
+
+static_assert(std::is_move_constructible_v<weir::stream> && !std::is_copy_constructible_v<weir::stream>);
+
+TEST_CASE("a stream has CUDA's own id, and streams that live together are different") {
+  sim::reset();
+  weir::stream const one, other;
+  CHECK(one.get() != nullptr);
+  CHECK(one.get() != other.get());
+  CHECK(one.lasting_id() != other.lasting_id());
+  CHECK(one.lasting_id() == detail::stream_id(one.get()));
+  CHECK(one.device() == current_device());
+}
+
+TEST_CASE("a stream is not destroyed but kept for the next of its device and kind") {
+  sim::reset();
+  { weir::stream const first; }
+  sim::reset_counters();
+  { weir::stream const second; }
+  CHECK(sim::calls("cudaStreamCreateWithFlags") == 0);
+  CHECK(sim::calls("cudaStreamDestroy") == 0);
+}
+
+TEST_CASE("kinds and devices do not share kept streams") {
+  sim::reset();
+  cudaStream_t handle = nullptr;
+  {
+    weir::stream const first(weir::stream::kind::blocking);
+    handle = first.get();
+  }
+  weir::stream const other_kind(weir::stream::kind::non_blocking);
+  CHECK(other_kind.get() != handle);
+  {
+    device_guard const on_other(1);
+    weir::stream const other_device(weir::stream::kind::blocking);
+    CHECK(other_device.get() != handle);
+    CHECK(other_device.device() == 1);
+  }
+  weir::stream const same(weir::stream::kind::blocking);
+  CHECK(same.get() == handle);
+}
+
+TEST_CASE("a moved stream has one owner") {
+  sim::reset();
+  weir::stream first;
+  cudaStream_t const handle = first.get();
+  weir::stream second = std::move(first);
+  CHECK(second.get() == handle);
+  weir::stream third;
+  third = std::move(second);
+  CHECK(third.get() == handle);
+}
+
+TEST_CASE("synchronize waits for the work queued before") {
+  sim::reset();
+  sim::set_mode(sim::mode::lazy);
+  weir::stream const s;
+  bool done = false;
+  REQUIRE(cudaLaunchHostFunc(
+              s.get(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
+  CHECK(!done);
+  s.synchronize();
+  CHECK(done);
+}
+
+TEST_CASE("a stream that cannot be made is an error and takes nothing with it") {
+  sim::reset();
+  std::vector<weir::stream> const all_that_are_kept(8);
+  for (std::uint64_t k = 1; k <= 3; ++k) {
+    sim::fail_call(k, cudaErrorUnknown);
+    CHECK_THROWS_AS(weir::stream(), cuda_error);
+    sim::clear_failure();
+  }
+  CHECK(sim::calls("cudaStreamDestroy") == 1);  // the one that was made but whose id could not be had
+  CHECK_NOTHROW(weir::stream());
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}

@@ -1,0 +1,316 @@
+#include <weir/cuda/stream_clock.hpp>
+
+#include <weir/cuda/event.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+using namespace weir;
+using detail::running_thread;
+using detail::stream_clock;
+
+namespace {
+
+struct lazy_world {
+  lazy_world() {
+    sim::reset();
+    sim::set_mode(sim::mode::lazy);
+  }
+  ~lazy_world() { sim::reset(); }
+};
+
+/// A stream that may be destroyed at any time.
+struct mortal {
+  cudaStream_t handle = nullptr;
+  mortal() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
+  ~mortal() { cudaStreamDestroy(handle); }
+  operator stream_ref() const { return handle; }
+};
+
+void queue_work(stream_ref stream) {
+  REQUIRE(cudaLaunchHostFunc(
+              stream.get(), [](void*) {}, nullptr) == cudaSuccess);
+}
+
+struct clock_with_lanes : stream_clock {
+  explicit clock_with_lanes(int device = 0, bool all_last = false) : stream_clock(device, all_last) { add_lanes(); }
+  lane_number lane(stream_ref stream) { return lane_of(key_of(stream), stream); }
+};
+
+}  // namespace
+
+TEST_CASE("streams that last, and the default streams, are recognised without a call") {
+  lazy_world const world;
+  weir::stream const lasting;
+  mortal const m;
+  clock_with_lanes clock, promised(0, true);
+  sim::reset_counters();
+  std::set<std::uint64_t> keys{clock.key_of(cudaStreamLegacy), clock.key_of(cudaStreamPerThread), clock.key_of(lasting),
+                               clock.key_of(host_order), promised.key_of(m)};
+  CHECK(sim::calls() == 0);
+  keys.insert(clock.key_of(m));
+  CHECK(sim::calls("cudaStreamGetId") == 1);
+  CHECK(sim::calls() == 1);
+  CHECK(keys.size() == 6);
+  CHECK(clock.key_of(host_order) == 0);
+  CHECK(clock.lane(host_order) == stream_clock::shared);
+}
+
+TEST_CASE("a stream that gets a dead one's handle is another stream") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  std::set<cudaStream_t> handles;
+  std::set<std::uint64_t> keys;
+  for (int i = 0; i < 50; ++i) {
+    mortal const m;
+    handles.insert(m.handle);
+    keys.insert(clock.key_of(m));
+  }
+  CHECK(keys.size() == 50);
+  CHECK(handles.size() < 50);  // else this shows nothing
+}
+
+TEST_CASE("a stream whose identity cannot be had is an error, not some stream") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  sim::fail_call(1, cudaErrorUnknown);
+  CHECK_THROWS_AS(clock.key_of(m), cuda_error);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("every thread's default stream has a key of its own, and threads that ended are known") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  std::set<std::uint64_t> keys{clock.key_of(cudaStreamPerThread)};
+  std::set<std::uint64_t> numbers;
+  for (int i = 0; i < 20; ++i)
+    std::thread([&] {
+      keys.insert(clock.key_of(cudaStreamPerThread));
+      numbers.insert(running_thread::this_number());
+      CHECK_FALSE(running_thread::has_ended(running_thread::this_number()));
+    }).join();
+  CHECK(keys.size() == 21);
+  for (std::uint64_t const number : numbers) CHECK(running_thread::has_ended(number));
+  CHECK_FALSE(running_thread::has_ended(running_thread::this_number()));
+}
+
+TEST_CASE("a free leaves an event behind only where the stream may end") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting;
+  mortal const m;
+  for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting)}) {
+    auto const lane = clock.lane(s);
+    sim::reset_counters();
+    clock.on_free(lane);
+    CHECK(sim::calls() == 0);
+  }
+  auto const lane = clock.lane(m);
+  clock.on_free(lane);
+  sim::reset_counters();
+  clock.on_free(lane);
+  CHECK(sim::calls("cudaEventRecord") == 1);
+  CHECK(sim::calls() == 1);
+}
+
+TEST_CASE("polling says what is done, without waiting") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting;
+  mortal const m;
+  for (stream_ref const s :
+       {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting), stream_ref(m)}) {
+    auto const lane = clock.lane(s);
+    queue_work(s);
+    auto const t = clock.on_free(lane);
+    CHECK(clock.poll(lane) < t);
+    CHECK(clock.poll(lane) < t);
+    REQUIRE(cudaStreamSynchronize(s.get()) == cudaSuccess);
+    CHECK(clock.poll(lane) == t);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+  }
+  CHECK(sim::calls("cudaEventSynchronize") == 0);
+  CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+}
+
+TEST_CASE("a stream that never rests is still seen to make progress") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const lane = clock.lane(m);
+  std::vector<weir::event> reached(1000);
+  std::vector<stream_clock::ticket> tickets;
+  sim::reset_counters();
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    queue_work(m);
+    tickets.push_back(clock.on_free(lane));
+    reached[i].record(m);
+    if (i < 50) continue;
+    reached[i - 50].synchronize();  // the stream is always 50 frees behind
+    auto const done = clock.poll(lane);
+    REQUIRE(done <= tickets[i - 50]);
+    if (i >= 250) REQUIRE(done >= tickets[i - 250]);
+  }
+  CHECK(sim::calls("cudaEventCreateWithFlags") <= 4);
+}
+
+TEST_CASE("a join is one wait, and none for what is known") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const giver, taker;
+  auto const from = clock.lane(giver), to = clock.lane(taker);
+  queue_work(giver);
+  auto const first = clock.on_free(from);
+  auto const second = clock.on_free(from);
+  sim::reset_counters();
+  CHECK(clock.join(to, taker, from, second));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(clock.available(to, from, first));
+  CHECK(clock.join(to, taker, from, first));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  auto const third = clock.on_free(from);
+  CHECK_FALSE(clock.available(to, from, third));
+}
+
+TEST_CASE("a join with a stream that left no event records one then") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const giver;
+  mortal const taker;
+  auto const from = clock.lane(giver), to = clock.lane(taker);
+  queue_work(giver);
+  auto const t = clock.on_free(from);
+  CHECK(sim::calls("cudaEventRecord") == 0);
+  CHECK(clock.join(to, taker, from, t));
+  CHECK(sim::calls("cudaEventRecord") == 1);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+}
+
+TEST_CASE("where an event cannot be had, nobody is told that the work is done") {
+  for (int fails = 1; fails <= 3; ++fails) {
+    CAPTURE(fails);
+    lazy_world const world;
+    clock_with_lanes clock;
+    auto giver = std::make_unique<mortal>();
+    mortal const taker;
+    auto const from = clock.lane(*giver), to = clock.lane(taker);
+    queue_work(*giver);
+    sim::fail_call(static_cast<std::uint64_t>(fails), cudaErrorUnknown);  // the device, the creation, the record
+    auto const t = clock.on_free(from);
+    sim::clear_failure();
+    giver.reset();  // whoever has this handle next must not be asked
+    mortal const next;
+    CHECK(clock.poll(from) < t);
+    CHECK_FALSE(clock.join(to, taker, from, t));
+    CHECK(clock.event_behind_all(from) == nullptr);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    clock.complete(from, t);
+    CHECK(clock.available(to, from, t));
+  }
+}
+
+TEST_CASE("another thread's default stream is waited for through the legacy stream") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const taker;
+  bool ran = false;
+  auto const to = clock.lane(taker);
+  stream_clock::lane_number from{};
+  stream_clock::ticket t{};
+  std::thread([&] {
+    from = clock.lane(cudaStreamPerThread);
+    REQUIRE(cudaLaunchHostFunc(
+                cudaStreamPerThread, [](void* flag) { *static_cast<bool*>(flag) = true; }, &ran) == cudaSuccess);
+    t = clock.on_free(from);
+  }).join();
+  CHECK(clock.join(to, taker, from, t));
+  REQUIRE(cudaStreamSynchronize(taker.handle) == cudaSuccess);
+  CHECK(ran);
+}
+
+TEST_CASE("polling does not disturb another thread's stream while that thread runs") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  auto const lane = clock.lane(cudaStreamPerThread);
+  auto const t = clock.on_free(lane);
+  std::thread([&] {
+    CHECK(clock.poll(lane) < t);
+    CHECK(sim::calls("cudaEventRecord") == 0);
+  }).join();
+  CHECK(clock.poll(lane) < t);  // now it has an event behind it
+  sim::run_all();
+  CHECK(clock.poll(lane) == t);
+}
+
+TEST_CASE("what a thread that ended left behind is found to be done") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  stream_clock::lane_number lane{};
+  stream_clock::ticket t{};
+  std::thread([&] {
+    lane = clock.lane(cudaStreamPerThread);
+    queue_work(cudaStreamPerThread);
+    t = clock.on_free(lane);
+  }).join();
+  CHECK(clock.poll(lane) < t);
+  sim::run_all();
+  CHECK(clock.poll(lane) == t);
+}
+
+TEST_CASE("events belong to the stream's device, whichever is current") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const near;
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  mortal const far;
+  for (stream_ref const s : {stream_ref(far), stream_ref(near), stream_ref(cudaStreamLegacy)}) {
+    auto const lane = clock.lane(s);
+    for (int i = 0; i < 6; ++i) {  // more often than there are events to be made
+      queue_work(s);
+      auto const t = clock.on_free(lane);
+      CHECK(clock.poll(lane) < t);
+      sim::run_all();
+      CHECK(clock.poll(lane) == t);
+    }
+    CHECK(clock.device_of(lane) == (s == stream_ref(far) ? 1 : 0));
+  }
+  int current = -1;
+  REQUIRE(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 1);
+}
+
+TEST_CASE("a lane that is met again for another device's stream gets events of that device") {
+  lazy_world const world;
+  {
+    clock_with_lanes clock;
+    for (int i = 0; i < 20; ++i) {
+      REQUIRE(cudaSetDevice(i % 2) == cudaSuccess);
+      mortal const m;
+      auto const lane = clock.lane(m);
+      auto const t = clock.on_free(lane);
+      sim::run_all();
+      CHECK(clock.poll(lane) == t);
+      clock.retire(lane);
+      CHECK_FALSE(clock.is_open(lane));
+    }
+  }
+  CHECK(sim::calls("cudaEventCreateWithFlags") == sim::calls("cudaEventDestroy"));
+}
+
+TEST_CASE("streams that cannot end keep their lanes") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting;
+  for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(lasting)}) {
+    auto const lane = clock.lane(s);
+    clock.retire(lane);
+    CHECK(clock.is_open(lane));
+  }
+}

@@ -1,0 +1,82 @@
+#include <weir/cuda/stream_ref.hpp>
+
+#include <weir/cuda/stream.hpp>
+
+#include <doctest/doctest.h>
+#include <cuda/stream_ref>
+
+#include <type_traits>
+
+using namespace weir;
+
+namespace {
+
+struct like_rmm {  // gives its handle by value(), and by a conversion
+  cudaStream_t handle;
+  cudaStream_t value() const noexcept { return handle; }
+  operator cudaStream_t() const noexcept { return handle; }
+};
+struct gives_both {
+  cudaStream_t get() const noexcept { return cudaStreamLegacy; }
+  cudaStream_t value() const noexcept { return cudaStreamPerThread; }
+};
+struct gives_something_else {
+  int get() const noexcept { return 1; }
+};
+
+cudaStream_t handle_of(stream_ref stream) { return stream.get(); }
+cudaStream_t some_handle() { return reinterpret_cast<cudaStream_t>(0x1230); }
+
+static_assert(std::is_trivially_copyable_v<stream_ref> && sizeof(stream_ref) == 2 * sizeof(void*));
+static_assert(std::is_convertible_v<cudaStream_t, stream_ref>);
+static_assert(std::is_convertible_v<cuda::stream_ref, stream_ref>);
+static_assert(std::is_convertible_v<like_rmm, stream_ref>);
+static_assert(std::is_convertible_v<weir::stream const&, stream_ref>);
+static_assert(std::is_convertible_v<host_order_t, stream_ref>);
+// A device number, a literal 0 or nullptr is not a stream.
+static_assert(!std::is_convertible_v<int, stream_ref> && !std::is_constructible_v<stream_ref, int>);
+static_assert(!std::is_convertible_v<std::nullptr_t, stream_ref>);
+static_assert(!std::is_convertible_v<gives_something_else, stream_ref>);
+static_assert(!std::is_convertible_v<cudaEvent_t, stream_ref>);
+
+}  // namespace
+
+TEST_CASE("streams of every make keep their handle") {
+  CHECK(handle_of(some_handle()) == some_handle());
+  CHECK(handle_of(cuda::stream_ref(some_handle())) == some_handle());
+  CHECK(handle_of(like_rmm{some_handle()}) == some_handle());
+  CHECK(handle_of(gives_both{}) == cudaStreamLegacy);
+}
+
+// Two files that disagree about the default stream are linked into one program in test/odr.
+TEST_CASE("handle 0, given in any way, is this file's default stream by its own name") {
+  cudaStream_t const expected = detail::per_thread_default_stream ? cudaStreamPerThread : cudaStreamLegacy;
+  CHECK(stream_ref().get() == expected);
+  CHECK(handle_of(cudaStream_t{}) == expected);
+  CHECK(handle_of(like_rmm{nullptr}) == expected);
+  CHECK(stream_ref(cudaStream_t{}) == stream_ref());
+}
+
+TEST_CASE("streams are equal if they are the same order of work") {
+  CHECK(stream_ref(some_handle()) == stream_ref(some_handle()));
+  CHECK(stream_ref(some_handle()) != stream_ref(cudaStreamLegacy));
+  CHECK(stream_ref::lasting(some_handle(), 5) == stream_ref(some_handle()));
+}
+
+TEST_CASE("the host's order is no stream, though it has a handle that CUDA takes") {
+  stream_ref const order = host_order;
+  CHECK(order.is_host_order());
+  CHECK(order.get() == cudaStreamLegacy);
+  CHECK(order.lasting_id() == 0);
+  CHECK(order != stream_ref(cudaStreamLegacy));
+  CHECK(order == stream_ref(host_order));
+  CHECK(!stream_ref().is_host_order());
+}
+
+TEST_CASE("only a stream that is promised to last has an id") {
+  CHECK(stream_ref(some_handle()).lasting_id() == 0);
+  CHECK(stream_ref::lasting(some_handle(), 77).lasting_id() == 77);
+  weir::stream const owner;
+  CHECK(stream_ref(owner).lasting_id() == owner.lasting_id());
+  CHECK(owner.lasting_id() != 0);
+}
