@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,13 +49,23 @@ inline void fill(stream_ref stream, void* p, std::size_t bytes, unsigned char va
 /// Queued looks at blocks: each counts as wrong if any byte is not what was written last in the order of its stream.
 class queued_checks {
  public:
+  /// As `fill`, for memory that CUDA does not know.
+  void write(stream_ref stream, void* p, std::size_t bytes, unsigned char value) {
+    looks_.push_back(std::make_unique<look>(look{this, static_cast<unsigned char*>(p), bytes, value}));
+    ++writes_;
+    auto const run = [](void* data) {
+      look const& l = *static_cast<look const*>(data);
+      std::fill_n(const_cast<unsigned char*>(l.p), l.bytes, l.value);
+    };
+    REQUIRE(cudaLaunchHostFunc(stream.get(), run, looks_.back().get()) == cudaSuccess);
+  }
   void expect(stream_ref stream, void const* p, std::size_t bytes, unsigned char value) {
     looks_.push_back(std::make_unique<look>(look{this, static_cast<unsigned char const*>(p), bytes, value}));
     REQUIRE(cudaLaunchHostFunc(stream.get(), &run, looks_.back().get()) == cudaSuccess);
   }
   int wrong() const { return wrong_; }
   int done() const { return done_; }
-  std::size_t queued() const { return looks_.size(); }
+  std::size_t queued() const { return looks_.size() - writes_; }
 
  private:
   struct look {
@@ -72,6 +83,7 @@ class queued_checks {
   }
 
   std::vector<std::unique_ptr<look>> looks_;
+  std::size_t writes_ = 0;
   int wrong_ = 0;
   int done_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/resource.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -142,4 +143,21 @@ struct pool_snapshot {
   std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
 };
 
+namespace detail {
+
+/// The size from which blocks are kept whole, in units.
+inline units max_split_units(pool const& options) noexcept {
+  std::size_t const bytes = options.max_split_bytes;
+  return bytes == 0 || bytes > max_block_bytes ? ~units{0} : static_cast<units>(bytes / unit_bytes);
+}
+
+inline constexpr std::size_t growth_granularity = std::size_t{2} << 20;
+
+/// The least to grow by when so much is held.
+inline std::size_t growth_step(pool const& options, std::size_t reserved) noexcept {
+  if (options.growth_bytes != 0) return std::min(options.growth_bytes, max_block_bytes);
+  return std::clamp(reserved / 32, growth_granularity, growth_granularity * 512);
+}
+
+}  // namespace detail
 }  // namespace weir

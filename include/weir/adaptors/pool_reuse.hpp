@@ -2,10 +2,12 @@
 // Which freed block a request may have: the pool's blocks and its streams' clock, brought together.
 
 #include <weir/blocks/block_store.hpp>
+#include <weir/core/error.hpp>
 #include <weir/cuda/stream_clock.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace weir::detail {
 
@@ -98,6 +100,20 @@ class pool_reuse {
       if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane));
       if (store_.free_bytes(lane) == 0 && lane != keep) clock_.retire(lane);
     }
+  }
+
+  /// What is wrong with a deallocation, in words; `inside`: the pointer lies in a segment.
+  std::string misuse(void* p, std::size_t bytes, std::size_t alignment, bool inside) {
+    std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
+                             std::to_string(alignment) + ": ";
+    if (block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
+      return text + "it was allocated with " + std::to_string(store_.blocks()[id].mark) + " B aligned to " +
+             std::to_string(std::size_t{1} << store_.blocks()[id].alignment_log) + "; give back the same";
+    if (inside)
+      return text +
+             "it lies in this pool's memory but no live block starts there (freed twice, or not the pointer that "
+             "allocate returned)";
+    return text + "it is not this pool's memory (allocated by another resource, or by CUDA directly)";
   }
 
  private:

@@ -5,8 +5,11 @@
 #include <weir/adaptors/pool_reuse.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/spin_lock.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
+
+#include <sched.h>
 
 #include <algorithm>
 #include <bit>
@@ -15,6 +18,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weir::detail {
@@ -51,7 +55,7 @@ class segment_pool {
     request const r{
         .size = static_cast<units>((std::max(bytes, least_block) + unit_bytes - 1) / unit_bytes),
         .alignment = std::max(alignment, unit_bytes),
-        .max_split = max_split(),
+        .max_split = max_split_units(options_),
         .requested = bytes,
         .alignment_log = static_cast<std::uint8_t>(std::countr_zero(alignment)),
     };
@@ -96,8 +100,7 @@ class segment_pool {
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
     lock_type lock(mutex_);
-    std::size_t const most = options_.max_bytes == 0 ? max_block_bytes : options_.max_bytes / unit_bytes * unit_bytes;
-    return grow_by(lock, std::min(round_up_or_zero(bytes, unit_bytes), most));
+    return grow_by(lock, std::min(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
   std::size_t trim(std::size_t keep) noexcept {
@@ -110,8 +113,7 @@ class segment_pool {
     synchronize(lock);
   }
 
-  /// Whoever stands above has given up on a request.
-  void count_refusal() noexcept {
+  void count_refusal() noexcept {  // by whoever stands above
     std::lock_guard const lock(mutex_);
     ++numbers_.out_of_memory;
   }
@@ -130,8 +132,7 @@ class segment_pool {
     std::lock_guard const lock(mutex_);
     s.segments = segments_.size();
     s.blocks = blocks().used();
-    for (std::size_t lane = 0; lane < reuse_.store().lane_count(); ++lane)
-      s.largest_free = std::max(s.largest_free, reuse_.store().largest_free(static_cast<lane_number>(lane)));
+    s.largest_free = reuse_.store().largest_free();
     s.lanes = reuse_.clock().open_count();
     s.host_bytes = reuse_.store().host_bytes();
     return s;
@@ -139,44 +140,31 @@ class segment_pool {
 
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
-    std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
-                             std::to_string(alignment) + ": ";
     lock_type lock(mutex_);
-    if (block_id const id = reuse_.store().find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
-      return text + "it was allocated with " + std::to_string(blocks()[id].mark) + " B aligned to " +
-             std::to_string(std::size_t{1} << blocks()[id].alignment_log) + "; give back the same";
-    if (owns(p))
-      return text +
-             "it lies in this pool's memory but no live block starts there (freed twice, or not the pointer that "
-             "allocate returned)";
-    return text + "it is not this pool's memory (allocated by another resource, or by CUDA directly)";
+    bool const inside = std::any_of(segments_.begin(), segments_.end(), [p](segment const& s) {
+      return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
+    });
+    return reuse_.misuse(p, bytes, alignment, inside);
   }
 
  private:
   using lane_number = pool_reuse::lane_number;
   using request = pool_reuse::request;
-  using lock_type = std::unique_lock<std::mutex>;
+  using lock_type = std::unique_lock<spin_lock>;
   struct segment {
     void* address;
     std::size_t bytes;
     block_id first;
   };
-
   static constexpr lane_number shared = pool_reuse::shared;
-  static constexpr std::size_t growth_granularity = std::size_t{2} << 20;
 
   block_table const& blocks() const noexcept { return reuse_.store().blocks(); }
 
-  units max_split() const noexcept {
-    std::size_t const bytes = options_.max_split_bytes;
-    return bytes == 0 || bytes > max_block_bytes ? ~units{0} : static_cast<units>(bytes / unit_bytes);
-  }
-
-  bool owns(void* p) const noexcept {
-    auto const holds = [&](segment const& s) {
-      return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
-    };
-    return std::any_of(segments_.begin(), segments_.end(), holds);
+  /// Bytes that may still be taken from the upstream.
+  std::size_t room() const noexcept {
+    std::size_t const held = numbers_.reserved.current + growing_ + going_;
+    std::size_t const most = options_.max_bytes == 0 ? max_block_bytes + held : options_.max_bytes;
+    return (most - std::min(most, held)) / unit_bytes * unit_bytes;
   }
 
   /// The ladder, when nothing is ready: ask what is done, grow or let the stream wait, let the host wait, give idle
@@ -209,18 +197,19 @@ class segment_pool {
   /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
   bool grow(lock_type& lock, request const& r) {
     std::size_t const least = r.span() * unit_bytes;
-    std::size_t const step = options_.growth_bytes != 0 ? std::min(options_.growth_bytes, max_block_bytes)
-                                                        : std::clamp(numbers_.reserved.current / 32, growth_granularity,
-                                                                     growth_granularity * 512);
+    std::size_t const step = growth_step(options_, numbers_.reserved.current);
     std::size_t wanted = round_up_or_zero(r.size >= r.max_split ? least : std::max(least, step), growth_granularity);
     // A segment that is to be cut has to be smaller than those that are kept whole.
     if (r.span() < r.max_split) wanted = std::min(wanted, std::size_t{r.max_split - 1} * unit_bytes);
     for (;;) {
-      std::size_t const held = numbers_.reserved.current + growing_ + going_;
-      std::size_t const room =
-          options_.max_bytes == 0 ? max_block_bytes : options_.max_bytes - std::min(options_.max_bytes, held);
-      std::size_t const bytes = std::min(wanted, room / unit_bytes * unit_bytes);
-      if (bytes < least) return false;
+      std::size_t const bytes = std::min(wanted, room());
+      if (bytes < least) {
+        if (going_ == 0 || least > room() + going_) return false;
+        lock.unlock();  // another thread is giving it back just now
+        ::sched_yield();
+        lock.lock();
+        continue;
+      }
       if (grow_by(lock, bytes)) return true;
       if (bytes == least) return false;
       wanted = std::max(least, bytes / 2 / unit_bytes * unit_bytes);
@@ -247,17 +236,22 @@ class segment_pool {
       segments_.reserve(segments_.size() + 1);
       reuse_.reserve();
     } catch (...) {
-      lock.unlock();
-      weir::deallocate_sync(upstream_, p, bytes, default_alignment);
-      lock.lock();
+      give_back(lock, p, bytes);
       throw;
     }
-    block_id const first =
-        reuse_.store().add_segment(reinterpret_cast<std::uintptr_t>(p), static_cast<units>(bytes / unit_bytes));
-    segments_.push_back({p, bytes, first});
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    segments_.push_back({p, bytes, reuse_.store().add_segment(address, static_cast<units>(bytes / unit_bytes))});
     numbers_.reserved.add(bytes);
     ++numbers_.growths;
     return true;
+  }
+
+  void give_back(lock_type& lock, void* p, std::size_t bytes) noexcept {
+    going_ += bytes;
+    lock.unlock();
+    weir::deallocate_sync(upstream_, p, bytes, default_alignment);
+    lock.lock();
+    going_ -= bytes;
   }
 
   std::size_t release_idle(lock_type& lock, std::size_t keep) noexcept {
@@ -265,18 +259,13 @@ class segment_pool {
     reuse_.poll(shared);
     for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
       if (i >= segments_.size() || !reuse_.store().is_idle(segments_[i].first)) continue;
-      segment const gone = segments_[i];
-      segments_[i] = segments_.back();
+      segment const gone = std::exchange(segments_[i], segments_.back());
       segments_.pop_back();
       reuse_.store().remove_segment(gone.first);
       numbers_.reserved.current -= gone.bytes;
       ++numbers_.releases;
       released += gone.bytes;
-      going_ += gone.bytes;
-      lock.unlock();
-      weir::deallocate_sync(upstream_, gone.address, gone.bytes, default_alignment);
-      lock.lock();
-      going_ -= gone.bytes;
+      give_back(lock, gone.address, gone.bytes);
     }
     return released;
   }
@@ -300,7 +289,7 @@ class segment_pool {
 
   Upstream& upstream_;
   pool options_;
-  std::mutex mutable mutex_;
+  spin_lock mutable mutex_;
   pool_reuse reuse_;
   std::vector<segment> segments_;
   pool_numbers numbers_;

@@ -1,5 +1,5 @@
 #pragma once
-// The cheapest lock there is, for a few additions.
+// The cheapest lock there is, for short sections.
 
 #include <sched.h>
 #include <time.h>
@@ -8,9 +8,10 @@
 
 namespace weir::detail {
 
-/// A mutex for sections of a few nanoseconds that call nothing: one atomic exchange to take, a plain store to leave,
-/// where `std::mutex` needs two atomic exchanges. Use it with `std::lock_guard`.
-/// When not to use it: around anything that can block, allocate, throw or call CUDA.
+/// A mutex for sections that are short and never block: one atomic exchange to take, a plain store to leave, where
+/// `std::mutex` needs two atomic exchanges and two calls. Who waits spins for some nanoseconds, then yields, then sleeps.
+/// Use it with `std::lock_guard` or `std::unique_lock`.
+/// When not to use it: around anything that can block, such as a CUDA call that allocates, frees or synchronises.
 class spin_lock {
  public:
   void lock() noexcept {

@@ -1,0 +1,616 @@
+// The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
+#include <weir/adaptors/pool.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/async.hpp>
+#include <weir/sources/device.hpp>
+#include <weir/sources/host.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "streams_at_work.hpp"
+#include "test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+stream_ref const legacy = cudaStreamLegacy;
+
+/// Allocates and frees in an order that splits, merges and reuses.
+template <class Pool>
+void churn(Pool& memory, stream_ref stream) {
+  std::vector<void*> blocks;
+  for (std::size_t i = 1; i <= 100; ++i) blocks.push_back(memory.allocate(stream, i * 300));
+  for (std::size_t i = 0; i < 100; i += 2) memory.deallocate(stream, blocks[i], (i + 1) * 300);
+  for (std::size_t i = 0; i < 100; i += 2) blocks[i] = memory.allocate(stream, (i + 1) * 300);
+  for (std::size_t i = 0; i < 100; ++i) memory.deallocate(stream, blocks[i], (i + 1) * 300);
+}
+
+/// The runtime calls that `work` makes.
+template <class F>
+std::uint64_t calls_of(F work) {
+  sim::reset_counters();
+  work();
+  return sim::calls();
+}
+
+}  // namespace
+
+TEST_CASE("traffic on the default stream makes no CUDA call") {
+  for (sim::mode const mode : {sim::mode::immediate, sim::mode::lazy}) {
+    lazy_world const world;
+    sim::set_mode(mode);
+    auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
+    CHECK(calls_of([&] { memory.deallocate(legacy, memory.allocate(legacy, 1), 1); }) == 0);
+    CHECK(calls_of([&] { churn(memory, legacy); }) == 0);
+    CHECK(calls_of([&] { churn(memory, stream_ref()); }) == 0);
+    CHECK(calls_of([&] { churn(memory, cudaStreamPerThread); }) <= 6);  // the first look at what the other freed
+    CHECK(calls_of([&] { churn(memory, cudaStreamPerThread); }) == 0);
+    CHECK(memory.numbers().growths <= 2);
+  }
+}
+
+TEST_CASE("neither does traffic on a lasting stream, after the first look at it") {
+  lazy_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
+  weir::stream const s;
+  memory.deallocate(s, memory.allocate(s, 1), 1);
+  CHECK(calls_of([&] { churn(memory, s); }) == 0);
+}
+
+TEST_CASE("neither does traffic on any stream, where streams are promised to outlive the pool") {
+  lazy_world const world;
+  mortal_stream const s;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB, .streams = stream_lifetime::outlives_pool});
+  memory.deallocate(s, memory.allocate(s, 1), 1);
+  CHECK(calls_of([&] { churn(memory, s); }) == 0);
+}
+
+TEST_CASE("a stream that may end costs one call an allocation and two a free") {
+  lazy_world const world;
+  mortal_stream const s;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
+  for (int i = 0; i < 300; ++i) memory.deallocate(s, memory.allocate(s, 1), 1);  // its events are made
+  for (int i = 0; i < 300; ++i) {
+    void* p = nullptr;
+    CHECK(calls_of([&] { p = memory.allocate(s, 1000); }) == 1);
+    CHECK(sim::calls("cudaStreamGetId") == 1);
+    CHECK(calls_of([&] { memory.deallocate(s, p, 1000); }) == 2);
+    CHECK(sim::calls("cudaStreamGetId") == 1);
+    CHECK(sim::calls("cudaEventRecord") == 1);
+  }
+}
+
+TEST_CASE("memory whose work is pending is not given to another stream: the pool grows") {
+  lazy_world const world;
+  mortal_stream const s, t;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+  void* const p = memory.allocate(s, 2_MiB);
+  fill(s, p, 2_MiB, 1);
+  memory.deallocate(s, p, 2_MiB);
+  CHECK(memory.numbers().pending == 2_MiB);
+  sim::reset_counters();
+  void* const q = memory.allocate(t, 2_MiB);
+  CHECK(q != p);
+  CHECK(memory.numbers().growths == 2);
+  CHECK(memory.numbers().waits == 0);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+  CHECK(sim::calls("cudaEventSynchronize") + sim::calls("cudaDeviceSynchronize") == 0);
+  // On its own stream it may be had at once.
+  CHECK(memory.allocate(s, 2_MiB) == p);
+  memory.deallocate(s, p, 2_MiB);
+  memory.deallocate(t, q, 2_MiB);
+}
+
+TEST_CASE("or, if so asked, the stream waits for just that work, once") {
+  lazy_world const world;
+  mortal_stream const s, t;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
+  void* const p = memory.allocate(s, 1_MiB);
+  fill(s, p, 1_MiB, 1);
+  checks.expect(s, p, 1_MiB, 1);
+  memory.deallocate(s, p, 1_MiB);
+  void* const rest = memory.allocate(s, 1_MiB);  // so that nothing else is free
+  if (rest == p) {
+    // the stream got its own block back: free it again, and take what is left instead
+    void* const other = memory.allocate(s, 1_MiB);
+    memory.deallocate(s, p, 1_MiB);
+    CHECK(other != p);
+  }
+  sim::reset_counters();
+  void* const q = memory.allocate(t, 1_MiB);
+  CHECK(q == p);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(memory.numbers().waits == 1);
+  CHECK(memory.numbers().growths == 1);
+  fill(t, q, 1_MiB, 2);
+  checks.expect(t, q, 1_MiB, 2);
+  t.finish();  // without the wait this would run before anything on s
+  s.finish();
+  CHECK(checks.done() == 2);
+  CHECK(checks.wrong() == 0);
+  memory.deallocate(t, q, 1_MiB);
+}
+
+TEST_CASE("who has waited for a stream need not wait again for what it freed before") {
+  lazy_world const world;
+  mortal_stream const s, t;
+  auto memory = make(device{} | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait});
+  void* blocks[4];
+  for (void*& p : blocks) p = memory.allocate(s, 1_MiB);
+  memory.deallocate(s, blocks[0], 1_MiB);
+  memory.deallocate(s, blocks[2], 1_MiB);  // no neighbour of the other
+  sim::reset_counters();
+  void* const first = memory.allocate(t, 1_MiB);
+  void* const second = memory.allocate(t, 1_MiB);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(memory.numbers().growths == 1);
+  for (void* p : {first, second}) memory.deallocate(t, p, 1_MiB);
+  for (void* p : {blocks[1], blocks[3]}) memory.deallocate(s, p, 1_MiB);
+}
+
+TEST_CASE("memory whose work is done costs a query and no wait") {
+  for (when_pending const pending : {when_pending::grow, when_pending::wait}) {
+    lazy_world const world;
+    mortal_stream const s, t;
+    auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = pending});
+    void* const p = memory.allocate(s, 2_MiB);
+    fill(s, p, 2_MiB, 1);
+    memory.deallocate(s, p, 2_MiB);
+    sim::run_all();
+    sim::reset_counters();
+    CHECK(memory.allocate(t, 2_MiB) == p);
+    CHECK(sim::calls("cudaEventQuery") >= 1);
+    CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+    CHECK(memory.numbers().growths == 1);
+    memory.deallocate(t, p, 2_MiB);
+  }
+}
+
+TEST_CASE("the lasting and the default streams' memory goes to others by the same rules") {
+  lazy_world const world;
+  weir::stream const lasting;
+  for (stream_ref const s : {legacy, stream_ref(cudaStreamPerThread), stream_ref(lasting)}) {
+    mortal_stream const t;
+    queued_checks checks;
+    auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
+    void* const p = memory.allocate(s, 2_MiB);
+    fill(s, p, 2_MiB, 1);
+    checks.expect(s, p, 2_MiB, 1);
+    memory.deallocate(s, p, 2_MiB);
+    sim::reset_counters();
+    void* const q = memory.allocate(t, 2_MiB);
+    CHECK(q == p);
+    CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+    fill(t, q, 2_MiB, 2);
+    checks.expect(t, q, 2_MiB, 2);
+    t.finish();
+    sim::run_all();
+    CHECK(checks.wrong() == 0);
+    memory.deallocate(t, q, 2_MiB);
+  }
+}
+
+TEST_CASE("neighbours freed on several streams become one block for a stream that waits for all of them") {
+  lazy_world const world;
+  mortal_stream const a, b, t;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
+  void* const p = memory.allocate(a, 1_MiB);
+  void* const q = memory.allocate(b, 1_MiB);
+  fill(a, p, 1_MiB, 1);
+  fill(b, q, 1_MiB, 2);
+  checks.expect(a, p, 1_MiB, 1);
+  checks.expect(b, q, 1_MiB, 2);
+  memory.deallocate(a, p, 1_MiB);
+  memory.deallocate(b, q, 1_MiB);
+  sim::reset_counters();
+  void* const both = memory.allocate(t, 2_MiB);
+  CHECK(both == std::min(p, q));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 2);
+  fill(t, both, 2_MiB, 3);
+  checks.expect(t, both, 2_MiB, 3);
+  t.finish();
+  sim::run_all();
+  CHECK(checks.wrong() == 0);
+  memory.deallocate(t, both, 2_MiB);
+}
+
+TEST_CASE("without the waits they stay apart") {
+  lazy_world const world;
+  mortal_stream const a, b, t;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+  void* const p = memory.allocate(a, 1_MiB);
+  void* const q = memory.allocate(b, 1_MiB);
+  memory.deallocate(a, p, 1_MiB);
+  memory.deallocate(b, q, 1_MiB);
+  fill(a, p, 0, 0);
+  sim::touch(a.get(), p, 1, sim::access::write);
+  void* const both = memory.allocate(t, 2_MiB);
+  CHECK(both != std::min(p, q));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+  memory.deallocate(t, both, 2_MiB);
+}
+
+TEST_CASE("in host order only memory is given whose work is done") {
+  lazy_world const world;
+  mortal_stream const s;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
+  void* const p = memory.allocate(s, 2_MiB);
+  fill(s, p, 2_MiB, 1);
+  memory.deallocate(s, p, 2_MiB);
+  void* const q = memory.allocate(host_order, 2_MiB);
+  CHECK(q != p);
+  memory.deallocate(host_order, q, 2_MiB);
+  CHECK(memory.numbers().pending == 2_MiB);
+  CHECK(memory.numbers().free == 2_MiB);
+  // What was freed in host order is everyone's at once.
+  mortal_stream const t;
+  sim::reset_counters();
+  CHECK(memory.allocate(t, 2_MiB) == q);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+  memory.deallocate(t, q, 2_MiB);
+}
+
+TEST_CASE("in host order a pool that may not grow lets the host wait") {
+  lazy_world const world;
+  mortal_stream const s;
+  bool ran = false;
+  auto memory = make(device{} | pool{.max_bytes = 2_MiB});
+  void* const p = memory.allocate(s, 2_MiB);
+  REQUIRE(cudaLaunchHostFunc(
+              s.get(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &ran) == cudaSuccess);
+  memory.deallocate(s, p, 2_MiB);
+  void* const q = memory.allocate(host_order, 2_MiB);
+  CHECK(q == p);
+  CHECK(ran);
+  CHECK(memory.numbers().synchronizations == 1);
+  memory.deallocate(host_order, q, 2_MiB);
+}
+
+// A new stream often gets the handle of one that was destroyed; its memory must not come with it.
+TEST_CASE("one-shot streams neither strand memory nor get each other's too early") {
+  lazy_world const world;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 4_MiB, .max_bytes = 64_MiB});
+  std::set<cudaStream_t> handles;
+  std::vector<cudaStream_t> alive;
+  std::mt19937 random(3);
+  for (int i = 0; i < 5000; ++i) {
+    cudaStream_t s = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+    handles.insert(s);
+    auto const value = static_cast<unsigned char>(i);
+    std::size_t const bytes = 1 + random() % 4096;
+    void* const p = memory.allocate(s, bytes);
+    fill(s, p, bytes, value);
+    checks.expect(s, p, bytes, value);
+    memory.deallocate(s, p, bytes);
+    if (random() % 3 == 0) {
+      REQUIRE(cudaStreamSynchronize(s) == cudaSuccess);  // some run before all that was queued earlier
+    } else if (random() % 16 == 0) {
+      alive.push_back(s);
+      continue;
+    }
+    REQUIRE(cudaStreamDestroy(s) == cudaSuccess);
+    if (i % 500 == 499) sim::run_all();
+    if (alive.size() > 20) {
+      std::shuffle(alive.begin(), alive.end(), random);
+      for (cudaStream_t old : alive) {
+        REQUIRE(cudaStreamSynchronize(old) == cudaSuccess);
+        REQUIRE(cudaStreamDestroy(old) == cudaSuccess);
+      }
+      alive.clear();
+    }
+  }
+  CHECK(handles.size() < 200);  // handles did come back
+  sim::run_all();
+  CHECK(checks.done() == 5000);
+  CHECK(checks.wrong() == 0);
+  CHECK(memory.numbers().reserved.current <= 8_MiB);
+  for (cudaStream_t old : alive) REQUIRE(cudaStreamDestroy(old) == cudaSuccess);
+  // Everything is found again, in one piece.
+  sim::reset_counters();
+  void* const all = memory.allocate(legacy, 4_MiB);
+  CHECK(memory.snapshot().lanes <= 4);
+  memory.deallocate(legacy, all, 4_MiB);
+}
+
+TEST_CASE("one-shot streams make no more state and events than live at a time") {
+  lazy_world const world;
+  sim::set_mode(sim::mode::immediate);
+  auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
+  for (int i = 0; i < 5000; ++i) {
+    mortal_stream const s;
+    void* const p = memory.allocate(s, 1000);
+    fill(s, p, 1000, 1);
+    memory.deallocate(s, p, 1000);
+  }
+  CHECK(memory.snapshot().lanes <= 8);
+  CHECK(sim::calls("cudaEventCreateWithFlags") <= 64);
+  CHECK(memory.snapshot().host_bytes < 1_MiB);
+  CHECK(memory.numbers().growths == 1);
+}
+
+TEST_CASE("threads that end leave no memory behind that nobody can have") {
+  lazy_world const world;
+  sim::set_mode(sim::mode::immediate);
+  auto memory = make(device{} | pool{.growth_bytes = 2_MiB});
+  for (int i = 0; i < 100; ++i)
+    std::thread([&] {
+      void* const p = memory.allocate(cudaStreamPerThread, 2_MiB);
+      REQUIRE(cudaMemsetAsync(p, 1, 2_MiB, cudaStreamPerThread) == cudaSuccess);
+      memory.deallocate(cudaStreamPerThread, p, 2_MiB);
+    }).join();
+  CHECK(memory.numbers().reserved.current <= 8_MiB);
+  CHECK(memory.snapshot().lanes <= 8);
+}
+
+TEST_CASE("each thread's default stream is a stream of its own") {
+  lazy_world const world;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .max_bytes = 4_MiB});
+  void* const p = memory.allocate(cudaStreamPerThread, 2_MiB);
+  fill(cudaStreamPerThread, p, 2_MiB, 1);
+  checks.expect(cudaStreamPerThread, p, 2_MiB, 1);
+  memory.deallocate(cudaStreamPerThread, p, 2_MiB);
+  std::thread([&] {
+    void* const q = memory.allocate(cudaStreamPerThread, 2_MiB);
+    CHECK(q != p);
+    void* const r = memory.allocate(cudaStreamPerThread, 2_MiB);  // only with a wait
+    CHECK(r == p);
+    fill(cudaStreamPerThread, r, 2_MiB, 2);
+    checks.expect(cudaStreamPerThread, r, 2_MiB, 2);
+    REQUIRE(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
+    memory.deallocate(cudaStreamPerThread, q, 2_MiB);
+    memory.deallocate(cudaStreamPerThread, r, 2_MiB);
+  }).join();
+  sim::run_all();
+  CHECK(checks.done() == 2);
+  CHECK(checks.wrong() == 0);
+}
+
+TEST_CASE("a free on a stream whose identity cannot be had waits for the stream") {
+  lazy_world const world;
+  mortal_stream const s, t;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+  void* const p = memory.allocate(s, 2_MiB);
+  fill(s, p, 2_MiB, 1);
+  checks.expect(s, p, 2_MiB, 1);
+  sim::fail_call(1, cudaErrorUnknown);
+  memory.deallocate(s, p, 2_MiB);
+  CHECK(checks.done() == 1);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(memory.numbers().pending == 0);
+  CHECK(memory.allocate(t, 2_MiB) == p);
+  memory.deallocate(t, p, 2_MiB);
+}
+
+TEST_CASE("a free on a stream that is gone already waits for all work") {
+  lazy_world const world;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+  cudaStream_t s = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+  void* const p = memory.allocate(s, 2_MiB);
+  fill(s, p, 2_MiB, 1);
+  checks.expect(s, p, 2_MiB, 1);
+  REQUIRE(cudaStreamDestroy(s) == cudaSuccess);
+  memory.deallocate(s, p, 2_MiB);
+  CHECK(checks.done() == 1);
+}
+
+TEST_CASE("frees on more new streams than there is room for are still in order") {
+  lazy_world const world;
+  constexpr int count = 100;
+  queued_checks checks;
+  std::vector<std::unique_ptr<mortal_stream>> streams;
+  for (int i = 0; i < count; ++i) streams.push_back(std::make_unique<mortal_stream>());
+  auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
+  std::vector<void*> blocks;
+  for (int i = 0; i < count; ++i) blocks.push_back(memory.allocate(host_order, 1000));
+  for (std::size_t i = 0; i < count; ++i) {
+    fill(*streams[i], blocks[i], 1000, static_cast<unsigned char>(i));
+    checks.expect(*streams[i], blocks[i], 1000, static_cast<unsigned char>(i));
+    memory.deallocate(*streams[i], blocks[i], 1000);
+  }
+  mortal_stream const t;
+  blocks.clear();
+  for (std::size_t i = 0; i < 2 * count; ++i) {
+    blocks.push_back(memory.allocate(t, 1000));
+    fill(t, blocks.back(), 1000, 255);
+  }
+  t.finish();
+  sim::run_all();
+  CHECK(checks.done() == count);
+  CHECK(checks.wrong() == 0);
+  for (void* p : blocks) memory.deallocate(t, p, 1000);
+}
+
+TEST_CASE("a pool waits for its own device, whichever is current when it ends") {
+  lazy_world const world;
+  queued_checks checks;
+  source_state state;
+  {
+    auto memory = make(source{&state} | pool{.initial_bytes = 2_MiB});
+    for (stream_ref const s : {legacy, stream_ref(cudaStreamPerThread)}) {
+      void* const p = memory.allocate(s, 1_MiB);
+      checks.expect(s, p, 0, 0);
+      memory.deallocate(s, p, 1_MiB);
+    }
+    // And streams that could leave no event behind.
+    for (std::uint64_t k = 2; k <= 4; ++k) {
+      mortal_stream const s;
+      void* const p = memory.allocate(s, 1000);
+      checks.expect(s, p, 0, 0);
+      sim::fail_call(k, cudaErrorUnknown);
+      memory.deallocate(s, p, 1000);
+      sim::clear_failure();
+    }
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  }
+  CHECK(checks.done() == 5);
+  CHECK(state.live_bytes == 0);
+  int device = -1;
+  REQUIRE(cudaGetDevice(&device) == cudaSuccess);
+  CHECK(device == 1);
+}
+
+TEST_CASE("whichever device is current, a stream's frees are ordered by events of its own device") {
+  lazy_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+  mortal_stream const s, t;
+  void* const p = memory.allocate(s, 2_MiB);
+  fill(s, p, 2_MiB, 1);
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  memory.deallocate(s, p, 2_MiB);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  s.finish();
+  CHECK(memory.allocate(t, 2_MiB) == p);
+  CHECK(memory.numbers().growths == 1);
+  memory.deallocate(t, p, 2_MiB);
+}
+
+TEST_CASE("streams of another device are ordered by events of that device") {
+  lazy_world const world;
+  queued_checks checks;
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  auto far = std::make_unique<mortal_stream>();
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  mortal_stream const near;
+  void* const p = memory.allocate(*far, 2_MiB);
+  fill(*far, p, 2_MiB, 1);
+  checks.expect(*far, p, 2_MiB, 1);
+  memory.deallocate(*far, p, 2_MiB);
+  far.reset();
+  CHECK(memory.allocate(near, 2_MiB) == p);
+  CHECK(memory.numbers().growths == 1);
+  CHECK(memory.numbers().synchronizations == 0);
+  fill(near, p, 2_MiB, 2);
+  checks.expect(near, p, 2_MiB, 2);
+  near.finish();
+  sim::run_all();
+  CHECK(checks.wrong() == 0);
+  memory.deallocate(near, p, 2_MiB);
+}
+
+// The order of every reuse shows in what the memory holds: a block's writer finds it changed if the pool gave it away
+// before, or took it from somebody too early. Streams run in an order as unlike that of the calls as CUDA allows.
+TEST_CASE("random work on many streams of all kinds never sees another's bytes") {
+  struct block {
+    void* p;
+    std::size_t bytes, alignment;
+    unsigned char value;
+    std::size_t stream;
+  };
+  for (unsigned seed = 1; seed <= 24; ++seed) {
+    CAPTURE(seed);
+    lazy_world const world;
+    std::mt19937 random(seed);
+    auto const below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    queued_checks checks;
+    weir::stream const lasting[2];
+    std::vector<cudaStream_t> mortal(5);
+    for (auto& s : mortal) REQUIRE(cudaStreamCreateWithFlags(&s, seed % 3 ? cudaStreamNonBlocking : 0u) == cudaSuccess);
+    auto const stream_at = [&](std::size_t i) -> stream_ref {
+      if (i < mortal.size()) return mortal[i];
+      if (i < mortal.size() + 2) return lasting[i - mortal.size()];
+      return i == mortal.size() + 2 ? stream_ref(cudaStreamPerThread) : legacy;
+    };
+    auto memory = make(device{} | pool{.initial_bytes = 256_KiB,
+                                       .max_bytes = seed % 4 == 0 ? 0 : 1_MiB,
+                                       .growth_bytes = 64_KiB,
+                                       .max_split_bytes = seed % 5 == 0 ? 1_MiB : 0,
+                                       .release_threshold = seed % 7 == 0 ? 512_KiB : ~std::size_t{0},
+                                       .pending = seed % 2 ? when_pending::wait : when_pending::grow,
+                                       .synchronize = seed % 6 != 0});
+    std::vector<block> blocks;
+    std::size_t requested = 0;
+    for (int step = 0; step < 1500; ++step) {
+      std::size_t const i = below(mortal.size() + 4);
+      switch (below(12)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4: {
+          std::size_t const bytes = 1 + below(std::size_t{1} << (4 + below(14)));
+          std::size_t const alignment = std::size_t{1} << below(14);
+          try {
+            void* const p = memory.allocate(stream_at(i), bytes, alignment);
+            REQUIRE(reinterpret_cast<std::uintptr_t>(p) % std::max(alignment, default_alignment) == 0);
+            for (block const& b : blocks)
+              REQUIRE((static_cast<std::byte*>(p) + bytes <= b.p || static_cast<std::byte*>(b.p) + b.bytes <= p));
+            blocks.push_back({p, bytes, alignment, static_cast<unsigned char>(step), i});
+            requested += bytes;
+            fill(stream_at(i), p, bytes, blocks.back().value);
+          } catch (out_of_memory const&) {
+          }
+          break;
+        }
+        case 5:
+        case 6:
+        case 7:
+        case 8:
+          if (!blocks.empty()) {
+            std::swap(blocks[below(blocks.size())], blocks.back());
+            block const b = blocks.back();
+            blocks.pop_back();
+            checks.expect(stream_at(b.stream), b.p, b.bytes, b.value);
+            memory.deallocate(stream_at(b.stream), b.p, b.bytes, b.alignment);
+            requested -= b.bytes;
+          }
+          break;
+        case 9:
+          REQUIRE(cudaStreamSynchronize(stream_at(i).get()) == cudaSuccess);
+          break;
+        case 10:
+          if (below(20) == 0) memory.synchronize();
+          if (below(20) == 0) memory.trim(below(1_MiB));
+          break;
+        default:
+          // A stream ends, and a new one takes its place and perhaps its handle. Its blocks go on to others, in order.
+          if (i < mortal.size()) {
+            for (block& b : blocks)
+              if (b.stream == i) {
+                REQUIRE(cudaStreamSynchronize(mortal[i]) == cudaSuccess);
+                b.stream = mortal.size();
+              }
+            REQUIRE(cudaStreamDestroy(mortal[i]) == cudaSuccess);
+            REQUIRE(cudaStreamCreateWithFlags(&mortal[i], cudaStreamNonBlocking) == cudaSuccess);
+          }
+      }
+      pool_numbers const n = memory.numbers();
+      REQUIRE(n.requested.current == requested);
+      REQUIRE(n.allocated.current + n.free + n.pending == n.reserved.current);
+      REQUIRE(checks.wrong() == 0);
+    }
+    for (block const& b : blocks) {
+      checks.expect(stream_at(b.stream), b.p, b.bytes, b.value);
+      memory.deallocate(stream_at(b.stream), b.p, b.bytes, b.alignment);
+    }
+    std::vector<std::size_t> order(mortal.size() + 4);
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), random);
+    for (std::size_t const i : order) REQUIRE(cudaStreamSynchronize(stream_at(i).get()) == cudaSuccess);
+    REQUIRE(checks.done() == static_cast<int>(checks.queued()));
+    REQUIRE(checks.wrong() == 0);
+    for (cudaStream_t s : mortal) REQUIRE(cudaStreamDestroy(s) == cudaSuccess);
+    memory.synchronize();
+    memory.trim();
+    CHECK(memory.numbers().reserved.current == 0);
+    CHECK(sim::live_bytes(0) == 0);
+  }
+}
