@@ -7,10 +7,11 @@
 
 namespace weir {
 
+// constexpr rather than consteval: clang 14 leaves calls to consteval functions in templates, and they do not link.
 inline namespace literals {
-consteval std::size_t operator""_KiB(unsigned long long n) { return static_cast<std::size_t>(n) << 10; }
-consteval std::size_t operator""_MiB(unsigned long long n) { return static_cast<std::size_t>(n) << 20; }
-consteval std::size_t operator""_GiB(unsigned long long n) { return static_cast<std::size_t>(n) << 30; }
+constexpr std::size_t operator""_KiB(unsigned long long n) { return static_cast<std::size_t>(n) << 10; }
+constexpr std::size_t operator""_MiB(unsigned long long n) { return static_cast<std::size_t>(n) << 20; }
+constexpr std::size_t operator""_GiB(unsigned long long n) { return static_cast<std::size_t>(n) << 30; }
 }  // namespace literals
 
 /// What every resource aligns to at least, as `cudaMalloc` does; bytes.

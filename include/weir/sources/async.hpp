@@ -1,0 +1,158 @@
+#pragma once
+// Source: CUDA's own stream-ordered allocator, on a memory pool.
+
+#include <weir/sources/common.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace weir {
+
+class async_resource;
+
+/// Device memory in stream order by `cudaMallocFromPoolAsync`: the usual bottom of a stack. No call blocks the host.
+/// When not to use it: on devices without memory pools, or where other processes must open single allocations
+/// (`device`).
+struct async {
+  int device = -1;  ///< which device; -1: the one current at `make`
+  /// Bytes that the pool keeps when a stream, event or device is synchronised; what it holds above goes back to the
+  /// system then. The default keeps everything, so that a synchronise costs no allocations; `trim` gives it back.
+  std::size_t release_threshold = std::numeric_limits<std::size_t>::max();
+  std::size_t max_bytes = 0;      ///< most that the pool may hold, rounded up by CUDA; 0: as much as the device has
+  std::size_t initial_bytes = 0;  ///< taken from the device at `make` and kept by the pool
+
+  bool reuse_follow_event_dependencies = true;    ///< reuse what another stream freed where events order it
+  bool reuse_allow_opportunistic = true;          ///< reuse what another stream freed once that is seen to be done
+  bool reuse_allow_internal_dependencies = true;  ///< let CUDA insert a wait for another stream rather than fail
+
+  /// Allocate from the device's default pool, as plain `cudaMallocAsync` does, and share it with the whole process. Its
+  /// settings belong to no one resource: they are left alone, and the options above but `device` must have their
+  /// defaults.
+  bool use_default_pool = false;
+
+  std::string problem() const;
+  bool valid() const { return problem().empty(); }
+  async_resource operator()() const;
+};
+
+/// Gives device memory in stream order. In `host_order` it allocates on a stream of its own and waits for that.
+/// Thread-safe. Alignment: 256 B or as asked, up to 2 MiB.
+class async_resource {
+ public:
+  static constexpr bool device_accessible = true;
+  static constexpr bool host_accessible = false;
+  static constexpr bool host_ordered = true;
+
+  /// Throws `std::invalid_argument` for wrong options or a device without memory pools, `out_of_memory` if the initial
+  /// bytes are not to be had.
+  explicit async_resource(async const& options)
+      : device_(usable_device(detail::require_valid(options))),
+        max_bytes_(options.max_bytes),
+        own_stream_(device_),
+        pool_(options.use_default_pool ? detail::memory_pool::default_of(device_)
+                                       : detail::memory_pool::create(device_, options.max_bytes)) {
+    if (options.use_default_pool) return;
+    pool_.set(cudaMemPoolAttrReleaseThreshold, options.release_threshold);
+    pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
+    pool_.allow(cudaMemPoolReuseAllowOpportunistic, options.reuse_allow_opportunistic);
+    pool_.allow(cudaMemPoolReuseAllowInternalDependencies, options.reuse_allow_internal_dependencies);
+    deallocate(host_order, allocate(host_order, options.initial_bytes), options.initial_bytes);
+  }
+  async_resource(async_resource const&) = delete;
+  async_resource& operator=(async_resource const&) = delete;
+
+  /// Throws `out_of_memory`, `cuda_error`, or `std::invalid_argument` for an alignment beyond 2 MiB.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    detail::require_alignment(alignment);
+    if (bytes == 0) return nullptr;
+    cudaStream_t const order = order_of(stream);
+    void* const p = shifted_.allocate(
+        bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
+        [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
+    if (p == nullptr)
+      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "async", report_of(*this));
+    if (stream.is_host_order()) {
+      cudaError_t const code = cudaStreamSynchronize(order);
+      if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
+      detail::check(code, "cudaStreamSynchronize");
+    }
+    return p;
+  }
+
+  /// Frees after the work queued on `stream` so far. The stream must not have been destroyed.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    void* const base = shifted_.base_of(p, alignment);
+    cudaError_t code = cudaFreeAsync(base, order_of(stream));
+    if (!detail::succeeded(code) && code != cudaErrorInvalidValue && !detail::cuda_is_absent(code)) {
+      // CUDA does not take the free on that stream. The memory is still good: wait for all work, free it on our own.
+      if (!detail::wait_for_device(device_)) return;
+      code = cudaFreeAsync(base, own_stream_.get());
+    }
+    detail::freed(code, "async", "cudaFreeAsync", p, bytes);
+  }
+
+  /// Gives memory that no allocation uses back to the system until the pool holds `keep_bytes`. Frees whose stream was
+  /// not synchronised since count as use. Throws `cuda_error`.
+  void trim(std::size_t keep_bytes = 0) { pool_.trim(keep_bytes); }
+
+  cudaMemPool_t pool() const noexcept { return pool_.get(); }
+  int device() const noexcept { return device_; }
+
+  void describe(report& out) const {
+    out.below("async(" + std::to_string(device_) + ")", pool_state() + "; " + detail::device_state(device_));
+  }
+
+ private:
+  static int usable_device(async const& options) {
+    int const device = detail::chosen_device("async", options.device);
+    detail::require_ability("async", device, cudaDevAttrMemoryPoolsSupported,
+                            "has no memory pools (cudaDevAttrMemoryPoolsSupported is 0); use device with a pool on it");
+    return device;
+  }
+
+  cudaStream_t order_of(stream_ref stream) const noexcept {
+    return stream.is_host_order() ? own_stream_.get() : stream.get();
+  }
+
+  std::string pool_state() const try {
+    return "CUDA's pool holds " + format_bytes(pool_.get(cudaMemPoolAttrReservedMemCurrent)) + ", " +
+           format_bytes(pool_.get(cudaMemPoolAttrUsedMemCurrent)) + " of it in use" +
+           (max_bytes_ == 0 ? std::string() : ", at most " + format_bytes(max_bytes_));
+  } catch (cuda_error const&) {
+    return "CUDA's pool could not be asked";
+  }
+
+  int device_;
+  std::size_t max_bytes_;
+  detail::internal_stream own_stream_;
+  detail::memory_pool pool_;
+  detail::shifted_blocks shifted_;
+};
+
+inline std::string async::problem() const {
+  if (std::string what = detail::device_problem("async", device); !what.empty()) return what;
+  if (use_default_pool) {
+    async const defaults{.device = device, .use_default_pool = true};
+    if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 ||
+        !reuse_follow_event_dependencies || !reuse_allow_opportunistic || !reuse_allow_internal_dependencies)
+      return "async: use_default_pool is set, and so is an option for a pool of its own; the default pool is "
+             "everyone's, "
+             "change it by cudaMemPoolSetAttribute";
+    return {};
+  }
+  if (max_bytes != 0 && initial_bytes > max_bytes)
+    return "async: initial_bytes is " + std::to_string(initial_bytes) + "; it must not exceed max_bytes, which is " +
+           std::to_string(max_bytes);
+  if (initial_bytes > release_threshold)
+    return "async: initial_bytes is " + std::to_string(initial_bytes) +
+           "; it must not exceed release_threshold, which is " + std::to_string(release_threshold) +
+           " (the pool would give it back at the first synchronise)";
+  return {};
+}
+
+inline async_resource async::operator()() const { return async_resource(*this); }
+
+}  // namespace weir

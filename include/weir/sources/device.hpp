@@ -1,0 +1,40 @@
+#pragma once
+// Source: device memory by cudaMalloc and cudaFree.
+
+#include <weir/sources/common.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace weir {
+namespace detail {
+
+struct device_memory {
+  static constexpr char const* name = "device";
+  static constexpr char const* give_call = "cudaFree";
+  static constexpr bool host_accessible = false;
+
+  static void require(int) {}  // every CUDA device has this
+  static void* take(std::size_t bytes) { return try_malloc(bytes); }
+  static cudaError_t give(void* p) { return cudaFree(p); }
+  static std::string state(int device) { return device_state(device); }
+};
+
+}  // namespace detail
+
+/// Gives device memory by `cudaMalloc`, ready for every stream; frees it by `cudaFree` once the stream's work is done.
+/// Thread-safe. Alignment: 256 B or as asked, up to 2 MiB.
+using device_resource = detail::immediate_source<detail::device_memory>;
+
+/// Device memory by `cudaMalloc`: for segments of a pool, for devices without memory pools, for memory that is
+/// exported. When not to use it: bare, for frequent allocations. Each costs microseconds to milliseconds, and
+/// `deallocate` on a stream blocks the host until that stream is idle; put a `pool` on it, or use `async`.
+struct device {
+  int device = -1;  ///< which device; -1: the one current at `make`
+
+  std::string problem() const { return detail::device_problem("device", device); }
+  bool valid() const { return problem().empty(); }
+  device_resource operator()() const { return device_resource(detail::require_valid(*this).device); }
+};
+
+}  // namespace weir

@@ -1,0 +1,44 @@
+#pragma once
+// Source: managed memory, which moves between host and devices by itself.
+
+#include <weir/sources/common.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace weir {
+namespace detail {
+
+struct managed_memory {
+  static constexpr char const* name = "managed";
+  static constexpr char const* give_call = "cudaFree";
+  static constexpr bool host_accessible = true;
+
+  static void require(int device) {
+    require_ability(name, device, cudaDevAttrManagedMemory,
+                    "cannot allocate managed memory (cudaDevAttrManagedMemory is 0); use device or pinned");
+  }
+  static void* take(std::size_t bytes) { return try_malloc_managed(bytes); }
+  static cudaError_t give(void* p) { return cudaFree(p); }
+  static std::string state(int device) { return device_state(device); }
+};
+
+}  // namespace detail
+
+/// Gives memory by `cudaMallocManaged` that the host and every device can reach; frees it once the stream's work is
+/// done. Thread-safe. Alignment: 256 B or as asked, up to 2 MiB.
+using managed_resource = detail::immediate_source<detail::managed_memory>;
+
+/// Managed memory: one pointer for host and devices, and more of it than a device holds.
+/// When not to use it: where every microsecond counts, since pages move when they are first touched; and where the
+/// device has no concurrent managed access (`cudaDevAttrConcurrentManagedAccess`) the host must not touch it while
+/// kernels run.
+struct managed {
+  int device = -1;  ///< which device is current when it allocates; -1: the one current at `make`
+
+  std::string problem() const { return detail::device_problem("managed", device); }
+  bool valid() const { return problem().empty(); }
+  managed_resource operator()() const { return managed_resource(detail::require_valid(*this).device); }
+};
+
+}  // namespace weir

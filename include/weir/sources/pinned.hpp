@@ -1,0 +1,43 @@
+#pragma once
+// Source: page-locked host memory, which devices reach and copies run from at full speed.
+
+#include <weir/sources/common.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace weir {
+namespace detail {
+
+struct pinned_memory {
+  static constexpr char const* name = "pinned";
+  static constexpr char const* give_call = "cudaFreeHost";
+  static constexpr bool host_accessible = true;
+
+  static void require(int device) {
+    require_ability(name, device, cudaDevAttrCanMapHostMemory,
+                    "cannot reach host memory (cudaDevAttrCanMapHostMemory is 0); use host for the host alone");
+  }
+  static void* take(std::size_t bytes) { return try_malloc_host(bytes); }
+  static cudaError_t give(void* p) { return cudaFreeHost(p); }
+  static std::string state(int) { return "page-locked host memory; the operating system sets how much there is"; }
+};
+
+}  // namespace detail
+
+/// Gives page-locked host memory by `cudaHostAlloc`, usable by every device; frees it once the stream's work is done.
+/// Thread-safe. Alignment: 256 B or as asked, up to 2 MiB.
+using pinned_resource = detail::immediate_source<detail::pinned_memory>;
+
+/// Page-locked host memory: for asynchronous copies to and from devices, and small data that kernels read in place.
+/// When not to use it: bare, for frequent allocations (locking pages costs from tens of microseconds up; put a `pool`
+/// on it), or for a large part of the machine's memory, which the operating system then cannot page.
+struct pinned {
+  int device = -1;  ///< whose context locks the pages; -1: the device current at `make`
+
+  std::string problem() const { return detail::device_problem("pinned", device); }
+  bool valid() const { return problem().empty(); }
+  pinned_resource operator()() const { return pinned_resource(detail::require_valid(*this).device); }
+};
+
+}  // namespace weir

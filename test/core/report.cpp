@@ -1,0 +1,43 @@
+#include <weir/core/report.hpp>
+
+#include <doctest/doctest.h>
+#include <core/recorder.hpp>
+
+using namespace weir;
+
+TEST_CASE("a report has a chain of names and a line for each layer, outermost first") {
+  report r;
+  r.below("pool", "8 free");
+  r.below("device(0)", "1 GiB left");
+  r.above("limit(1.00 GiB)", "all used");
+  CHECK(r.chain() == "limit(1.00 GiB) > pool > device(0)");
+  CHECK(r.lines() ==
+        "  limit      all used\n"
+        "  pool       8 free\n"
+        "  device     1 GiB left\n");
+}
+
+TEST_CASE("a layer that has nothing to say is in the chain only") {
+  report r;
+  r.below("quiet", "");
+  CHECK(r.chain() == "quiet");
+  CHECK(r.lines().empty());
+}
+
+TEST_CASE("a long name is separated from its line") {
+  report r;
+  r.below("a_name_of_more_than_thirteen", "text");
+  CHECK(r.lines() == "  a_name_of_more_than_thirteen text\n");
+}
+
+TEST_CASE("the report of a stack is its layers' from the top down") {
+  auto memory = make(recorder<>{.label = 5} | passing{"inner"} | passing{"outer"});
+  CHECK(report_of(memory).chain() == "outer > inner > recorder");
+  CHECK(report_of(memory).lines().find("label 5") != std::string::npos);
+}
+
+TEST_CASE("a resource that does not describe itself is passed over") {
+  struct mute {
+  } const nothing;
+  CHECK(report_of(nothing).chain().empty());
+}

@@ -1,0 +1,235 @@
+#include <weir/sources/async.hpp>
+
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace weir;
+
+namespace {
+static_assert(recipe<async> && resource<async_resource>);
+static_assert(device_accessible<async_resource> && !host_accessible<async_resource> && host_ordered<async_resource>);
+
+struct fresh_world {
+  fresh_world() { sim::reset(); }
+  ~fresh_world() { sim::reset(); }
+};
+
+struct plain_stream {
+  cudaStream_t handle = nullptr;
+  plain_stream() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
+  ~plain_stream() { cudaStreamDestroy(handle); }
+};
+
+template <class T>
+T attribute(cudaMemPool_t pool, cudaMemPoolAttr which) {
+  T value{};
+  REQUIRE(cudaMemPoolGetAttribute(pool, which, &value) == cudaSuccess);
+  return value;
+}
+
+std::string last_misuse;
+}  // namespace
+
+TEST_CASE("the pool of its own has the settings that were asked for") {
+  fresh_world const world;
+  auto memory = make(async{.release_threshold = 4_MiB,
+                           .reuse_follow_event_dependencies = false,
+                           .reuse_allow_opportunistic = true,
+                           .reuse_allow_internal_dependencies = false});
+  CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReleaseThreshold) == 4_MiB);
+  CHECK(attribute<int>(memory.pool(), cudaMemPoolReuseFollowEventDependencies) == 0);
+  CHECK(attribute<int>(memory.pool(), cudaMemPoolReuseAllowOpportunistic) == 1);
+  CHECK(attribute<int>(memory.pool(), cudaMemPoolReuseAllowInternalDependencies) == 0);
+}
+
+TEST_CASE("by default the pool keeps all it ever took") {
+  fresh_world const world;
+  auto memory = make(async{});
+  CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReleaseThreshold) == ~std::uint64_t{0});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReservedMemCurrent) >= 1_MiB);
+  memory.trim();
+  CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReservedMemCurrent) == 0);
+}
+
+TEST_CASE("initial bytes are in the pool from the start, and used by nobody") {
+  fresh_world const world;
+  auto memory = make(async{.initial_bytes = 8_MiB});
+  CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReservedMemCurrent) >= 8_MiB);
+  CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrUsedMemCurrent) == 0);
+  CHECK(sim::live_allocations() == 0);
+}
+
+TEST_CASE("initial bytes that are not to be had are out of memory, and nothing is left behind") {
+  fresh_world const world;
+  sim::set_capacity(0, 4_MiB);
+  CHECK_THROWS_AS(static_cast<void>(make(async{.initial_bytes = 8_MiB})), out_of_memory);
+  CHECK(sim::calls("cudaMemPoolDestroy") == sim::calls("cudaMemPoolCreate"));
+  CHECK(sim::calls("cudaStreamDestroy") == sim::calls("cudaStreamCreateWithFlags"));
+  CHECK(sim::live_allocations() == 0);
+}
+
+TEST_CASE("max_bytes bounds the pool, and the refusal says so") {
+  fresh_world const world;
+  auto memory = make(async{.max_bytes = 4_MiB});
+  void* const p = memory.allocate(host_order, 3_MiB);
+  try {
+    memory.allocate(host_order, 2_MiB);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    std::string const text = error.what();
+    CHECK(error.refused_by() == std::string("async"));
+    CHECK(text.find("chain: async(0)") != std::string::npos);
+    CHECK(text.find("at most 4.00 MiB") != std::string::npos);
+    CHECK(text.find("free of 16.00 GiB") != std::string::npos);
+  }
+  memory.deallocate(host_order, p, 3_MiB);
+}
+
+TEST_CASE("the default pool is used as it is and outlives the resource") {
+  fresh_world const world;
+  cudaMemPool_t expected = nullptr;
+  REQUIRE(cudaDeviceGetDefaultMemPool(&expected, 1) == cudaSuccess);
+  auto const threshold = attribute<std::uint64_t>(expected, cudaMemPoolAttrReleaseThreshold);
+  {
+    auto memory = make(async{.device = 1, .use_default_pool = true});
+    CHECK(memory.pool() == expected);
+    CHECK(memory.device() == 1);
+  }
+  CHECK(attribute<std::uint64_t>(expected, cudaMemPoolAttrReleaseThreshold) == threshold);
+  CHECK(sim::calls("cudaMemPoolDestroy") == 0);
+}
+
+TEST_CASE("memory is of the device named, or of the one current at make") {
+  fresh_world const world;
+  auto named = make(async{.device = 1});
+  device_guard const on_other(1);
+  auto current = make(async{});
+  device_guard const back(0);
+  CHECK(named.device() == 1);
+  CHECK(current.device() == 1);
+  void* const p = named.allocate(host_order, 1_MiB);
+  void* const q = current.allocate(host_order, 1_MiB);
+  CHECK(sim::live_bytes(0) == 0);
+  CHECK(sim::live_bytes(1) == 2_MiB);
+  named.deallocate(host_order, p, 1_MiB);
+  current.deallocate(host_order, q, 1_MiB);
+}
+
+TEST_CASE("on a stream nothing waits") {
+  fresh_world const world;
+  auto memory = make(async{});
+  plain_stream const s;
+  sim::reset_counters();
+  void* const p = memory.allocate(s.handle, 1000);
+  memory.deallocate(s.handle, p, 1000);
+  CHECK(sim::calls() == 2);
+  CHECK(sim::calls("cudaMallocFromPoolAsync") == 1);
+  CHECK(sim::calls("cudaFreeAsync") == 1);
+}
+
+TEST_CASE("in host order memory is ready on return, whatever the default stream is doing") {
+  fresh_world const world;
+  sim::set_mode(sim::mode::lazy);
+  auto memory = make(async{});
+  bool done = false;
+  REQUIRE(cudaLaunchHostFunc(
+              cudaStreamLegacy, [](void* f) { *static_cast<bool*>(f) = true; }, &done) == cudaSuccess);
+  sim::reset_counters();
+  void* const p = memory.allocate(host_order, 1000);
+  CHECK(sim::calls("cudaStreamSynchronize") == 1);
+  CHECK(!done);  // the wait was for the resource's own stream alone
+  memory.deallocate(host_order, p, 1000);
+  CHECK(sim::calls("cudaStreamSynchronize") == 1);
+}
+
+TEST_CASE("if the wait in host order fails the memory goes back") {
+  fresh_world const world;
+  auto memory = make(async{});
+  sim::fail_call(2, cudaErrorUnknown);
+  CHECK_THROWS_AS(memory.allocate(host_order, 1000), cuda_error);
+  CHECK(sim::live_allocations() == 0);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("memory whose stream was destroyed is freed all the same") {
+  fresh_world const world;
+  sim::set_mode(sim::mode::lazy);
+  auto memory = make(async{.device = 1});
+  device_guard const on_device(1);
+  cudaStream_t dead = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&dead, cudaStreamNonBlocking) == cudaSuccess);
+  void* const p = memory.allocate(dead, 1000, 4096);
+  REQUIRE(cudaStreamDestroy(dead) == cudaSuccess);
+  device_guard const elsewhere(0);
+  sim::reset_counters();
+  memory.deallocate(dead, p, 1000, 4096);
+  CHECK(sim::live_allocations() == 0);
+  CHECK(sim::calls("cudaDeviceSynchronize") == 1);
+  CHECK(current_device() == 0);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("a pointer that is not from here is misuse, and the message says which") {
+  fresh_world const world;
+  auto memory = make(async{});
+  last_misuse.clear();
+  auto const before = set_misuse_handler(+[](char const* what) noexcept { last_misuse = what; });
+  alignas(256) static char foreign[256];
+  memory.deallocate(host_order, foreign, 256);
+  CHECK(last_misuse.find("async: deallocate of 0x") != std::string::npos);
+  CHECK(last_misuse.find("256 B") != std::string::npos);
+  void* const p = memory.allocate(host_order, 64);
+  memory.deallocate(host_order, p, 64);
+  last_misuse.clear();
+  memory.deallocate(host_order, p, 64);
+  CHECK(!last_misuse.empty());
+  set_misuse_handler(before);
+}
+
+TEST_CASE("at exit, when CUDA is unloading, a free is quiet") {
+  fresh_world const world;
+  auto memory = make(async{});
+  void* const p = memory.allocate(host_order, 64);
+  sim::fail_call(1, cudaErrorCudartUnloading);
+  memory.deallocate(host_order, p, 64);
+  CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+  memory.deallocate(host_order, p, 64);
+}
+
+TEST_CASE("a device without memory pools, and one that is not there, are refused with words") {
+  fresh_world const world;
+  auto const text_of = [](async const& options) -> std::string {
+    try {
+      static_cast<void>(make(options));
+    } catch (std::invalid_argument const& error) {
+      return error.what();
+    }
+    return {};
+  };
+  CHECK(text_of(async{.device = 7}) == "weir: async: there is no device 7; this process sees 2, numbered from 0");
+  CHECK(text_of(async{.device = -2}).find("device is -2") != std::string::npos);
+  CHECK_THROWS_WITH_AS(detail::require_ability("async", 0, cudaDevAttrIntegrated, "cannot"),
+                       "weir: async: device 0 cannot", std::invalid_argument);
+}
+
+TEST_CASE("options that contradict each other are refused") {
+  CHECK(async{}.valid());
+  CHECK(async{.max_bytes = 2_MiB, .initial_bytes = 2_MiB}.valid());
+  CHECK(async{.max_bytes = 1_MiB, .initial_bytes = 2_MiB}.problem().find("must not exceed max_bytes") !=
+        std::string::npos);
+  CHECK(async{.release_threshold = 1_MiB, .initial_bytes = 2_MiB}.problem().find("release_threshold") !=
+        std::string::npos);
+  CHECK(async{.device = 1, .use_default_pool = true}.valid());
+  CHECK(!async{.max_bytes = 1_MiB, .use_default_pool = true}.valid());
+  CHECK(!async{.initial_bytes = 1_MiB, .use_default_pool = true}.valid());
+  CHECK(!async{.release_threshold = 0, .use_default_pool = true}.valid());
+  CHECK(!async{.reuse_follow_event_dependencies = false, .use_default_pool = true}.valid());
+  CHECK(!async{.reuse_allow_opportunistic = false, .use_default_pool = true}.valid());
+  CHECK(!async{.reuse_allow_internal_dependencies = false, .use_default_pool = true}.valid());
+  CHECK_THROWS_AS(static_cast<void>(make(async{.max_bytes = 1, .initial_bytes = 2})), std::invalid_argument);
+}
