@@ -1,0 +1,10 @@
+#pragma once
+// Everything that stands on another resource.
+
+#include <weir/adaptors/arena.hpp>       // a pool a thread, over one upstream
+#include <weir/adaptors/binning.hpp>     // a resource for each range of sizes
+#include <weir/adaptors/fixed_size.hpp>  // blocks of one size
+#include <weir/adaptors/limit.hpp>       // a budget
+#include <weir/adaptors/logging.hpp>     // a CSV file of all that happened
+#include <weir/adaptors/pool.hpp>        // keeps memory and hands it out again, in stream order
+#include <weir/adaptors/statistics.hpp>  // numbers: current, peak, total

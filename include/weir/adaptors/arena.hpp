@@ -1,0 +1,250 @@
+#pragma once
+// A pool for each thread over one upstream, for programs whose threads all allocate at once.
+
+#include <weir/adaptors/arena_share.hpp>
+#include <weir/adaptors/pool_options.hpp>
+#include <weir/adaptors/segment_pool.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/cuda/device.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class arena_resource;
+
+/// Gives each thread (or stream) an arena of its own: a pool whose lock nobody else takes on the fast path. Memory
+/// freed by another thread goes back to the arena it came from; a thread that ends leaves its arena to the next one;
+/// and before anyone runs out, memory is gathered from all arenas. When not to use it: for one thread, or a few that
+/// allocate seldom; `pool` then holds less memory.
+struct arena {
+  enum class owner { thread, stream };
+
+  /// The most that all arenas together hold, in bytes; 0: no limit but the upstream's.
+  std::size_t max_bytes = 0;
+  /// The least an arena grows by, in bytes; 0: as a pool does.
+  std::size_t growth_bytes = 0;
+  /// Whose arenas are. With `stream` a stream's number decides, and threads that share a stream share an arena.
+  owner per = owner::thread;
+  /// Arenas at most, 1 to 64; more threads than this share.
+  std::size_t max_arenas = 64;
+  stream_lifetime streams = stream_lifetime::may_end;  ///< as for `pool`
+  when_pending pending = when_pending::grow;           ///< as for `pool`
+  bool synchronize = true;                             ///< as for `pool`
+
+  template <resource Upstream>
+  using on = arena_resource<Upstream>;
+
+  /// What is wrong with these options; empty if nothing is.
+  std::string problem() const {
+    if (max_arenas < 1 || max_arenas > detail::arena_lease::most)
+      return "arena: max_arenas is " + std::to_string(max_arenas) + "; it must be 1 to " +
+             std::to_string(detail::arena_lease::most);
+    if (max_bytes != 0 && max_bytes < detail::unit_bytes)
+      return "arena: max_bytes is " + std::to_string(max_bytes) + " B; it must be 0 (no limit) or at least 256 B";
+    if (growth_bytes > detail::max_block_bytes - max_alignment)
+      return "arena: growth_bytes (" + format_bytes(growth_bytes) + ") is more than a segment can be (" +
+             format_bytes(detail::max_block_bytes - max_alignment) + ")";
+    return {};
+  }
+  bool valid() const { return problem().empty(); }
+};
+
+/// Made by `upstream | arena{...}`. Thread-safe; the upstream has to be, too. Stream order is that of `pool`.
+template <resource Upstream>
+class arena_resource {
+ public:
+  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
+  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
+  static constexpr bool host_ordered = true;
+
+  template <recipe F>
+  arena_resource(F const& upstream, arena const& options)
+      : upstream_(upstream()),
+        options_(detail::require_valid(options)),
+        pass_through_(detail::caching_disabled()),
+        most_bytes_(pass_through_             ? 0
+                    : options_.max_bytes == 0 ? pool_type::most_bytes
+                                              : std::min(pool_type::most_bytes, options_.max_bytes)),
+        device_(device_accessible ? current_device() : 0),
+        directory_(upstream_, options_.max_bytes),
+        lease_(std::make_shared<detail::arena_lease>(options_.max_arenas)) {}
+  ~arena_resource() {
+    lease_->close();
+    for (auto& made : arenas_) delete made.load();
+  }
+  arena_resource(arena_resource const&) = delete;
+  arena_resource& operator=(arena_resource const&) = delete;
+
+  /// Throws as `pool_resource::allocate` does, once no arena has the memory and none can grow.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    detail::require_alignment(alignment);
+    if (bytes > most_bytes_) [[unlikely]]
+      return pass_or_refuse(stream, bytes, alignment);
+    one& own = arena_at(index_of(stream));
+    void* const p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
+    return p != nullptr ? p : gather(own, stream, bytes, alignment);
+  }
+
+  /// The memory goes back to the arena it came from, whichever thread frees it.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    one* const own = existing(held_index(stream));
+    if (own == nullptr || !own->pool.deallocate(stream, p, bytes, alignment)) [[unlikely]]
+      deallocate_elsewhere(stream, p, bytes, alignment);
+  }
+
+  /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t released = 0;
+    for_each([&](one& a) {
+      std::size_t const held = directory_.reserved(), own = a.pool.numbers().reserved.current;
+      if (held > keep) released += a.pool.trim(own - std::min(own, held - keep));
+    });
+    return released;
+  }
+  void synchronize() noexcept {
+    for_each([](one& a) { a.pool.synchronize(); });
+  }
+
+  /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.
+  pool_numbers numbers() const {
+    pool_numbers sum;
+    for_each([&](one& a) { sum += a.pool.numbers(); });
+    sum.reserved = directory_.level();
+    sum.out_of_memory = refused_.load(std::memory_order_relaxed);
+    return sum;
+  }
+  /// How many arenas there are.
+  std::size_t arenas() const noexcept {
+    std::size_t count = 0;
+    for_each([&](one&) { ++count; });
+    return count;
+  }
+
+  Upstream& upstream() noexcept { return upstream_; }
+  Upstream const& upstream() const noexcept { return upstream_; }
+
+  void describe(report& out) const {
+    describe_layer(out);
+    weir::describe(upstream_, out);
+  }
+  void describe_layer(report& out) const {
+    pool_numbers const n = numbers();
+    std::size_t largest = 0;
+    for_each([&](one& a) { largest = std::max(largest, a.pool.snapshot().largest_free); });
+    out.below(options_.max_bytes == 0 ? "arena" : "arena(" + format_bytes(options_.max_bytes) + ")",
+              format_bytes(n.reserved.current) + " reserved in " + std::to_string(arenas()) +
+                  " arenas = " + format_bytes(n.allocated.current) + " allocated + " + format_bytes(n.free) +
+                  " free + " + format_bytes(n.pending) + " pending; largest free piece " + format_bytes(largest));
+  }
+
+ private:
+  using share_type = detail::arena_share<Upstream>;
+  using pool_type = detail::segment_pool<share_type>;
+  struct one {
+    one(detail::arena_directory<Upstream>& directory, std::size_t index, pool const& options, int device)
+        : share(directory, index), pool(share, options, device) {}
+    share_type share;
+    pool_type pool;
+  };
+
+  /// Whose turn it is to serve: the calling thread's or the stream's arena.
+  std::size_t index_of(stream_ref stream) const noexcept {
+    return options_.per == arena::owner::thread ? detail::arena_lease::of_this_thread(lease_) : index_by(stream);
+  }
+  /// The same for a free; none for a thread that never allocated.
+  std::size_t held_index(stream_ref stream) const noexcept {
+    return options_.per == arena::owner::thread ? detail::arena_lease::held_by_this_thread(lease_) : index_by(stream);
+  }
+  std::size_t index_by(stream_ref stream) const noexcept {
+    auto const number = stream.lasting_id() != 0 ? stream.lasting_id() : reinterpret_cast<std::uintptr_t>(stream.get());
+    return static_cast<std::size_t>((number * 0x9e3779b97f4a7c15u) >> 40) % options_.max_arenas;
+  }
+
+  one* existing(std::size_t index) const noexcept {
+    return index < arenas_.size() ? arenas_[index].load(std::memory_order_acquire) : nullptr;
+  }
+  one& arena_at(std::size_t index) {
+    one* const made = existing(index);
+    return made != nullptr ? *made : make_arena(index);
+  }
+  one& make_arena(std::size_t index) {
+    std::lock_guard const lock(making_);
+    if (one* const made = existing(index); made != nullptr) return *made;
+    pool const options{.growth_bytes = options_.growth_bytes,
+                       .streams = options_.streams,
+                       .pending = options_.pending,
+                       .synchronize = options_.synchronize};
+    one* const made = new one(directory_, index, options, device_);
+    arenas_[index].store(made, std::memory_order_release);
+    return *made;
+  }
+
+  template <class F>
+  void for_each(F f) const {
+    for (std::size_t i = 0; i < options_.max_arenas; ++i)
+      if (one* const a = existing(i); a != nullptr) f(*a);
+  }
+
+  /// Out of memory: takes what another arena has; then lets all give back what is idle, and grows; then waits for work.
+  void* gather(one& own, stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    auto const from_any = [&] {
+      void* p = nullptr;
+      for_each([&](one& a) {
+        if (p == nullptr) p = a.pool.allocate(stream, bytes, alignment, detail::pool_effort::reuse);
+      });
+      if (p == nullptr && trim() != 0) p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
+      return p;
+    };
+    void* p = from_any();
+    if (p == nullptr && options_.synchronize) {
+      synchronize();
+      p = from_any();
+    }
+    return p != nullptr ? p : refuse(stream, bytes);
+  }
+
+  void* pass_or_refuse(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    return pass_through_ ? share(upstream_).allocate(stream, bytes, alignment) : refuse(stream, bytes);
+  }
+  [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "arena", report_of(*this));
+  }
+
+  /// The caller's own arena, if it has one, knows no such block.
+  void deallocate_elsewhere(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    if (pass_through_) return share(upstream_).deallocate(stream, p, bytes, alignment);
+    one* const home = existing(directory_.owner(p));
+    if (home == nullptr)
+      detail::report_misuse("weir: arena: deallocate of " + detail::hex(p) + " with " + std::to_string(bytes) +
+                            " B: it is not this resource's memory");
+    else if (!home->pool.deallocate(stream, p, bytes, alignment))
+      detail::report_misuse("weir: arena: " + home->pool.misuse(p, bytes, alignment));
+  }
+
+  Upstream upstream_;
+  arena options_;
+  bool pass_through_;
+  std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through
+  int device_;
+  detail::arena_directory<Upstream> directory_;
+  std::shared_ptr<detail::arena_lease> lease_;
+  std::mutex making_;
+  std::array<std::atomic<one*>, detail::arena_lease::most> arenas_{};
+  std::atomic<std::uint64_t> refused_{0};
+};
+
+}  // namespace weir

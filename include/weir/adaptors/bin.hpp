@@ -1,0 +1,137 @@
+#pragma once
+// One bin of `binning`: a size, and how to make the resource that serves requests up to it.
+
+#include <weir/adaptors/fixed_size.hpp>
+#include <weir/core/any_ref.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/resource_ref.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace weir {
+
+template <resource Upstream>
+class binning_resource;
+
+namespace detail {
+
+/// The outermost layer that keeps memory and can give it back (`pool` and its like); below a reference the layers are
+/// someone else's. A null pointer of no use where there is none.
+template <class R>
+auto keeper(R& r) noexcept {
+  if constexpr (requires { std::size_t{r.trim(std::size_t{})}; })
+    return &r;
+  else if constexpr (!is_reference<R> && requires { r.upstream(); })
+    return detail::keeper(r.upstream());
+  else
+    return nullptr;
+}
+
+/// A bin's resource whose type is forgotten: one virtual call a request.
+class bin_resource {
+ public:
+  virtual ~bin_resource() = default;
+  virtual void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) = 0;
+  virtual void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept = 0;
+  virtual std::size_t trim(std::size_t keep) noexcept = 0;
+  virtual void synchronize() noexcept = 0;
+  virtual std::size_t reserved() = 0;
+};
+
+template <resource R>
+class bin_model final : public bin_resource {
+ public:
+  template <recipe F>
+  explicit bin_model(F const& f) : held_(f()) {}
+
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) override {
+    return share(held_).allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept override {
+    share(held_).deallocate(stream, p, bytes, alignment);
+  }
+  std::size_t trim(std::size_t keep) noexcept override {
+    if constexpr (requires { keeper(held_)->trim(keep); }) return keeper(held_)->trim(keep);
+    return 0;
+  }
+  void synchronize() noexcept override {
+    if constexpr (requires { keeper(held_)->synchronize(); }) keeper(held_)->synchronize();
+  }
+  std::size_t reserved() override {
+    if constexpr (requires { keeper(held_)->numbers().reserved.current; })
+      return keeper(held_)->numbers().reserved.current;
+    else if constexpr (requires { keeper(held_)->reserved(); })
+      return keeper(held_)->reserved();
+    else
+      return 0;
+  }
+
+ private:
+  R held_;
+};
+
+}  // namespace detail
+
+/// One bin: requests up to `bytes()`, and above the bin before it. Its resource stands on the upstream that all share.
+class bin {
+ public:
+  /// Served by `fixed_size` blocks of `bytes`; a chunk has 128 of them, or fewer so that it stays within 64 MiB.
+  bin(std::size_t bytes)
+      : bin(bytes, fixed_size{.block_bytes = bytes,
+                              .blocks_per_chunk = std::clamp((64_MiB) / std::max<std::size_t>(bytes, 1), std::size_t{1},
+                                                             std::size_t{128})}) {}
+
+  /// Served by what `how` puts on the upstream: an adaptor's options (`bin{1_MiB, pool{}}`), or a function from a
+  /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`).
+  template <class How>
+  bin(std::size_t bytes, How how) : bytes_(bytes), maker_(std::make_shared<made_with<How> const>(std::move(how))) {}
+
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  template <resource>
+  friend class binning_resource;
+  friend struct binning;
+  using made = std::unique_ptr<detail::bin_resource>;
+
+  // The upstream's type is not known yet, but what it promises of its memory is one of four things.
+  struct maker {
+    virtual ~maker() = default;
+    virtual std::string problem() const = 0;
+    virtual made make_on(basic_any_ref<true, false> upstream) const = 0;
+    virtual made make_on(basic_any_ref<false, true> upstream) const = 0;
+    virtual made make_on(basic_any_ref<true, true> upstream) const = 0;
+    virtual made make_on(basic_any_ref<false, false> upstream) const = 0;
+  };
+  template <class How>
+  struct made_with final : maker {
+    explicit made_with(How h) : how(std::move(h)) {}
+    std::string problem() const override {
+      if constexpr (requires { how.problem(); }) return how.problem();
+      return {};
+    }
+    made make_on(basic_any_ref<true, false> upstream) const override { return on(upstream); }
+    made make_on(basic_any_ref<false, true> upstream) const override { return on(upstream); }
+    made make_on(basic_any_ref<true, true> upstream) const override { return on(upstream); }
+    made make_on(basic_any_ref<false, false> upstream) const override { return on(upstream); }
+    made on(auto upstream) const {
+      auto const f = [&] {
+        if constexpr (adaptor_over<How, decltype(upstream)>)
+          return upstream | how;
+        else
+          return how(upstream);
+      }();
+      return std::make_unique<detail::bin_model<made_by<decltype(f)>>>(f);
+    }
+    How how;
+  };
+
+  std::size_t bytes_;
+  std::shared_ptr<maker const> maker_;
+};
+
+}  // namespace weir

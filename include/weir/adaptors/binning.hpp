@@ -1,0 +1,196 @@
+#pragma once
+// Sorts requests by size into bins, each served by a resource of its own; what is larger goes straight to the upstream.
+
+#include <weir/adaptors/bin.hpp>
+#include <weir/core/any_ref.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/resource_ref.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace weir {
+
+template <resource Upstream>
+class binning_resource;
+
+/// Routes each request to the bin for its size, in constant time, and what exceeds the largest bin to the upstream.
+/// Bins hold nothing until they are used. When not to use it: for a few sizes that `pool` serves as well; memory that
+/// one bin holds is no use to another until something runs out.
+struct binning {
+  /// From small to large, 1 to 64 of them.
+  std::vector<bin> bins;
+
+  template <resource Upstream>
+  using on = binning_resource<Upstream>;
+
+  static constexpr std::size_t most_bins = 64;
+
+  /// A `fixed_size` bin for each power of two from 2^`least` to 2^`most` bytes.
+  static binning powers_of_two(unsigned least, unsigned most) {
+    if (least > most || most > 39)
+      throw std::invalid_argument("weir: binning: powers of two from 2^" + std::to_string(least) + " to 2^" +
+                                  std::to_string(most) + " were asked for; they must rise, and end at 2^39 at most");
+    binning made;
+    for (unsigned exponent = least; exponent <= most; ++exponent) made.bins.emplace_back(std::size_t{1} << exponent);
+    return made;
+  }
+
+  /// What is wrong with these options; empty if nothing is.
+  std::string problem() const {
+    if (bins.empty() || bins.size() > most_bins)
+      return "binning: there are " + std::to_string(bins.size()) + " bins; there must be 1 to " +
+             std::to_string(most_bins);
+    for (std::size_t i = 0; i < bins.size(); ++i) {
+      std::string const which =
+          "binning: bins[" + std::to_string(i) + "] is for " + std::to_string(bins[i].bytes()) + " B";
+      if (bins[i].bytes() == 0) return which + "; it must be for at least 1 B";
+      if (i != 0 && bins[i].bytes() <= bins[i - 1].bytes())
+        return which + "; it must be larger than the one before, " + std::to_string(bins[i - 1].bytes()) + " B";
+      if (std::string const wrong = bins[i].maker_->problem(); !wrong.empty()) return which + ": " + wrong;
+    }
+    return {};
+  }
+  bool valid() const { return problem().empty(); }
+};
+
+/// Made by `upstream | binning{...}`. Thread-safe as its bins and its upstream are; it has no lock of its own.
+template <resource Upstream>
+class binning_resource {
+ public:
+  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
+  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
+  static constexpr bool host_ordered = true;
+
+  /// Makes the bins' resources, and throws what they throw.
+  template <recipe F>
+  binning_resource(F const& upstream, binning const& options)
+      : upstream_(upstream()), count_(detail::require_valid(options).bins.size()) {
+    basic_any_ref<device_accessible, host_accessible> const shared(upstream_);
+    for (std::size_t i = 0; i < count_; ++i) {
+      bins_[i] = options.bins[i].maker_->make_on(shared);
+      bytes_[i] = options.bins[i].bytes();
+    }
+    bytes_[count_] = ~std::size_t{0};
+    std::size_t first = 0;
+    for (std::size_t c = 0; c < classes; ++c) {
+      while (bytes_[first] <= least_of(c)) ++first;
+      first_of_class_[c] = static_cast<std::uint8_t>(first);
+    }
+  }
+  binning_resource(binning_resource const&) = delete;
+  binning_resource& operator=(binning_resource const&) = delete;
+
+  /// Throws what the bin or the upstream throws. Before memory counts as exhausted, all bins give back what is idle,
+  /// and, should that not do, what is idle after the host has waited for their work.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    for (int tried = 0;;) try {
+        std::size_t const i = bin_of(bytes);
+        if (i == count_) return share(upstream_).allocate(stream, bytes, alignment);
+        return bins_[i]->allocate(stream, bytes, alignment);
+      } catch (out_of_memory& failure) {
+        if (make_room(tried)) continue;
+        failure.passed_through(*this);
+        throw;
+      } catch (std::bad_alloc const&) {
+        if (!make_room(tried)) throw;
+      }
+  }
+
+  /// The size says which bin it came from: a wrong one is reported by the bin or the upstream it leads to.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    std::size_t const i = bin_of(bytes);
+    if (i == count_) return share(upstream_).deallocate(stream, p, bytes, alignment);
+    bins_[i]->deallocate(stream, p, bytes, alignment);
+  }
+
+  /// Gives back what is idle in bins that can (`pool`, `fixed_size` ...), large bins first, until they hold at most
+  /// `keep` bytes; returns how many went. Does not wait; call `synchronize` first to give back all that can be.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t released = 0, held = reserved();
+    for (std::size_t i = count_; i-- > 0;) {
+      if (keep != 0 && held <= keep) break;
+      std::size_t const own = bins_[i]->reserved(), excess = held - std::min(held, keep);
+      std::size_t const gone = bins_[i]->trim(own - std::min(own, excess));
+      released += gone;
+      held -= std::min(held, gone);
+    }
+    return released;
+  }
+  /// Lets the host wait for the work on freed blocks, in bins that can.
+  void synchronize() noexcept {
+    for (std::size_t i = 0; i < count_; ++i) bins_[i]->synchronize();
+  }
+
+  /// Bytes that the bins hold, as far as they say (`pool`, `fixed_size` ... do).
+  std::size_t reserved() const {
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < count_; ++i) sum += bins_[i]->reserved();
+    return sum;
+  }
+  std::size_t bin_count() const noexcept { return count_; }
+  /// The largest request that a bin serves; `i` below `bin_count()`.
+  std::size_t bin_bytes(std::size_t i) const noexcept { return bytes_[i]; }
+  /// Which bin serves a request; `bin_count()` stands for the upstream.
+  std::size_t bin_of(std::size_t bytes) const noexcept {
+    std::size_t i = first_of_class_[class_of(bytes)];
+    while (bytes > bytes_[i]) ++i;  // at most a step, unless bins lie within an eighth of each other
+    return i;
+  }
+
+  Upstream& upstream() noexcept { return upstream_; }
+  Upstream const& upstream() const noexcept { return upstream_; }
+
+  void describe(report& out) const {
+    describe_layer(out);
+    weir::describe(upstream_, out);
+  }
+  void describe_layer(report& out) const {
+    out.below("binning(" + std::to_string(count_) + " bins)", std::to_string(count_) + " bins for up to " +
+                                                                  format_bytes(bytes_[count_ - 1]) + " hold " +
+                                                                  format_bytes(reserved()));
+  }
+
+ private:
+  // Sizes above 8 B fall into 8 classes for each power of two, so that one byte finds the first bin to look at.
+  static constexpr std::size_t classes = 62 * 8;
+  static std::size_t class_of(std::size_t bytes) noexcept {
+    std::size_t const below = bytes - (bytes != 0);
+    if (below < 8) return below;
+    auto const shift = static_cast<unsigned>(std::bit_width(below)) - 4;
+    return shift * std::size_t{8} + (below >> shift);
+  }
+  /// The largest size that falls below class `c`.
+  static std::size_t least_of(std::size_t c) noexcept { return c < 8 ? c : (8 + c % 8) << (c / 8 - 1); }
+
+  /// True if another try may succeed: something was given back. First without a wait, once more after one.
+  bool make_room(int& tried) noexcept {
+    if (tried == 0) {
+      tried = 1;
+      if (trim() != 0) return true;
+    }
+    if (tried != 1) return false;
+    tried = 2;
+    synchronize();
+    return trim() != 0;
+  }
+
+  Upstream upstream_;
+  std::size_t count_;
+  std::array<std::size_t, binning::most_bins + 1> bytes_{};
+  std::array<std::uint8_t, classes> first_of_class_{};
+  std::array<std::unique_ptr<detail::bin_resource>, binning::most_bins> bins_;
+};
+
+}  // namespace weir
