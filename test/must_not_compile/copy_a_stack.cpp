@@ -1,0 +1,16 @@
+// refused: use of deleted function|call to deleted constructor
+#include <weir/adaptors/limit.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/sources/host.hpp>
+
+int main() {
+  auto memory = weir::make(weir::host{} | weir::limit{.max_bytes = 1 << 20});
+#if defined(REFUSED)
+  auto const copy = memory;
+  static_cast<void>(copy);
+#else
+  auto const copy = weir::share(memory);
+  static_cast<void>(copy);
+#endif
+}

@@ -1,0 +1,12 @@
+// refused: no match for .operator\||invalid operands to binary expression
+#include <weir/adaptors/limit.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/sources/host.hpp>
+
+int main() {
+#if defined(REFUSED)
+  static_cast<void>(weir::host{} | weir::host{});
+#else
+  static_cast<void>(weir::host{} | weir::limit{.max_bytes = 1 << 20});
+#endif
+}

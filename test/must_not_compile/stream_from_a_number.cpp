@@ -1,0 +1,12 @@
+// refused: deleted function .*stream_ref|deleted constructor
+#include <weir/cuda/stream_ref.hpp>
+
+int main() {
+#if defined(REFUSED)
+  weir::stream_ref const stream(0);
+  static_cast<void>(stream);
+#else
+  weir::stream_ref const stream(cudaStreamLegacy);
+  static_cast<void>(stream);
+#endif
+}
