@@ -1,0 +1,239 @@
+#pragma once
+// Reads the text of a stack: names, arguments and values, with errors that point at the column.
+
+#include <weir/core/bytes.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weir {
+
+/// A stack's text that cannot be read. `what()` shows the text with a mark under `column()` (from 1) and what is
+/// allowed.
+class config_error : public std::invalid_argument {
+ public:
+  config_error(std::string_view text, std::size_t at, std::string const& problem)
+      : std::invalid_argument("weir: column " + std::to_string(at + 1) + ": " + problem + "\n  " + shown(text) +
+                              "\n  " + std::string(at, ' ') + "^"),
+        column_(at + 1) {}
+
+  std::size_t column() const noexcept { return column_; }
+
+ private:
+  /// One printed character for each of the text, so that the mark stays under the right one.
+  static std::string shown(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+      if (c < ' ' || c > '~') c = '?';
+    return out;
+  }
+  std::size_t column_;
+};
+
+namespace detail {
+
+/// `key=value`, or a value alone; where it stands is kept for errors.
+struct config_argument {
+  std::string_view key;
+  std::string_view value;
+  std::size_t at = 0;        ///< of the argument
+  std::size_t value_at = 0;  ///< of its value
+  bool used = false;
+};
+
+/// One layer as written, and typed access to its arguments. Each `take` names a key that is allowed; `finish` refuses
+/// what nobody took. Arguments without a key go to the keys marked `first`.
+class config_layer {
+ public:
+  config_layer(std::string_view text, std::string_view name, std::size_t at) : text_(text), name_(name), at_(at) {}
+
+  std::string_view name() const noexcept { return name_; }
+  std::vector<config_argument>& arguments() noexcept { return arguments_; }
+  [[noreturn]] void fail(std::size_t at, std::string const& problem) const { throw config_error(text_, at, problem); }
+  [[noreturn]] void fail(std::string const& problem) const { fail(at_, problem); }
+
+  enum class place { named, first };
+
+  /// Bytes, as in `4096`, `64KiB`, `1.5GiB`.
+  void take(char const* key, std::size_t& bytes, place p = place::named) {
+    if (config_argument const* const a = find(key, p); a != nullptr) bytes = to_bytes(*a);
+  }
+  /// A part of a whole, as in `60%`; leaves an argument that does not end in % for others.
+  void take_percent(char const* key, double& fraction, place p = place::named) {
+    config_argument* const a = find(key, p);
+    if (a == nullptr) return;
+    if (a->value.empty() || a->value.back() != '%') {
+      a->used = a->key == key;
+      if (a->used) fail(a->value_at, name_of(key) + " takes a percentage, as in 60%");
+      return;
+    }
+    double const percent = to_number(*a, a->value.substr(0, a->value.size() - 1), "a percentage, as in 60%");
+    if (!(percent > 0 && percent <= 100)) fail(a->value_at, name_of(key) + " must be above 0% and at most 100%");
+    fraction = percent / 100;
+  }
+  void take(char const* key, bool& flag) {
+    config_argument const* const a = find(key, place::named);
+    if (a == nullptr) return;
+    if (a->value != "true" && a->value != "false") fail(a->value_at, name_of(key) + " is true or false");
+    flag = a->value == "true";
+  }
+  void take(char const* key, int& number) {
+    config_argument const* const a = find(key, place::named);
+    if (a == nullptr) return;
+    auto const [end, error] = std::from_chars(a->value.data(), a->value.data() + a->value.size(), number);
+    if (error != std::errc() || end != a->value.data() + a->value.size())
+      fail(a->value_at, name_of(key) + " is a whole number");
+  }
+  void take(char const* key, std::string& text, place p = place::named) {
+    if (config_argument const* const a = find(key, p); a != nullptr) text = std::string(a->value);
+  }
+  /// One of two words.
+  template <class Enum>
+  void take(char const* key, Enum& value, char const* word, Enum meaning, char const* other, Enum other_meaning) {
+    config_argument const* const a = find(key, place::named);
+    if (a == nullptr) return;
+    if (a->value != word && a->value != other) fail(a->value_at, name_of(key) + " is " + word + " or " + other);
+    value = a->value == word ? meaning : other_meaning;
+  }
+
+  /// Call it after every `take`.
+  void finish() const {
+    for (config_argument const& a : arguments_) {
+      if (a.used) continue;
+      std::string const what = a.key.empty() ? "value without a name" : "'" + std::string(a.key) + "'";
+      fail(a.at,
+           std::string(name_) + " has no " + what + " here; it takes " + (allowed_.empty() ? "nothing" : allowed_));
+    }
+  }
+
+ private:
+  std::string name_of(char const* key) const { return std::string(name_) + "'s " + key; }
+
+  config_argument* find(char const* key, place p) {
+    allowed_ += (allowed_.empty() ? "" : ", ") + std::string(key);
+    config_argument* found = nullptr;
+    for (config_argument& a : arguments_) {
+      if (a.used || (a.key.empty() ? p != place::first : a.key != key)) continue;
+      if (found == nullptr)
+        found = &a;
+      else if (!a.key.empty())
+        fail(a.at, name_of(key) + " is given twice");
+    }
+    if (found != nullptr) found->used = true;
+    return found;
+  }
+
+  double to_number(config_argument const& a, std::string_view digits, char const* form) const {
+    double number = 0;
+    auto const [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed);
+    if (error != std::errc() || end != digits.data() + digits.size() || !(number >= 0))
+      fail(a.value_at, "'" + std::string(a.value) + "' is not " + form);
+    return number;
+  }
+
+  std::size_t to_bytes(config_argument const& a) const {
+    static constexpr char const* form = "a number of bytes, as in 4096, 64KiB, 1.5GiB";
+    static constexpr std::string_view suffixes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t const split = a.value.find_first_not_of("0123456789.");
+    std::string_view const digits = a.value.substr(0, split);
+    std::string_view const unit = split == std::string_view::npos ? "B" : a.value.substr(split);
+    double scale = 1;
+    for (std::string_view const known : suffixes) {
+      if (unit == known) {
+        double const bytes = to_number(a, digits, form) * scale;
+        if (!(bytes < 9.2e18)) fail(a.value_at, "'" + std::string(a.value) + "' is more than can be addressed");
+        if (bytes != static_cast<double>(static_cast<std::uint64_t>(bytes)))
+          fail(a.value_at, "'" + std::string(a.value) + "' is not a whole number of bytes");
+        return static_cast<std::size_t>(bytes);
+      }
+      scale *= 1024;
+    }
+    fail(a.value_at, "'" + std::string(a.value) + "' is not " + form + "; units are B, KiB, MiB, GiB, TiB");
+  }
+
+  std::string_view text_;
+  std::string_view name_;
+  std::size_t at_;
+  std::vector<config_argument> arguments_;
+  std::string allowed_;
+};
+
+/// Cuts `a | b(c, d=e)` into layers. Values end at `,` or `)`; spaces around everything are skipped.
+class config_reader {
+ public:
+  explicit config_reader(std::string_view text) : text_(text) {}
+
+  std::vector<config_layer> layers() {
+    std::vector<config_layer> found;
+    do found.push_back(layer());
+    while (accept('|'));
+    if (at_ != text_.size()) fail("expected | or the end");
+    return found;
+  }
+
+ private:
+  config_layer layer() {
+    skip_spaces();
+    std::size_t const at = at_;
+    std::string_view const name = word();
+    if (name.empty()) fail("expected the name of a layer, as in async | pool(initial=1GiB) | limit(60%)");
+    config_layer read(text_, name, at);
+    if (accept('(') && !accept(')')) {
+      do read.arguments().push_back(argument());
+      while (accept(','));
+      if (!accept(')')) fail("expected , or )");
+    }
+    return read;
+  }
+
+  config_argument argument() {
+    skip_spaces();
+    config_argument a;
+    a.at = a.value_at = at_;
+    std::size_t const end = std::min(text_.find_first_of(",)|", at_), text_.size());
+    std::size_t const equals = text_.substr(at_, end - at_).find('=');
+    if (equals != std::string_view::npos) {
+      a.key = trimmed(text_.substr(at_, equals));
+      at_ += equals + 1;
+      skip_spaces();
+      a.value_at = at_;
+      if (a.key.empty()) throw config_error(text_, a.at, "expected a name before =");
+    }
+    a.value = trimmed(text_.substr(at_, std::max(end, at_) - at_));
+    at_ = std::max(end, at_);
+    if (a.value.empty()) throw config_error(text_, a.value_at, "expected a value");
+    return a;
+  }
+
+  std::string_view word() {
+    std::size_t const from = at_;
+    while (at_ < text_.size() && ((text_[at_] >= 'a' && text_[at_] <= 'z') || text_[at_] == '_')) ++at_;
+    return text_.substr(from, at_ - from);
+  }
+  static std::string_view trimmed(std::string_view s) {
+    while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+    return s;
+  }
+  void skip_spaces() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+  bool accept(char c) {
+    skip_spaces();
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  [[noreturn]] void fail(char const* problem) const { throw config_error(text_, at_, problem); }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace detail
+}  // namespace weir

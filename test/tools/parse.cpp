@@ -1,0 +1,159 @@
+#include <weir/tools/parse.hpp>
+
+#include <weir/core/resource_ref.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+
+namespace {
+
+using weir::parse;
+using anything = weir::basic_any_resource<false, false>;
+
+std::string chain_of(std::string const& text) {
+  weir::report r = weir::report_of(parse<anything>(text));
+  return r.chain();
+}
+
+/// The error's column, 0 if there was none, and its text.
+struct refusal {
+  std::size_t column = 0;
+  std::string what;
+};
+refusal refused(std::string const& text) {
+  try {
+    auto const made = parse<anything>(text);
+    static_cast<void>(made);
+    return {};
+  } catch (weir::config_error const& e) {
+    return {e.column(), e.what()};
+  }
+}
+
+bool mentions(std::string const& text, char const* part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("a stack is made as it is written, and works") {
+  weir::sim::reset();
+  {
+    auto const memory = parse("async | pool(initial=1MiB, max=1GiB) | limit(60%) | statistics");
+    void* const p = memory.allocate(cudaStream_t{}, 1000);
+    REQUIRE(p != nullptr);
+    std::memset(p, 1, 1000);
+    memory.deallocate(cudaStream_t{}, p, 1000);
+  }
+  CHECK(weir::sim::live_allocations() == 0);
+}
+
+TEST_CASE("options arrive where they belong") {
+  weir::sim::reset();
+  CHECK(chain_of("host | limit(1.5GiB) | pool(2MiB)") == "pool(2.00 MiB) > limit(1.50 GiB) > host");
+  CHECK(chain_of("  host|limit( max = 64KiB )  ") == "limit(64.00 KiB) > host");
+  CHECK(chain_of("host | arena(max=1GiB, per=stream, streams=outlives_pool, pending=wait, synchronize=false)") ==
+        "arena(1.00 GiB) > host");
+  weir::sim::set_capacity(0, std::size_t{1} << 30);
+  CHECK(chain_of("device | limit(50%)").substr(0, 17) == "limit(512.00 MiB)");
+}
+
+TEST_CASE("a source may be on another device") {
+  weir::sim::reset();
+  {
+    auto const memory = parse("device(device=1)");
+    void* const p = memory.allocate(weir::host_order, 4096);
+    CHECK(weir::sim::live_bytes(1) == 4096);
+    memory.deallocate(weir::host_order, p, 4096);
+  }
+  CHECK(refused("device(device=x)").column == 15);
+}
+
+TEST_CASE("what is wrong is shown by column, with what is allowed") {
+  weir::sim::reset();
+  refusal r = refused("async | pol(initial=1GiB)");
+  CHECK(r.column == 9);
+  CHECK(mentions(r.what, "no adaptor is called 'pol'"));
+  CHECK(mentions(r.what, "arena, binning, fixed_size, limit, logging, pool, statistics"));
+  CHECK(mentions(r.what, "\n  async | pol(initial=1GiB)\n          ^"));
+
+  r = refused("asink");
+  CHECK(r.column == 1);
+  CHECK(mentions(r.what, "async, device, host, managed or pinned"));
+
+  r = refused("async | pool(initially=1GiB)");
+  CHECK(r.column == 14);
+  CHECK(mentions(r.what, "'initially'"));
+  CHECK(mentions(r.what, "max, growth"));
+
+  CHECK(refused("async | limit()").column == 9);  // neither bytes nor a part
+  CHECK(refused("async | limit(1GiB, 50%)").column == 21);
+  CHECK(refused("async | limit(max=1GiB, fraction=50%)").column == 9);
+  CHECK(refused("async | limit(120%)").column == 15);
+  CHECK(refused("async | limit(0%)").column == 15);
+  CHECK(refused("async | limit(fraction=5)").column == 24);
+  CHECK(refused("async | limit(5GB)").column == 15);
+  CHECK(refused("async | limit(0.3B)").column == 15);
+  CHECK(refused("async | limit(99999999999TiB)").column == 15);
+  CHECK(refused("async | limit(-1)").column == 15);
+  CHECK(refused("async | limit(1e3)").column == 15);
+  CHECK(refused("async | pool(max=1MiB, initial=2MiB)").column == 9);
+  CHECK(refused("async | pool(max=1MiB, max=2MiB)").column == 24);
+  CHECK(refused("async | pool(pending=later)").column == 22);
+  CHECK(refused("async | pool(synchronize=1)").column == 26);
+  CHECK(refused("async | statistics(1)").column == 20);
+}
+
+TEST_CASE("text that is no stack is refused where it breaks") {
+  CHECK(refused("").column == 1);
+  CHECK(refused("   ").column == 4);
+  CHECK(refused("host |").column == 7);
+  CHECK(refused("host || pool").column == 7);
+  CHECK(refused("host pool").column == 6);
+  CHECK(refused("host | pool(").column == 13);
+  CHECK(refused("host | pool(1MiB").column == 17);
+  CHECK(refused("host | pool(1MiB,)").column == 18);
+  CHECK(refused("host | pool(=1MiB)").column == 13);
+  CHECK(refused("host | pool(max=)").column == 17);
+  CHECK(refused("host | pool)").column == 12);
+  CHECK(mentions(refused("host\n").what, "host?"));
+}
+
+TEST_CASE("memory that cannot keep the promise asked for is refused") {
+  weir::sim::reset();
+  CHECK_THROWS_AS(static_cast<void>(parse("host | pool")), weir::config_error);
+  CHECK_THROWS_AS(static_cast<void>(parse<weir::any_host_resource>("async | pool")), weir::config_error);
+  CHECK_NOTHROW(static_cast<void>(parse<weir::any_host_resource>("host | pool")));
+  CHECK_NOTHROW(static_cast<void>(parse<weir::any_host_device_resource>("pinned | pool")));
+  CHECK_NOTHROW(static_cast<void>(parse("managed")));
+}
+
+TEST_CASE("no text crashes it: random words, cuts and bytes are made or refused") {
+  weir::sim::reset();
+  std::mt19937 random(7);
+  char const* const pieces[] = {"host", "device", "pool", "limit", "arena",   "(",          ")",       "|",
+                                ",",    "=",      "max",  "1MiB",  "60%",     " ",          "initial", "x",
+                                "1",    ".",      "%",    "GiB",   "binning", "fixed_size", "block",   "4KiB",
+                                "-",    "\xff",   "\n",   "true",  "per",     "thread"};
+  int made = 0, refusals = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = round % 2 == 0 ? "host | " : "";
+    for (auto n = random() % 12; n > 0; --n) text += pieces[random() % std::size(pieces)];
+    try {
+      auto const stack = parse<anything>(text);
+      stack.deallocate(weir::host_order, stack.allocate(weir::host_order, 64), 64);
+      ++made;
+    } catch (weir::config_error const& e) {
+      REQUIRE(e.column() >= 1);
+      REQUIRE(e.column() <= text.size() + 1);
+      ++refusals;
+    } catch (weir::out_of_memory const&) {  // a limit below 256 B
+      ++made;
+    }
+  }
+  CHECK(made > 0);
+  CHECK(refusals > 10000);
+}
+
+}  // namespace
