@@ -96,6 +96,9 @@ extern std::atomic<std::uint64_t> calls_until_failure;  // 0: no failure to come
 /// What `fail_call` wants of this call: success, or the code that it must return.
 cudaError_t planned_failure();
 
+/// In random mode: time passes, and some of the queued work that may run does (schedule.cpp).
+void let_time_pass(runtime& r, held_lock& held);
+
 /// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
 template <class Body>
 cudaError_t api(call which, Body&& body) {
@@ -111,6 +114,8 @@ cudaError_t api(call which, Body&& body) {
     try {
       runtime& r = state();
       held_lock held(r.mutex);
+      if (r.how == mode::random) [[unlikely]]
+        let_time_pass(r, held);
       code = body(r, held);
     } catch (std::bad_alloc const&) {
       code = cudaErrorMemoryAllocation;

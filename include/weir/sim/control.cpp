@@ -1,6 +1,7 @@
 // What tests do to the stand-in: modes, capacities, counters, failures, and work that stands for kernels.
 
 #include <weir/sim/call.hpp>
+#include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
 
@@ -80,9 +81,12 @@ void reset() {
   runtime& r = detail::state();
   held_lock held(r.mutex);
   drop_work(r, held);
+  r.check.reset();
   drop_memory(r);
   r.events.for_each([](detail::event_state& e) { e.recorded = false; });
   r.how = mode::immediate;
+  r.chance = 0;
+  r.starved = 0;
   r.device_count = 2;
   r.host_capacity = detail::default_host_capacity;
   for (auto& d : r.devices) d.capacity = detail::default_capacity;
@@ -96,6 +100,19 @@ void set_mode(mode m) {
   held_lock held(r.mutex);
   if (m == mode::immediate) drain(r, held);
   r.how = m;
+  r.starved = 0;
+}
+
+void set_seed(std::uint64_t seed) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.chance = seed;
+}
+
+void starve(std::uint64_t stream_id) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.starved = stream_id;
 }
 
 void run_all() {
@@ -163,10 +180,13 @@ std::size_t live_allocations() {
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
+  if (r.how == mode::random) detail::let_time_pass(r, held);
   timeline* const t = detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
   if (t == nullptr) refuse("touch: not a valid stream");
   if (bytes == 0) return;
-  if (!detail::look_up(r, p, bytes).valid) refuse("touch: the range leaves its allocation, or that is freed");
+  bool const valid = detail::look_up(r, p, bytes).valid;
+  if (r.check != nullptr) r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid);
+  if (!valid) refuse("touch: the range leaves its allocation, or that is freed");
   if (what == access::read) {
     detail::submit(r, held, *t, [p, bytes](held_lock& lock) {
       lock.unlock();

@@ -1,5 +1,6 @@
 // Copies and sets: the bytes really move, at the operation's place in its stream.
 
+#include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
@@ -39,7 +40,14 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
     if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
     range const target = look_up(r, to, bytes);
     range const source = look_up(r, from, bytes);
-    if (!target.valid || !source.valid) return cudaErrorInvalidValue;
+    if (!target.valid || !source.valid) {
+      if (r.check != nullptr) {
+        mark const m = r.check->act(t);
+        if (!target.valid) r.check->access(*t, m, to, bytes, false);
+        if (!source.valid) r.check->access(*t, m, from, bytes, false);
+      }
+      return cudaErrorInvalidValue;
+    }
     if (!fits(kind, false, target) || !fits(kind, true, source)) return cudaErrorInvalidValue;
 
     bool const on_host = !target.device_only() && !source.device_only();
@@ -48,11 +56,19 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
                                            !(target.device_only() && source.device_only()));
     std::uint64_t const id = t->id;
     if (from_pageable && waits == host_waits::as_documented) {
-      force(r, held, *t);
+      seeing(
+          r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
       t = find_timeline(r, id);
       if (t == nullptr) return cudaErrorInvalidResourceHandle;
     }
-    if (from_pageable && r.how == mode::lazy) {
+    vector_clock end;
+    if (r.check != nullptr) [[unlikely]] {
+      mark const m = r.check->operate(*t);
+      r.check->access(*t, m, to, bytes, true);
+      r.check->access(*t, m, from, bytes, true);
+      end = r.check->end_of(*t);
+    }
+    if (from_pageable && r.how != mode::immediate) {
       submit(r, held, *t, [to, data = staged(from, bytes)](held_lock& lock) {
         lock.unlock();
         std::memcpy(to, data->data(), data->size());
@@ -67,6 +83,8 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
     }
     timeline const* const used = find_timeline(r, id);
     if (waits_for_end && used != nullptr) force(r, held, *used);
+    if (waits_for_end && r.check != nullptr) [[unlikely]]
+      r.check->host_saw(end);
     return cudaSuccess;
   });
 }
@@ -77,9 +95,15 @@ cudaError_t set(call which, void* to, int value, std::size_t bytes, cudaStream_t
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (bytes == 0) return cudaSuccess;
     range const target = look_up(r, to, bytes);
+    if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false);
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
     std::uint64_t const id = t->id;
+    vector_clock end;
+    if (r.check != nullptr) [[unlikely]] {
+      r.check->access(*t, r.check->operate(*t), to, bytes, true);
+      end = r.check->end_of(*t);
+    }
     submit(r, held, *t, [to, value, bytes](held_lock& lock) {
       lock.unlock();
       std::memset(to, value, bytes);
@@ -87,6 +111,8 @@ cudaError_t set(call which, void* to, int value, std::size_t bytes, cudaStream_t
     });
     timeline const* const used = find_timeline(r, id);
     if (waits_for_end && used != nullptr) force(r, held, *used);
+    if (waits_for_end && r.check != nullptr) [[unlikely]]
+      r.check->host_saw(end);
     return cudaSuccess;
   });
 }

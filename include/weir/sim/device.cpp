@@ -1,5 +1,6 @@
 // Devices: which there are, what they can do, and waiting for all of one.
 
+#include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
@@ -133,7 +134,10 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
   return sim::api("cudaDeviceSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
-    sim::force_device(r, held, sim::this_thread().device);
+    int const device = sim::this_thread().device;
+    sim::seeing(
+        r, [&](sim::order_checker& check) { return check.end_of_device(device); },
+        [&] { sim::force_device(r, held, device); });
     return cudaSuccess;
   });
 }
@@ -142,22 +146,22 @@ cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
 cudaError_t CUDARTAPI cudaDeviceReset(void) {
   return sim::api("cudaDeviceReset", [&](sim::runtime& r, sim::held_lock& held) {
     int const device = sim::this_thread().device;
-    sim::force_device(r, held, device);
+    sim::seeing(
+        r, [&](sim::order_checker& check) { return check.end_of_device(device); },
+        [&] { sim::force_device(r, held, device); });
     r.events.remove_if([&](sim::event_state const& e) { return e.device == device; });
     std::vector<sim::timeline*> over;
     r.streams.remove_if([&](sim::timeline* t) {
       if (t->device == device) over.push_back(t);
       return t->device == device;
     });
-    for (sim::timeline* t : over) {
-      t->destroyed = true;
-      sim::retire_if_over(r, t);
-    }
+    for (sim::timeline* t : over) sim::end_stream(r, t);
     std::vector<std::uintptr_t> addresses;
     for (auto const& [address, a] : r.allocations) {
       if (a.device == device && a.kind != sim::memory_kind::async && !a.freeing) addresses.push_back(address);
     }
     for (std::uintptr_t const address : addresses) {
+      if (r.check != nullptr) r.check->forget(reinterpret_cast<void*>(address));
       sim::finish_free(r, address, sim::begin_free(r, r.allocations.at(address)));
     }
     return cudaSuccess;

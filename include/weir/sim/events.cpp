@@ -1,5 +1,6 @@
 // Events: snapshots of a stream's work.
 
+#include <weir/sim/checker.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
 
@@ -15,6 +16,7 @@ cudaError_t create_event(call which, cudaEvent_t* event, unsigned flags) {
     event_state made;
     made.device = this_thread().device;
     made.timed = timed;
+    made.number = ++r.event_count;
     *event = r.events.add(std::move(made));
     return cudaSuccess;
   });
@@ -33,6 +35,8 @@ cudaError_t event_record(call which, cudaEvent_t event, cudaStream_t stream, uns
     if (e->timed) e->reached = std::make_shared<clock::time_point>();
     e->at = record(r, held, *t, e->reached);
     e->recorded = true;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->record(*t, *e);
     return cudaSuccess;
   });
 }
@@ -43,7 +47,10 @@ cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned f
     event_state const* const e = r.events.find(event);
     if (t == nullptr || e == nullptr) return cudaErrorInvalidResourceHandle;
     if (flags != cudaEventWaitDefault) return cudaErrorInvalidValue;
-    if (e->recorded) wait_for(r, *t, e->at);
+    if (!e->recorded) return cudaSuccess;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->wait(*t, *e);
+    wait_for(r, *t, e->at);
     return cudaSuccess;
   });
 }
@@ -66,7 +73,11 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock&) {
     sim::event_state const* const e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
-    return !e->recorded || sim::done(r, e->at) ? cudaSuccess : cudaErrorNotReady;
+    if (!e->recorded) return cudaSuccess;
+    if (!sim::done(r, e->at)) return cudaErrorNotReady;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->host_saw(e->seen);
+    return cudaSuccess;
   });
 }
 
@@ -74,7 +85,12 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
   return sim::api("cudaEventSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
     sim::event_state const* const e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
-    sim::force(r, held, e->recorded ? std::vector{e->at} : std::vector<sim::point>{});
+    if (!e->recorded) {
+      sim::force(r, held, std::vector<sim::point>{});
+      return cudaSuccess;
+    }
+    sim::seeing(
+        r, [&](sim::order_checker&) { return e->seen; }, [&] { sim::force(r, held, std::vector{e->at}); });
     return cudaSuccess;
   });
 }

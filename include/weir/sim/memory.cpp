@@ -1,5 +1,6 @@
 // Memory that is not stream-ordered, and the bookkeeping of all memory.
 
+#include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
@@ -66,6 +67,8 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     void* const found = make_allocation(r, std::move(made));
     if (found == nullptr) return cudaErrorMemoryAllocation;
     *p = found;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->allocated(nullptr, found, bytes);
     return cudaSuccess;
   });
 }
@@ -146,6 +149,8 @@ cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flag
     range const what = look_up(r, p, bytes);
     bool const managed = what.in != nullptr && what.in->kind == memory_kind::managed;
     if (flags != 0 || bytes == 0 || !what.valid || !managed) return cudaErrorInvalidValue;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->operate(*t);
     submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream
     return cudaSuccess;
   });
@@ -196,9 +201,14 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
   return sim::api("cudaFree", [&](sim::runtime& r, sim::held_lock& held) {
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
-    if (a == nullptr || a->kind == sim::memory_kind::pinned) return cudaErrorInvalidValue;
+    if (a == nullptr || a->kind == sim::memory_kind::pinned) {
+      if (r.check != nullptr) r.check->refused_free(nullptr, p);
+      return cudaErrorInvalidValue;
+    }
     bool const waits = a->kind != sim::memory_kind::async;  // for stream-ordered memory CUDA trusts the caller
     int const device = a->device;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->freed(nullptr, p, waits ? device : -1);
     std::uint64_t const ticket = sim::begin_free(r, *a);
     if (waits) sim::force_device(r, held, device);
     sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket);
@@ -210,7 +220,12 @@ cudaError_t CUDARTAPI cudaFreeHost(void* p) {
   return sim::api("cudaFreeHost", [&](sim::runtime& r, sim::held_lock&) {
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
-    if (a == nullptr || a->kind != sim::memory_kind::pinned) return cudaErrorInvalidValue;
+    if (a == nullptr || a->kind != sim::memory_kind::pinned) {
+      if (r.check != nullptr) r.check->refused_free(nullptr, p);
+      return cudaErrorInvalidValue;
+    }
+    if (r.check != nullptr) [[unlikely]]
+      r.check->freed(nullptr, p);
     std::uint64_t const ticket = sim::begin_free(r, *a);
     sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket);
     return cudaSuccess;

@@ -1,5 +1,6 @@
 // Stream-ordered memory: what a pool holds, and allocation and free as operations of a stream.
 
+#include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
@@ -44,6 +45,7 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     *p = nullptr;
     return cudaSuccess;
   }
+  std::uint64_t const id = t.id;
   void* found = take_over(r, held, *pool, t, bytes);
   if (found == nullptr) {
     allocation made;
@@ -51,7 +53,6 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     made.kind = memory_kind::async;
     made.device = pool->device;
     made.pool = pool;
-    std::uint64_t const id = t.id;
     bool const may_wait = pool->reuse[internal_dependencies] != 0;
     found = make_allocation(r, made);
     if (found == nullptr && may_wait && finish_frees(r, held, *pool)) found = make_allocation(r, std::move(made));
@@ -60,6 +61,10 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     if (timeline* const still_there = find_timeline(r, id)) submit(r, held, *still_there, [](held_lock&) {});
   }
   *p = found;
+  if (r.check != nullptr) [[unlikely]] {
+    timeline const* const still_there = find_timeline(r, id);
+    r.check->allocated(still_there, found, bytes);
+  }
   return cudaSuccess;
 }
 
@@ -131,10 +136,15 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     allocation* const a = find_live(r, p);
     bool const right_kind = a != nullptr && (a->kind == memory_kind::async || a->kind == memory_kind::device);
-    if (!right_kind) return cudaErrorInvalidValue;
+    if (!right_kind) {
+      if (r.check != nullptr) r.check->refused_free(t, p);
+      return cudaErrorInvalidValue;
+    }
+    if (r.check != nullptr) [[unlikely]]
+      r.check->freed(t, p);
     auto const address = reinterpret_cast<std::uintptr_t>(p);
     std::uint64_t const ticket = begin_free(r, *a);
-    if (a->pool != nullptr && r.how == mode::lazy) {
+    if (a->pool != nullptr && r.how != mode::immediate) {
       a->freed_on = t->id;
       a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
     }

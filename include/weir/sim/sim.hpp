@@ -9,10 +9,11 @@
 
 namespace weir::sim {
 
-/// When queued work runs. Both keep every order that CUDA promises.
+/// When queued work runs. All keep every order that CUDA promises.
 enum class mode {
   immediate,  ///< inside the call that queues it; a synchronise never waits, a query always answers "done"
   lazy,       ///< not before something needs it (a synchronise, `run_all`), and then only what that needs
+  random,     ///< at any call: some of what may run then runs, by a seed; else as `lazy`
 };
 
 /// What a kernel does with memory.
@@ -25,6 +26,14 @@ void reset();
 
 /// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default.
 void set_mode(mode m);
+
+/// What happens in `random` mode: the same calls with the same seed, by one thread, run the same work at the same
+/// places. `reset` sets 0.
+void set_seed(std::uint64_t seed);
+
+/// In `random` mode, `stream` gets nowhere until the host waits for it: a slow kernel. By its id (`cudaStreamGetId`),
+/// so that it needs no end; `set_mode` and `reset` end it. 0 starves none.
+void starve(std::uint64_t stream_id);
 
 /// Runs everything queued on every device, in an order that CUDA allows. Host functions run in the calling thread.
 void run_all();

@@ -1,4 +1,5 @@
 #include <weir/sim/call.hpp>
+#include <weir/sim/checker.hpp>
 #include <weir/sim/state.hpp>
 
 #include <utility>
@@ -29,6 +30,8 @@ runtime::runtime() {
     d.default_pool->handle = pools.add(d.default_pool);
   }
 }
+
+runtime::~runtime() = default;
 
 runtime& state() {
   static runtime* const the_runtime = new runtime;

@@ -1,6 +1,7 @@
 #pragma once
 // The one state of the stand-in, internal: devices, streams, events, pools and memory. One mutex guards all of it.
 
+#include <weir/sim/clocks.hpp>
 #include <weir/sim/handle_table.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -58,10 +59,12 @@ struct timeline {
 using clock = std::chrono::steady_clock;
 
 struct event_state {
+  std::uint64_t number = 0;  // in the order of creation
   int device = 0;
   bool timed = true;
   bool recorded = false;
   point at;                                    // the latest snapshot
+  vector_clock seen;                           // what the snapshot comes after; only while order is checked
   std::shared_ptr<clock::time_point> reached;  // set when the snapshot's work is done; timed events only
 };
 
@@ -108,8 +111,13 @@ struct thread_state {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
+  // Owners of checked blocks whose own work this is.
+  std::array<std::uint64_t, 8> inside{};
+  unsigned inside_depth = 0;
   std::array<std::uint64_t, max_devices> default_stream{};  // ids of the per-thread streams; 0: not made yet
 };
+
+class order_checker;
 
 struct runtime {
   std::mutex mutex;
@@ -117,6 +125,8 @@ struct runtime {
   bool running = false;              // some thread executes queued operations
 
   mode how = mode::immediate;
+  std::uint64_t chance = 0;   // state of the random mode's numbers
+  std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
   std::array<device_state, max_devices> devices;
   std::size_t host_capacity = default_host_capacity;
@@ -133,7 +143,11 @@ struct runtime {
   handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
   std::map<std::uintptr_t, allocation> allocations;  // by address, of every kind
 
+  std::unique_ptr<order_checker> check;  // null: the order is not checked
+  std::uint64_t checks = 0, owners = 0, event_count = 0;
+
   runtime();
+  ~runtime();
 };
 
 /// Never destroyed: objects with static lifetime may call CUDA in their destructors.
@@ -146,6 +160,8 @@ timeline* find_timeline(runtime& r, std::uint64_t id);
 /// The stream of a handle other than 0 for the calling thread and its current device; null if there is none.
 timeline* find_stream(runtime& r, cudaStream_t handle);
 void retire_if_over(runtime& r, timeline* t);
+/// The stream gets no more work.
+void end_stream(runtime& r, timeline* t);
 
 // pools.cpp
 std::shared_ptr<pool_state> make_pool(int device);

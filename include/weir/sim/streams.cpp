@@ -1,5 +1,6 @@
 // Streams: their creation, their end, and what can be asked of them.
 
+#include <weir/sim/checker.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
 
@@ -20,9 +21,7 @@ struct thread_end {
     std::lock_guard const lock(r.mutex);
     for (std::uint64_t& id : this_thread().default_stream) {
       timeline* const t = find_timeline(r, std::exchange(id, 0));
-      if (t == nullptr) continue;
-      t->destroyed = true;
-      retire_if_over(r, t);
+      if (t != nullptr) end_stream(r, t);
     }
   }
 };
@@ -88,11 +87,21 @@ void retire_if_over(runtime& r, timeline* t) {
   r.timelines[static_cast<std::size_t>(t->id)].reset();
 }
 
+void end_stream(runtime& r, timeline* t) {
+  if (r.check != nullptr) [[unlikely]]
+    r.check->stream_ended(*t);
+  t->destroyed = true;
+  retire_if_over(r, t);
+}
+
 cudaError_t stream_query(cudaStream_t stream) {
   return api("cudaStreamQuery", [&](runtime& r, held_lock&) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    return done(r, *t) ? cudaSuccess : cudaErrorNotReady;
+    if (!done(r, *t)) return cudaErrorNotReady;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->host_saw(r.check->end_of(*t));
+    return cudaSuccess;
   });
 }
 
@@ -100,7 +109,8 @@ cudaError_t stream_synchronize(cudaStream_t stream) {
   return api("cudaStreamSynchronize", [&](runtime& r, held_lock& held) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    force(r, held, *t);
+    seeing(
+        r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
     return cudaSuccess;
   });
 }
@@ -126,6 +136,8 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (function == nullptr) return cudaErrorInvalidValue;
+    if (r.check != nullptr) [[unlikely]]
+      r.check->operate(*t);
     submit(r, held, *t, [function, data](held_lock& lock) {
       lock.unlock();
       this_thread().in_host_function = true;
@@ -161,8 +173,7 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
     sim::timeline* const t = *found;
     r.streams.remove(stream);  // the handle may come back at once, though the work goes on
-    t->destroyed = true;
-    sim::retire_if_over(r, t);
+    sim::end_stream(r, t);
     return cudaSuccess;
   });
 }

@@ -1,0 +1,144 @@
+#pragma once
+// The happens-before checker, internal. Streams, events and the host have vector clocks that grow by the calls; memory
+// remembers who allocated, used and freed it; a breach is seen when the call is made.
+
+#include <weir/sim/clocks.hpp>
+#include <weir/sim/order.hpp>
+#include <weir/sim/state.hpp>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace weir::sim::detail {
+
+/// Memory that someone owns: an allocation of CUDA's, or a block of somebody who hands out blocks.
+struct region {
+  std::uintptr_t end = 0;
+  std::size_t alignment = 0;  // as asked; 0: nobody said
+  mark allocated;
+  marks uses;
+};
+
+/// Memory that was given back: whoever gets it next has to come after all of `before`.
+struct grave {
+  std::uintptr_t end = 0;
+  std::uint64_t owner = 0;  // 0: CUDA
+  mark freed;
+  marks before;
+};
+
+using regions = std::map<std::uintptr_t, region>;  // by first address; they do not overlap
+using graves = std::map<std::uintptr_t, grave>;
+
+/// Guarded by the runtime's mutex.
+class order_checker {
+ public:
+  explicit order_checker(std::uint64_t number) : number_(number), streams_(1) {}
+  std::uint64_t number() const { return number_; }
+
+  // ---- clocks: what each call adds
+  /// An operation is queued.
+  mark operate(timeline const& t);
+  void record(timeline const& t, event_state& e);
+  void wait(timeline const& t, event_state const& e);
+  /// What the host knows once it has waited for the stream, or for all streams of a device.
+  vector_clock end_of(timeline const& t);
+  vector_clock end_of_device(int device) const;
+  void host_saw(vector_clock const& seen) { host_.join(seen); }
+  /// Something is done at this place that is no operation of CUDA's: it gets a number, and orders nothing.
+  mark act(timeline const* t);
+  void stream_ended(timeline const& t);
+
+  // ---- CUDA's memory; `t` is null where the host acts
+  void allocated(timeline const* t, void const* p, std::size_t bytes);
+  /// `waits_for`: the device that the call waits for; -1: none. The program earns no order by that wait.
+  void freed(timeline const* t, void const* p, int waits_for = -1);
+  void forget(void const* p);
+  /// A free that CUDA refused.
+  void refused_free(timeline const* t, void const* p);
+  /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
+  void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid);
+
+  // ---- blocks of others
+  struct owner {
+    std::uint64_t id;
+    std::string_view name;
+    bool complete;  // false: it may have blocks that the checker does not know
+  };
+  void block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  void owner_ended(std::uint64_t id);
+
+  std::vector<order_report> reports;
+  std::uint64_t report_count = 0;
+
+ private:
+  struct stream_state {
+    std::uint64_t id = 0;
+    int device = 0;
+    bool blocking = false;
+    bool legacy = false;
+    bool open = false;
+    vector_clock clock;
+    std::uint64_t last_event = 0;
+    operation_number last_event_at = 0;
+  };
+  struct device_clocks {
+    vector_clock legacy;                 // of the last operation in the legacy stream
+    vector_clock ended, ended_blocking;  // of streams that were destroyed
+  };
+  struct heap {
+    std::string name;
+    regions live;
+  };
+
+  slot_number slot_of(timeline const& t);
+  device_clocks& clocks_of(int device) { return devices_[static_cast<std::size_t>(device)]; }
+  /// What the next operation of `s` comes after.
+  vector_clock ahead(stream_state const& s) const;
+  /// The same for whoever acts; null is the host.
+  vector_clock view(timeline const* t);
+
+  void bury(std::uintptr_t begin, grave g);
+  void clear_graves(std::uintptr_t begin, std::uintptr_t end);
+  /// Memory goes back: nothing that was cut from it may be live or have work to come.
+  void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const& known);
+
+  std::string name(slot_number slot) const;
+  std::string name_of_owner(std::uint64_t id) const;
+  std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
+  void say(order_problem kind, std::string text);
+
+  std::uint64_t number_;
+  operation_number last_ = 0;
+  vector_clock host_;
+  std::vector<stream_state> streams_;                     // by slot
+  std::unordered_map<std::uint64_t, slot_number> slots_;  // by the stream's id
+  std::vector<slot_number> ended_slots_;
+  std::array<device_clocks, max_devices> devices_;
+
+  regions memory_;  // CUDA's
+  graves dead_memory_;
+  std::map<std::uint64_t, heap> heaps_;
+  graves dead_blocks_;  // of all owners: memory may pass from one to another
+};
+
+/// Does what makes the host wait, and lets it know what `seen` says it then knows: as of before, since other threads
+/// may queue more meanwhile.
+template <class Seen, class Wait>
+void seeing(runtime& r, Seen seen, Wait wait) {
+  if (r.check == nullptr) [[likely]]
+    return wait();
+  vector_clock const now = seen(*r.check);
+  wait();
+  if (r.check != nullptr) r.check->host_saw(now);
+}
+
+extern void (*report_handler)(order_report const&);
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,88 @@
+// Random mode: another legal order of work for every seed, and the same for the same seed.
+
+#include "support.hpp"
+
+#include <weir/sim/sim.hpp>
+
+#include <set>
+
+using namespace sim_test;
+
+namespace {
+
+/// What two independent streams and one that waits for both do, in the order in which it happened. Marks 1 to 4 and 11
+/// to 14 are in order among themselves, 20 comes after 4 and 14; whether it happens before the host waits depends.
+numbers run_with(std::uint64_t seed) {
+  sim::reset();
+  sim::set_mode(sim::mode::random);
+  sim::set_seed(seed);
+  diary d;
+  cudaStream_t const a = make_stream(), b = make_stream(), c = make_stream();
+  cudaEvent_t const ends[] = {make_event(), make_event()};
+  for (int i = 1; i <= 4; ++i) d.mark(a, i), d.mark(b, 10 + i);
+  ok(cudaEventRecord(ends[0], a));
+  ok(cudaEventRecord(ends[1], b));
+  for (cudaEvent_t const e : ends) ok(cudaStreamWaitEvent(c, e, 0));
+  d.mark(c, 20);
+  ok(cudaStreamSynchronize(c));
+  for (cudaStream_t const s : {a, b, c}) ok(cudaStreamDestroy(s));
+  for (cudaEvent_t const e : ends) ok(cudaEventDestroy(e));
+  numbers const order = d.reached();
+  sim::reset();
+  return order;
+}
+
+numbers only(numbers all, int from, int to) {
+  std::erase_if(all, [&](int n) { return n < from || n > to; });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every seed keeps what CUDA promises, and many seeds make many orders") {
+  std::set<numbers> orders;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    numbers const order = run_with(seed);
+    CHECK_EQ(only(order, 1, 4), numbers{1, 2, 3, 4});
+    CHECK_EQ(only(order, 11, 14), numbers{11, 12, 13, 14});
+    REQUIRE_EQ(order.size(), 9);
+    CHECK_EQ(order.back(), 20);
+    orders.insert(order);
+  }
+  CHECK(orders.size() > 20);
+}
+
+TEST_CASE("the same seed makes the same order") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) CHECK_EQ(run_with(seed), run_with(seed));
+}
+
+TEST_CASE("a starved stream runs only when the host waits for it") {
+  sim::reset();
+  sim::set_mode(sim::mode::random);
+  diary d;
+  cudaStream_t const a = make_stream(), b = make_stream();
+  sim::starve(id_of(a));
+  for (int i = 1; i <= 4; ++i) d.mark(a, i), d.mark(b, 10 + i);
+  for (int i = 0; i < 1000; ++i) static_cast<void>(cudaStreamQuery(a));
+  CHECK_EQ(d.reached(), numbers{11, 12, 13, 14});
+  ok(cudaStreamSynchronize(a));
+  CHECK_EQ(d.reached(), numbers{11, 12, 13, 14, 1, 2, 3, 4});
+  sim::reset();
+}
+
+TEST_CASE("work gets done without the host's waiting, or stays undone for long") {
+  sim::reset();
+  sim::set_mode(sim::mode::random);
+  cudaStream_t const a = make_stream(), b = make_stream();
+  cudaEvent_t const e = make_event(), never = make_event();
+  ok(cudaLaunchHostFunc(
+      a, [](void*) {}, nullptr));
+  ok(cudaEventRecord(e, a));
+  sim::starve(id_of(b));
+  ok(cudaEventRecord(never, b));
+  int tries = 0;
+  while (cudaEventQuery(e) == cudaErrorNotReady) REQUIRE(++tries < 10'000);
+  for (int i = 0; i < 1000; ++i) CHECK_EQ(cudaEventQuery(never), cudaErrorNotReady);
+  ok(cudaEventSynchronize(never));
+  sim::reset();
+}
