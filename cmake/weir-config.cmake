@@ -1,0 +1,10 @@
+include("${CMAKE_CURRENT_LIST_DIR}/weir-cuda.cmake")
+if(NOT TARGET CUDA::toolkit)
+  set(weir_FOUND FALSE)
+  set(weir_NOT_FOUND_MESSAGE
+    "weir needs the CUDA Toolkit, 12.2 or newer: set CUDAToolkit_ROOT, or WEIR_CUDA_INCLUDE_DIR if only its headers are there")
+  return()
+endif()
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)  # the stand-in starts none, but guards itself against the user's
+include("${CMAKE_CURRENT_LIST_DIR}/weir-targets.cmake")

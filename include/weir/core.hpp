@@ -1,0 +1,12 @@
+#pragma once
+// What every resource is made of and used through.
+
+#include <weir/core/any_ref.hpp>       // a reference to any stack
+#include <weir/core/any_resource.hpp>  // a stack behind one type, shared by its copies
+#include <weir/core/bytes.hpp>         // 16_GiB, and sizes as people read them
+#include <weir/core/error.hpp>         // out_of_memory, and what happens to misuse
+#include <weir/core/handle.hpp>        // resources that are values
+#include <weir/core/recipe.hpp>        // source | adaptor | adaptor, make, find
+#include <weir/core/report.hpp>        // what a stack says about itself
+#include <weir/core/resource.hpp>      // the concept, and the facts about memory
+#include <weir/core/resource_ref.hpp>  // share

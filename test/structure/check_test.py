@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Shows each rule of check.py a tree that breaks it, and one that keeps all."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECK = Path(__file__).with_name("check.py")
+GOOD = "#pragma once\n// A header.\n"
+
+
+class Rules(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.write("include/weir/core/good.hpp", GOOD + "#include <weir/cuda/good.hpp>\n#include <vector>\n")
+        self.write("include/weir/cuda/good.hpp", GOOD + "#include <cuda_runtime_api.h>\n")
+        self.write("include/weir/weir.hpp", GOOD + "#include <weir/core/good.hpp>\n")
+        self.write("include/weir/sim/good.hpp", GOOD + "#include <weir/sim/other.hpp>\n#include <cuda_runtime_api.h>\n")
+        self.write("README.md", "See [a page](docs/page.md#part) and [elsewhere](https://example.com/none).\n"
+                   "```\nauto f = [](int n) {};\n```\n")
+        self.write("docs/page.md", "[back](../README.md)\n")
+        self.write("test/core/good.cpp", "")
+        self.write("test/cuda/good.cpp", "")
+
+    def write(self, path, text):
+        file = Path(self.folder.name, path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def run_rule(self, rule):
+        done = subprocess.run([sys.executable, CHECK, rule, self.folder.name], capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+    def refuses(self, rule, path, text, words):
+        self.write(path, text)
+        status, said = self.run_rule(rule)
+        self.assertEqual(status, 1, said)
+        self.assertIn(path, said)
+        self.assertIn(words, said)
+
+    def test_a_good_tree_passes_every_rule(self):
+        for rule in ("includes", "length", "opening", "mirror", "links"):
+            self.assertEqual(self.run_rule(rule), (0, ""))
+
+    def test_an_empty_tree_is_an_error(self):
+        self.assertEqual(subprocess.run([sys.executable, CHECK, "length", self.folder.name + "/test"],
+                                        capture_output=True).returncode, 2)
+
+    def test_an_include_upwards_is_refused(self):
+        self.refuses("includes", "include/weir/core/bad.hpp", GOOD + "#include <weir/adaptors/pool.hpp>\n",
+                     "core (1) may not include adaptors (3)")
+
+    def test_blocks_know_nothing_of_cuda(self):
+        self.refuses("includes", "include/weir/blocks/bad.hpp", GOOD + "#include <weir/cuda/good.hpp>\n",
+                     "blocks (0) may not include cuda (0)")
+
+    def test_the_library_does_not_know_the_stand_in(self):
+        self.refuses("includes", "include/weir/core/bad.hpp", GOOD + "#include <weir/sim/sim.hpp>\n", "stand-in")
+
+    def test_what_shows_a_stack_to_the_stand_in_is_included_by_nothing(self):
+        self.write("include/weir/adaptors/checked.hpp", GOOD + "#include <weir/sim/good.hpp>\n")
+        self.assertEqual(self.run_rule("includes"), (0, ""))
+        self.refuses("includes", "include/weir/adaptors.hpp", GOOD + "#include <weir/adaptors/checked.hpp>\n", "stand-in")
+
+    def test_the_stand_in_does_not_know_the_library(self):
+        self.refuses("includes", "include/weir/sim/bad.hpp", GOOD + "#include <weir/core/good.hpp>\n", "stand-in")
+        self.refuses("includes", "include/weir/sim/bad.cpp", "#include <weir/core/good.hpp>\n", "stand-in")
+
+        self.refuses("includes", "include/weir/blocks/bad.hpp", GOOD + "#include <cuda_runtime_api.h>\n",
+                     "standard library only")
+
+    def test_only_bridges_include_thrust(self):
+        self.write("include/weir/bridges/good.hpp", GOOD + "#include <thrust/device_vector.h>\n")
+        self.assertEqual(self.run_rule("includes"), (0, ""))
+        self.refuses("includes", "include/weir/adaptors/bad.hpp", GOOD + "#include <thrust/device_vector.h>\n",
+                     "only bridges and tools")
+
+    def test_quotes_are_refused(self):
+        self.refuses("includes", "include/weir/core/bad.hpp", GOOD + '#include "good.hpp"\n', "<weir/...>")
+
+    def test_an_unknown_folder_is_refused(self):
+        self.refuses("includes", "include/weir/misc/bad.hpp", GOOD, "no place in the order")
+
+    def test_301_lines_are_refused_and_300_are_not(self):
+        self.write("include/weir/core/good.hpp", GOOD + "\n" * 298)
+        self.assertEqual(self.run_rule("length"), (0, ""))
+        self.refuses("length", "include/weir/core/good.hpp", GOOD + "\n" * 299, "301 lines")
+
+    def test_a_header_without_guard_or_comment_is_refused(self):
+        self.refuses("opening", "include/weir/core/good.hpp", "// A header.\n#pragma once\n", "#pragma once")
+        self.refuses("opening", "include/weir/core/good.hpp", "#pragma once\n\n", "comment")
+
+    def test_a_header_without_test_is_refused(self):
+        self.refuses("mirror", "include/weir/adaptors/lonely.hpp", GOOD, "test/adaptors/lonely.cpp")
+
+    def test_a_link_that_leads_nowhere_is_refused(self):
+        self.refuses("links", "docs/page.md", "text\n[gone](gone.md)\n", "docs/page.md:2: the link to gone.md")
+
+
+if __name__ == "__main__":
+    unittest.main()
