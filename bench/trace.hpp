@@ -1,0 +1,44 @@
+#pragma once
+// Traces of allocations and frees, read from files.
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+/// What a program asked for, in order. Streams and threads are numbered by first appearance.
+struct trace {
+  struct event {
+    std::uint32_t block;   ///< which allocation, counted from 0
+    std::uint32_t stream;  ///< where this happens
+    bool allocates;
+  };
+  std::string name;
+  std::vector<event> events;
+  std::vector<std::size_t> sizes;  ///< bytes, by block
+  std::size_t streams = 1;
+  std::size_t threads = 1;
+
+  /// The most bytes live at once.
+  std::size_t peak() const;
+};
+
+/// A line that is not what it should be: `what()` is `file:line: why`.
+struct damaged_trace : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Reads RMM's log format (`Thread,Time,Action,Pointer,Size,Stream`) or lifetimes (`id,lower,upper,size`, half-open,
+/// in any unit of time); the first line says which. `-` is the standard input; gzip-ed or not. Throws `damaged_trace`
+/// at the first wrong line, `std::runtime_error` if the file cannot be read. Failed allocations in a log are skipped;
+/// blocks live at the end stay live.
+trace read_trace(std::string const& path);
+
+/// Many runs of two traces that differ in sizes only, each run at a random place between them, in `[0, 1]`; what one
+/// run leaves live is freed before the next. Throws `std::runtime_error` if the traces are not alike.
+trace interpolate(trace const& a, trace const& b, std::size_t runs, std::uint64_t seed);
+
+}  // namespace bench
