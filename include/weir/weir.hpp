@@ -1,8 +1,9 @@
 #pragma once
-// All of weir that needs nothing but the CUDA runtime's headers.
-// Not in here, because it includes Thrust: <weir/bridges/thrust.hpp>.
+// All of weir that most programs need; includes nothing but the CUDA runtime's headers.
+// Not in here: <weir/bridges/thrust.hpp> (Thrust), <weir/tools.hpp> (stacks from text), <weir/adaptors/checked.hpp>
+// (tests).
 
-#include <weir/adaptors.hpp>     // pool, limit, statistics, logging
+#include <weir/adaptors.hpp>     // pool, arena, limit, statistics, logging ...
 #include <weir/bridges/pmr.hpp>  // std::pmr
 #include <weir/bridges/stl.hpp>  // standard containers
 #include <weir/core.hpp>         // recipes, handles, errors

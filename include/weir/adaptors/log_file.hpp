@@ -48,12 +48,12 @@ class log_file {
       ++each->users_;
       return *each;
     }
-    auto* const made = new (std::nothrow) log_file(fd, about, options.buffer_bytes, all.exiting);
-    if (made == nullptr) ::close(fd);
-    if (made == nullptr) throw std::bad_alloc();
+    log_file* made = nullptr;
     try {
+      made = new log_file(fd, about, options.buffer_bytes, all.exiting);
       made->start(options.path, header);
     } catch (...) {
+      if (made == nullptr) ::close(fd);
       delete made;
       throw;
     }

@@ -51,7 +51,8 @@ struct pool {
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
-  /// With more than this held, a segment that becomes idle goes back at once; the default keeps all until `trim`.
+  /// With more than this held, a free that makes a whole segment idle gives it back, if its work is done by then; else
+  /// a later such free or `trim` does. The default keeps all until `trim`.
   std::size_t release_threshold = ~std::size_t{0};
   stream_lifetime streams = stream_lifetime::may_end;
   when_pending pending = when_pending::grow;
@@ -109,6 +110,18 @@ struct pool_numbers {
   std::uint64_t waits = 0;             ///< times one stream was made to wait for another
   std::uint64_t synchronizations = 0;  ///< times the host waited
   std::uint64_t out_of_memory = 0;     ///< requests refused
+
+  void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
+    allocated.add(block_bytes);
+    requested.add(bytes);
+    ++allocations;
+    requested_total += bytes;
+  }
+  void count_deallocation(std::size_t bytes, std::size_t block_bytes) noexcept {
+    allocated.current -= block_bytes;
+    requested.current -= bytes;
+    ++deallocations;
+  }
 
   /// For the sum over several pools; peaks are summed too, so that they are an upper bound.
   pool_numbers& operator+=(pool_numbers const& other) noexcept {

@@ -102,6 +102,22 @@ class pool_reuse {
     }
   }
 
+  /// The live block that was allocated so, or 0.
+  block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p));
+    block const& b = store_.blocks()[id];
+    return id != 0 && b.mark == bytes && std::size_t{1} << b.alignment_log == alignment ? id : 0;
+  }
+
+  /// The lane to free into; `shared` in host order, or if there is no room even without the streams that ended.
+  lane_number lane_of_free(std::uint64_t key, stream_ref stream) noexcept {
+    lane_number const lane = clock_.lane_of(key, stream);
+    if (lane != shared || key == 0) [[likely]]
+      return lane;
+    poll(shared);
+    return clock_.lane_of(key, stream);
+  }
+
   /// What is wrong with a deallocation, in words; `inside`: the pointer lies in a segment.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment, bool inside) {
     std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +

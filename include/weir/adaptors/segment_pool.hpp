@@ -38,10 +38,11 @@ class segment_pool {
   segment_pool(Upstream& upstream, pool const& options, int device)
       : upstream_(upstream), options_(options), reuse_(device, options.streams == stream_lifetime::outlives_pool) {}
 
-  /// Waits for work on freed blocks, then gives every segment back.
+  /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~segment_pool() {
     synchronize();
-    for (segment const& s : segments_) weir::deallocate_sync(upstream_, s.address, s.bytes, default_alignment);
+    for (segment const& s : segments_)
+      if (!reuse_.store().is_pending(s.first)) weir::deallocate_sync(upstream_, s.address, s.bytes, default_alignment);
   }
   segment_pool(segment_pool const&) = delete;
   segment_pool& operator=(segment_pool const&) = delete;
@@ -67,10 +68,7 @@ class segment_pool {
       id = search(lock, key, stream, r, effort);
     if (id == 0) return nullptr;
     block const& b = blocks()[id];
-    numbers_.allocated.add(b.bytes());
-    numbers_.requested.add(bytes);
-    ++numbers_.allocations;
-    numbers_.requested_total += bytes;
+    numbers_.count_allocation(bytes, b.bytes());
     return reinterpret_cast<void*>(b.address);
   }
 
@@ -79,18 +77,17 @@ class segment_pool {
     std::uint64_t key = 0;
     bool const known = succeeded(reuse_.clock().key_of(stream, key));
     lock_type lock(mutex_);
-    lane_number const lane = known ? reuse_.clock().lane_of(key, stream) : shared;
+    block_id id = reuse_.find_live(p, bytes, alignment);
+    if (id == 0) return false;
+    lane_number const lane = known ? reuse_.lane_of_free(key, stream) : shared;
     if (lane == shared && !stream.is_host_order()) [[unlikely]] {
-      lock.unlock();  // no room to remember this stream: see its work done
-      if (!succeeded(cudaStreamSynchronize(stream.get()))) succeeded(cudaDeviceSynchronize());
+      lock.unlock();  // no room to remember this stream: see its work done, or never hand the block out again
+      bool const done = wait_for(stream, reuse_.clock().device());
       lock.lock();
+      id = reuse_.find_live(p, bytes, alignment);
+      if (id == 0 || !done) return id != 0;
     }
-    block_id const id = reuse_.store().find_live(reinterpret_cast<std::uintptr_t>(p));
-    if (id == 0 || blocks()[id].mark != bytes || std::size_t{1} << blocks()[id].alignment_log != alignment) [[unlikely]]
-      return false;
-    numbers_.allocated.current -= blocks()[id].bytes();
-    numbers_.requested.current -= bytes;
-    ++numbers_.deallocations;
+    numbers_.count_deallocation(bytes, blocks()[id].bytes());
     block_id const free = reuse_.give(id, lane);
     if (numbers_.reserved.current > options_.release_threshold && reuse_.store().is_whole(free)) [[unlikely]]
       release_idle(lock, options_.release_threshold);
@@ -202,7 +199,7 @@ class segment_pool {
     // A segment that is to be cut has to be smaller than those that are kept whole.
     if (r.span() < r.max_split) wanted = std::min(wanted, std::size_t{r.max_split - 1} * unit_bytes);
     for (;;) {
-      std::size_t const bytes = std::min(wanted, room());
+      std::size_t const bytes = std::min({wanted, room(), max_block_bytes});
       if (bytes < least) {
         if (going_ == 0 || least > room() + going_) return false;
         lock.unlock();  // another thread is giving it back just now
@@ -280,9 +277,9 @@ class segment_pool {
       int const device = reuse_.clock().device_of(lane);
       lock.unlock();
       // A stream that left no event behind can only be waited for together with its device.
-      bool const done = event != nullptr ? succeeded(cudaEventSynchronize(event)) : wait_for_device(device);
+      bool const done = (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device);
       lock.lock();
-      if (done && event == nullptr) reuse_.clock().complete(lane, upto);
+      if (done) reuse_.clock().complete(lane, upto);
     }
     reuse_.poll(shared);
   }

@@ -38,6 +38,12 @@ class block_store {
     block const& b = table_[segment];
     return b.state == block_state::free && b.lane == shared && is_whole(segment);
   }
+  /// True if some of the segment is free, but not known to be done.
+  bool is_pending(block_id segment) const noexcept {
+    for (block_id id = segment; id != 0; id = table_[id].right)
+      if (table_[id].state == block_state::free && table_[id].lane != shared) return true;
+    return false;
+  }
   /// True if a free block is a whole segment.
   bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
   /// Forgets an idle segment.

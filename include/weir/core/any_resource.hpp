@@ -22,8 +22,8 @@ class basic_any_resource {
 
   /// Makes the stack that `f` describes, in place.
   template <recipe F>
-    requires(!std::same_as<F, basic_any_resource>)
-  explicit basic_any_resource(F const& f) : held_(std::make_shared<model<made_by<F>>>(f)) {
+  requires(!std::same_as<F, basic_any_resource>) explicit basic_any_resource(F const& f)
+      : held_(std::make_shared<model<made_by<F>>>(f)) {
     static_assert(!Device || weir::device_accessible<made_by<F>>,
                   "any_resource promises memory that the device can reach; this stack's is not. "
                   "Use any_host_resource for host memory.");
@@ -35,7 +35,8 @@ class basic_any_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return held_->allocate(stream, bytes, alignment);
   }
-  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) const noexcept {
+  void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                  std::size_t alignment = default_alignment) const noexcept {
     held_->deallocate(stream, p, bytes, alignment);
   }
 
@@ -75,8 +76,8 @@ class basic_any_resource {
   std::shared_ptr<erased> held_;
 };
 
-using any_resource = basic_any_resource<true, false>;              ///< memory for kernels
-using any_host_resource = basic_any_resource<false, true>;         ///< memory for the host
-using any_host_device_resource = basic_any_resource<true, true>;   ///< pinned or managed memory: for both
+using any_resource = basic_any_resource<true, false>;             ///< memory for kernels
+using any_host_resource = basic_any_resource<false, true>;        ///< memory for the host
+using any_host_device_resource = basic_any_resource<true, true>;  ///< pinned or managed memory: for both
 
 }  // namespace weir

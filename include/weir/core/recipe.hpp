@@ -20,7 +20,9 @@ using made_by = std::invoke_result_t<F const&>;
 
 /// An adaptor's options: a value that says, in `on<Upstream>`, what stands on an upstream.
 template <class A, class Upstream>
-concept adaptor_over = requires { typename A::template on<Upstream>; };
+concept adaptor_over = requires {
+  typename A::template on<Upstream>;
+};
 
 /// What `bottom | adaptor` writes down. Calling it builds the whole stack in place, upstream first; nothing moves.
 template <recipe Bottom, class Adaptor>
@@ -58,7 +60,8 @@ auto& find(Top& top) noexcept {
   if constexpr (detail::is_made_from<Wanted, std::remove_const_t<Top>>) {
     return top;
   } else {
-    static_assert(requires { top.upstream(); }, "weir::find: this stack has no such layer");
+    static_assert(
+        requires { top.upstream(); }, "weir::find: this stack has no such layer");
     return weir::find<Wanted>(top.upstream());
   }
 }
@@ -69,7 +72,8 @@ auto& find(Top& top) noexcept {
   if constexpr (std::same_as<Wanted, std::remove_const_t<Top>>) {
     return top;
   } else {
-    static_assert(requires { top.upstream(); }, "weir::find: this stack has no such layer");
+    static_assert(
+        requires { top.upstream(); }, "weir::find: this stack has no such layer");
     return weir::find<Wanted>(top.upstream());
   }
 }

@@ -16,7 +16,8 @@ namespace weir {
 template <class R>
 concept resource = requires(R& r, stream_ref s, void* p, std::size_t n) {
   { r.allocate(s, n, n) } -> std::same_as<void*>;
-  { r.deallocate(s, p, n, n) } noexcept;
+  { r.deallocate(s, p, n, n) }
+  noexcept;
 };
 
 /// Facts about the memory a resource gives, known when compiled. A resource that does not state one does not have it:
@@ -39,13 +40,13 @@ inline constexpr bool host_ordered = [] {
 }();
 
 /// Memory that is ready for the host and every stream on return; throws as `r.allocate` does.
-/// A resource that only knows streams is asked on the default stream, which is then waited for.
+/// A resource that only knows streams is asked on the legacy default stream, which is then waited for.
 template <resource R>
 void* allocate_sync(R& r, std::size_t bytes, std::size_t alignment = default_alignment) {
   if constexpr (host_ordered<R>) {
     return r.allocate(host_order, bytes, alignment);
   } else {
-    stream_ref const stream;
+    stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);  // the same in every file
     void* const p = r.allocate(stream, bytes, alignment);
     if (bytes == 0) return p;
     cudaError_t const code = cudaStreamSynchronize(stream.get());
@@ -55,13 +56,14 @@ void* allocate_sync(R& r, std::size_t bytes, std::size_t alignment = default_ali
   }
 }
 
-/// Gives back memory that no work uses any more: the caller has waited for it.
+/// Gives back memory that no work uses any more: the caller has waited for the stream it was allocated on (even if the
+/// memory was never used: what it was reused from may still be) and for all that used it.
 template <resource R>
 void deallocate_sync(R& r, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
   if constexpr (host_ordered<R>)
     r.deallocate(host_order, p, bytes, alignment);
   else
-    r.deallocate(stream_ref(), p, bytes, alignment);
+    r.deallocate(stream_ref::lasting(cudaStreamLegacy, 0), p, bytes, alignment);
 }
 
 }  // namespace weir

@@ -9,9 +9,9 @@
 namespace weir::detail {
 
 /// A mutex for sections that are short and never block: one atomic exchange to take, a plain store to leave, where
-/// `std::mutex` needs two atomic exchanges and two calls. Who waits spins for some nanoseconds, then yields, then sleeps.
-/// Use it with `std::lock_guard` or `std::unique_lock`.
-/// When not to use it: around anything that can block, such as a CUDA call that allocates, frees or synchronises.
+/// `std::mutex` needs two atomic exchanges and two calls. Who waits spins for some nanoseconds, then yields, then
+/// sleeps. Use it with `std::lock_guard` or `std::unique_lock`. When not to use it: around anything that can block,
+/// such as a CUDA call that allocates, frees or synchronises.
 class spin_lock {
  public:
   void lock() noexcept {

@@ -173,7 +173,8 @@ class stream_clock {
   /// The caller knows, from a wait for the whole device, that everything freed on `lane` up to `t` is done.
   void complete(lane_number lane, ticket t) noexcept { ledger_.complete(lane, t); }
 
-  /// The device of the lane's stream.
+  /// The pool's device, and that of a lane's stream.
+  int device() const noexcept { return device_; }
   int device_of(lane_number lane) const noexcept { return streams_[lane].device; }
 
   bool is_open(lane_number lane) const noexcept { return ledger_.is_open(lane); }

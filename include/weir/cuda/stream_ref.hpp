@@ -30,7 +30,8 @@ concept gives_stream_by_value = !gives_stream_by_get<S> && requires(S const& s) 
 }  // namespace detail
 
 /// The order of the host's own program: no stream. `allocate` in it returns memory that every stream may use at once;
-/// `deallocate` in it says that all work on the memory is done. STL containers live in it, and pools take segments in it.
+/// `deallocate` in it says that all work on the memory is done, and all work queued before it on the stream it was
+/// allocated on. STL containers live in it, and pools take segments in it.
 struct host_order_t {};
 inline constexpr host_order_t host_order{};
 

@@ -179,7 +179,7 @@ template <class Any = any_resource>
   }
   if (first.name() == "device") return on_device(weir::device{});
   if (first.name() == "managed") return on_device(managed{});
-  if (first.name() == "pinned") return detail::build_as<Any>(pinned{}, layers);
+  if (first.name() == "pinned") return on_device(pinned{});
   if (first.name() == "host") return detail::build_as<Any>(host{}, layers);
   first.fail("no source is called '" + std::string(first.name()) +
              "'; a stack starts with async, device, host, managed "
