@@ -387,6 +387,25 @@ struct late_user {
   }
 };
 thread_local late_user last_words;
+TEST_CASE("frees of another thread's blocks on many short-lived streams never make the host wait") {
+  weir::sim::reset();
+  auto memory = weir::make(weir::device{} | weir::arena{});
+  void* const own = memory.allocate(weir::host_order, 4096);  // this thread has an arena, and the other has another
+  std::vector<void*> blocks(40);
+  std::thread([&] {
+    for (void*& p : blocks) p = memory.allocate(weir::host_order, 4096);
+  }).join();
+  for (void* p : blocks) {
+    cudaStream_t stream = nullptr;
+    REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
+    weir::sim::reset_counters();
+    memory.deallocate(stream, p, 4096);
+    CHECK(weir::sim::calls("cudaStreamSynchronize") == 0);
+    REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
+  }
+  memory.deallocate(weir::host_order, own, 4096);
+}
+
 }  // namespace
 
 TEST_CASE_FIXTURE(fresh_sim, "objects of a thread that outlive its arenas can still free and allocate") {
