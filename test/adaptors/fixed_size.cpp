@@ -52,7 +52,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a request of any size up to a block takes a whole 
   std::vector<std::byte*> got;
   std::size_t const sizes[] = {1, 256, 257, 1000, 1024};
   for (std::size_t const bytes : sizes) got.push_back(static_cast<std::byte*>(memory.allocate(host_order, bytes)));
-  for (std::size_t i = 1; i < got.size(); ++i) CHECK(got[i] - got[i - 1] == 1024);
+  for (std::size_t i = 1; i < got.size(); ++i) CHECK(got[i - 1] - got[i] == 1024);  // from the chunk's end
   CHECK(memory.numbers().allocated.current == 5 * 1024);
   CHECK(memory.numbers().requested.current == 1 + 256 + 257 + 1000 + 1024);
   for (std::size_t i = 0; i < got.size(); ++i) memory.deallocate(host_order, got[i], sizes[i]);

@@ -28,22 +28,22 @@ block_store::request request_of(units size, std::size_t alignment = unit_bytes, 
 /// A store with room reserved, and an address for the next segment.
 struct filled_store : block_store {
   std::uintptr_t next = base;
-  std::uint64_t ticket = 0;
+  std::uint64_t now = 0;
 
-  explicit filled_store(std::size_t lanes = 4) { reserve(lanes); }
+  explicit filled_store(std::size_t lanes = 4) { reserve_lanes(lanes); }
   block_id segment(units size) {
-    reserve(lane_count());
+    reserve();
     block_id const id = add_segment(next, size);
     next += (std::uintptr_t{1} << 32);
     return id;
   }
   block_id take_from(lane_id lane, units size) {
-    reserve(lane_count());
+    reserve();
     block_id const found = find(lane, request_of(size));
     REQUIRE(found != 0);
     return take(found, request_of(size));
   }
-  void free_on(lane_id lane, block_id id) { give(id, lane, lane == shared ? 0 : ++ticket); }
+  void free_on(lane_id lane, block_id id) { give(id, lane, lane == shared ? 0 : ++now); }
 };
 
 }  // namespace
@@ -73,10 +73,10 @@ TEST_CASE("a live block remembers what was asked for") {
   block_store::request r = request_of(3, 1024);
   r.requested = 700;
   block_id const id = store.take(store.find(shared, r), r);
-  CHECK(store.blocks()[id].mark == 700);
-  CHECK(store.blocks()[id].alignment_log == 10);
-  CHECK(store.find_live(store.blocks()[id].address) == id);
-  CHECK(store.find_live(store.blocks()[id].address + unit_bytes) == 0);
+  CHECK(store.blocks()[id].requested() == 700);
+  CHECK(store.blocks()[id].alignment_log() == 10);
+  CHECK(store.find_live(store.blocks()[id].address()) == id);
+  CHECK(store.find_live(store.blocks()[id].address() + unit_bytes) == 0);
 }
 
 TEST_CASE("neighbours of different lanes, or with a live block between them, stay apart") {
@@ -92,10 +92,10 @@ TEST_CASE("neighbours of different lanes, or with a live block between them, sta
   store.free_on(1, blocks[2]);
   CHECK(store.largest_free(1) == 20 * unit_bytes);
   CHECK_FALSE(store.is_idle(segment));
-  store.complete(1, store.ticket);
+  store.complete(1, store.now);
   CHECK(store.free_bytes(shared) == 30 * unit_bytes);
   CHECK_FALSE(store.is_idle(segment));
-  store.complete(2, store.ticket);
+  store.complete(2, store.now);
   CHECK(store.is_idle(segment));
   CHECK(store.valid());
 }
@@ -111,18 +111,19 @@ TEST_CASE("blocks of two segments are never joined, even where the segments touc
   store.free_on(1, a);
   store.free_on(1, b);
   CHECK(store.largest_free(1) == 8 * unit_bytes);
-  CHECK(store.find_run(1, request_of(9), [](block const&) { return true; }).first == 0);
+  CHECK(store.find_run(1, request_of(9), [](block_id) { return true; }).first == 0);
 }
 
 TEST_CASE("a merged block carries the latest ticket of its parts") {
   filled_store store;
+  store.keep_ages();
   store.segment(30);
   block_id const a = store.take_from(shared, 10), b = store.take_from(shared, 10), c = store.take_from(shared, 10);
   store.give(a, 1, 5);
   store.give(c, 1, 6);
-  CHECK(store.oldest_ticket(1) == 5);
-  store.give(b, 1, 9);
-  CHECK(store.oldest_ticket(1) == 9);
+  CHECK(store.ticket(a) == 5);
+  CHECK(store.ticket(c) == 6);
+  CHECK(store.ticket(store.give(b, 1, 9)) == 9);
   store.complete(1, 8);  // c alone would be done
   CHECK(store.free_bytes(shared) == 0);
   store.complete(1, 9);
@@ -136,12 +137,12 @@ TEST_CASE("an aligned block leaves its front and its rest free") {
   auto const r = request_of(16, 16 * unit_bytes);
   CHECK(r.span() == 31);
   block_id const id = store.take(store.find(shared, r), r);
-  CHECK(store.blocks()[id].address == base + 16 * unit_bytes);
+  CHECK(store.blocks()[id].address() == base + 80 * unit_bytes);  // the segment ends at 101
   CHECK(store.blocks()[id].size == 16);
   CHECK(store.free_bytes(shared) == 84 * unit_bytes);
   CHECK(store.valid());
-  block_id const front = store.take_from(shared, 15);
-  CHECK(store.blocks()[front].address == base + unit_bytes);
+  CHECK(store.blocks()[store.take_from(shared, 5)].address() == base + 96 * unit_bytes);
+  CHECK(store.blocks()[store.take_from(shared, 79)].address() == base + unit_bytes);
 }
 
 TEST_CASE("a large block is kept whole and only serves requests as large") {
@@ -177,31 +178,32 @@ TEST_CASE("a large block is not wasted on a request that is much smaller") {
 
 TEST_CASE("a stream that outgrows its own last block extends it") {
   filled_store store;
-  block_id const segment = store.segment(100);
+  store.segment(100);
   block_id const first = store.take_from(shared, 10);
   store.free_on(1, first);
   auto const r = request_of(30);
   block_id const id = store.take_extending(1, store.find(shared, r), r);
-  CHECK(id == segment);
+  CHECK(id == first);
   CHECK(store.blocks()[id].size == 30);
+  CHECK(store.blocks()[id].address() == base + 70 * unit_bytes);
   CHECK(store.free_bytes(1) == 0);
   CHECK(store.free_bytes(shared) == 70 * unit_bytes);
   CHECK(store.valid());
   // Not into another stream's block.
   store.free_on(1, id);
   auto const more = request_of(50);
-  CHECK(store.take_extending(2, store.find(shared, more), more) != segment);
+  CHECK(store.take_extending(2, store.find(shared, more), more) != first);
   CHECK(store.free_bytes(1) == 30 * unit_bytes);
 }
 
 TEST_CASE("a run takes neighbours that may be used, and none beyond one that may not") {
   filled_store store(6);
   store.segment(50);
-  block_id blocks[5];
-  for (block_id& id : blocks) id = store.take_from(shared, 10);
+  block_id blocks[5];  // by address: each is cut off the segment's end
+  for (int i = 4; i >= 0; --i) blocks[i] = store.take_from(shared, 10);
   for (lane_id lane = 1; lane <= 5; ++lane) store.free_on(lane, blocks[lane - 1]);
-  auto const anyone = [](block const&) { return true; };
-  auto const not_third = [](block const& b) { return b.lane != 3; };
+  auto const anyone = [](block_id) { return true; };
+  auto const not_third = [&](block_id id) { return store.blocks()[id].lane != 3; };
   CHECK(store.find_run(1, request_of(50), anyone).first == blocks[0]);
   CHECK(store.find_run(3, request_of(50), anyone).first == blocks[0]);
   CHECK(store.find_run(1, request_of(51), anyone).first == 0);
@@ -212,13 +214,13 @@ TEST_CASE("a run takes neighbours that may be used, and none beyond one that may
 
   auto const run = store.find_run(4, request_of(20), not_third);
   std::vector<lane_id> lanes;
-  store.for_each_in(run, [&](block const& b) { lanes.push_back(b.lane); });
+  store.for_each_in(run, [&](block_id id) { lanes.push_back(store.blocks()[id].lane); });
   CHECK(lanes == std::vector<lane_id>{4, 5});
-  block_id const joined = store.merge(run, 4, ++store.ticket);
+  block_id const joined = store.merge(run, 4, ++store.now);
   CHECK(store.blocks()[joined].size == 20);
   CHECK(store.free_bytes(4) == 20 * unit_bytes);
   CHECK(store.free_bytes(5) == 0);
-  CHECK(store.oldest_ticket(4) == store.ticket);
+  CHECK(store.ticket(joined) == store.now);
   CHECK(store.valid());
 }
 
@@ -242,8 +244,8 @@ class model {
   std::map<block_id, block_store::request> live;
 
   cell* cells_of(block const& b) {
-    auto const found = std::prev(segments.upper_bound(b.address));
-    std::size_t const offset = (b.address - found->first) / unit_bytes;
+    auto const found = std::prev(segments.upper_bound(b.address()));
+    std::size_t const offset = (b.address() - found->first) / unit_bytes;
     REQUIRE(offset + b.size <= found->second.cells.size());  // a block lies in one segment
     return found->second.cells.data() + offset;
   }
@@ -252,7 +254,7 @@ class model {
   template <class MayHave>
   void taken(block_store const& store, block_id id, block_store::request const& r, MayHave may_have) {
     block const& b = store.blocks()[id];
-    REQUIRE(b.address % r.alignment == 0);
+    REQUIRE(b.address() % r.alignment == 0);
     REQUIRE(b.size >= r.size);
     if (b.size < r.max_split) REQUIRE(b.size == r.size);
     cell* const cells = cells_of(b);
@@ -274,18 +276,18 @@ class model {
       block_id previous = 0;
       for (block_id id = s.first; id != 0; previous = id, id = store.blocks()[id].right, ++blocks) {
         block const& b = store.blocks()[id];
-        REQUIRE(b.address == at);
+        REQUIRE(b.address() == at);
         at += b.bytes();
         cell* const cells = cells_of(b);
-        bool const is_free = b.state == block_state::free;
+        bool const is_free = b.is_free();
         REQUIRE(std::all_of(cells, cells + b.size, [&](cell const& c) {
           if (!is_free) return c.live && c.id == id;
           if (b.lane == shared) return !c.live && c.ticket <= completed[c.lane];
-          return !c.live && c.lane == b.lane && c.ticket <= b.mark;
+          return !c.live && c.lane == b.lane && c.ticket <= store.ticket(id);
         }));
         if (is_free && b.lane == shared) std::fill_n(cells, b.size, cell{});
         if (is_free) free[b.lane] += b.bytes();
-        if (is_free && previous != 0 && store.blocks()[previous].state == block_state::free)
+        if (is_free && previous != 0 && store.blocks()[previous].is_free())
           REQUIRE(store.blocks()[previous].lane != b.lane);
       }
       REQUIRE(at == address + s.cells.size() * unit_bytes);
@@ -296,7 +298,7 @@ class model {
   }
 };
 
-void random_operations(unsigned seed, units max_split, int steps) {
+void random_operations(unsigned seed, units max_split, int steps, int ages_from) {
   CAPTURE(seed);
   constexpr lane_id lanes = 5;
   std::mt19937 random(seed);
@@ -306,7 +308,8 @@ void random_operations(unsigned seed, units max_split, int steps) {
   std::vector<std::uint64_t> completed(lanes);
   for (int step = 0; step < steps; ++step) {
     CAPTURE(step);
-    store.reserve(lanes);
+    store.reserve();
+    if (step == ages_from) store.keep_ages();
     auto const size = static_cast<units>(1 + below(1u << below(9)));
     auto const r = request_of(size, unit_bytes << (below(4) == 0 ? below(5) : 0), max_split);
     auto const lane = static_cast<lane_id>(below(lanes));
@@ -341,33 +344,36 @@ void random_operations(unsigned seed, units max_split, int steps) {
         if (!m.live.empty()) {
           auto const it = std::next(m.live.begin(), below(static_cast<std::uint32_t>(m.live.size())));
           block_id const id = it->first;
-          REQUIRE(store.find_live(store.blocks()[id].address) == id);
-          std::uint64_t const ticket = lane == shared ? 0 : ++store.ticket;
+          REQUIRE(store.find_live(store.blocks()[id].address()) == id);
+          std::uint64_t const ticket = lane == shared ? 0 : ++store.now;
           m.given(block(store.blocks()[id]), id, lane, ticket);
           store.give(id, lane, ticket);
         }
         break;
       case 6:
         if (lane != shared) {
-          completed[lane] = std::max(completed[lane], store.oldest_ticket(lane) + below(3));
+          completed[lane] = std::max(completed[lane], store.now - std::min<std::uint64_t>(store.now, below(6)));
           store.complete(lane, completed[lane]);
         }
         break;
       default: {
+        if (lane == shared) break;
         lane_id const barred = static_cast<lane_id>(below(lanes));
-        auto const may_use = [&](block const& b) { return b.lane != barred; };
+        auto const may_use = [&](block_id id) { return store.blocks()[id].lane != barred; };
         auto const run = store.find_run(lane, r, may_use);
         if (run.first == 0) break;
         bool from_lane = false;
-        store.for_each_in(run, [&](block const& b) {
-          REQUIRE(may_use(b));
+        store.for_each_in(run, [&](block_id part) {
+          block const& b = store.blocks()[part];
+          REQUIRE(may_use(part));
           REQUIRE(b.size < max_split);
           from_lane = from_lane || b.lane == lane;
         });
         REQUIRE(from_lane);
         REQUIRE(run.size >= r.span());
-        std::uint64_t const ticket = ++store.ticket;
-        store.for_each_in(run, [&](block const& b) {
+        std::uint64_t const ticket = ++store.now;
+        store.for_each_in(run, [&](block_id part) {
+          block const& b = store.blocks()[part];
           std::fill_n(m.cells_of(b), b.size, model::cell{.lane = lane, .ticket = ticket});
         });
         block_id const id = store.take(store.merge(run, lane, ticket), r);
@@ -381,9 +387,63 @@ void random_operations(unsigned seed, units max_split, int steps) {
 }  // namespace
 
 TEST_CASE("random operations keep every byte accounted for, no two live blocks overlap, and neighbours are merged") {
-  for (unsigned seed = 1; seed <= 6; ++seed) random_operations(seed, splits_all, 3000);
+  for (unsigned seed = 1; seed <= 6; ++seed) random_operations(seed, splits_all, 3000, 0);
 }
 
 TEST_CASE("the same where blocks of a size and more are kept whole") {
-  for (unsigned seed = 11; seed <= 16; ++seed) random_operations(seed, 100, 3000);
+  for (unsigned seed = 11; seed <= 16; ++seed) random_operations(seed, 100, 3000, 0);
+}
+
+TEST_CASE("the same without ages, and with ages from some time on") {
+  for (unsigned seed = 21; seed <= 24; ++seed) random_operations(seed, splits_all, 3000, 3000);
+  for (unsigned seed = 31; seed <= 34; ++seed) random_operations(seed, splits_all, 3000, 1000);
+}
+
+TEST_CASE("with ages a lane is completed in part, without them only as a whole") {
+  for (bool const ages : {true, false}) {
+    CAPTURE(ages);
+    filled_store store;
+    if (ages) store.keep_ages();
+    store.segment(30);
+    block_id const a = store.take_from(shared, 10), b = store.take_from(shared, 10);
+    store.take_from(shared, 10);
+    store.give(a, 1, 4);
+    store.give(store.take_from(1, 5), 1, 6);
+    store.give(b, 2, 7);
+    store.complete(2, 6);
+    CHECK(store.free_bytes(2) == 10 * unit_bytes);
+    store.complete(2, 7);
+    CHECK(store.free_bytes(2) == 0);
+    store.complete(1, 5);
+    CHECK(store.free_bytes(shared) == 10 * unit_bytes);  // the part that was used since merged with the other
+    store.complete(1, 6);
+    CHECK(store.free_bytes(shared) == 20 * unit_bytes);
+  }
+  filled_store store;
+  store.keep_ages();
+  store.segment(30);
+  block_id const a = store.take_from(shared, 10), between = store.take_from(shared, 10),
+                 b = store.take_from(shared, 10);
+  store.give(a, 1, 4);
+  store.give(b, 1, 6);
+  store.complete(1, 5);
+  CHECK(store.free_bytes(shared) == 10 * unit_bytes);
+  CHECK(store.free_bytes(1) == 10 * unit_bytes);
+  store.give(between, shared, 0);
+  CHECK(store.largest_free(shared) == 20 * unit_bytes);
+}
+
+TEST_CASE("ages that begin late are never too young") {
+  filled_store store;
+  store.segment(30);
+  block_id const a = store.take_from(shared, 10), between = store.take_from(shared, 10),
+                 b = store.take_from(shared, 10);
+  store.give(a, 1, 4);
+  store.give(b, 1, 6);
+  store.keep_ages();
+  store.complete(1, 5);
+  CHECK(store.free_bytes(shared) == 0);
+  store.complete(1, 6);
+  CHECK(store.free_bytes(shared) == 20 * unit_bytes);
+  CHECK(store.blocks()[between].state() == block_state::live);
 }

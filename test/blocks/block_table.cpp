@@ -19,12 +19,13 @@ TEST_CASE("a split block has a right neighbour, and merging gives it back") {
   block_table table;
   table.reserve(4);
   block_id const whole = table.add(at(0), 10);
-  block_id const rest = table.split(whole, 4);
-  block_id const last = table.split(rest, 1);
+  block_id const last = table.split(whole, 5);
+  block_id const rest = table.split(whole, 1);
+  for (block_id const id : {whole, rest, last}) table[id].set_free(0);
   CHECK(table[whole].size == 4);
-  CHECK(table[rest].address == at(4));
+  CHECK(table[rest].address() == at(4));
   CHECK(table[rest].size == 1);
-  CHECK(table[last].address == at(5));
+  CHECK(table[last].address() == at(5));
   CHECK(table[last].size == 5);
   CHECK(table[last].left == rest);
   CHECK(table.used() == 3);
@@ -39,6 +40,38 @@ TEST_CASE("a split block has a right neighbour, and merging gives it back") {
   CHECK(table.used() == 1);
   table.drop(whole);
   CHECK(table.used() == 0);
+  CHECK(table.valid());
+}
+
+TEST_CASE("a record keeps what was asked for beside the address, whatever the sizes") {
+  for (std::uint64_t const requested : {std::uint64_t{1}, std::uint64_t{0xffffffff}, std::uint64_t{max_block_bytes}})
+    for (unsigned const alignment_log : {0u, 8u, 21u}) {
+      block b(at(3), 7);
+      b.set_live(requested, alignment_log);
+      CHECK(b.state() == block_state::live);
+      CHECK(b.address() == at(3));
+      CHECK(b.requested() == requested);
+      CHECK(b.alignment_log() == alignment_log);
+      b.set_free(5);
+      CHECK(b.is_free());
+      CHECK(b.address() == at(3));
+      CHECK(b.lane == 5);
+    }
+}
+
+TEST_CASE("a border moves between two neighbours and nothing else changes") {
+  block_table table;
+  table.reserve(4);
+  block_id const first = table.add(at(0), 10);
+  block_id const third = table.split(first, 2);
+  block_id const second = table.split(first, 3);
+  for (block_id const id : {first, second, third}) table[id].set_free(0);
+  table.move_border(first, 4);
+  CHECK(table[first].size == 1);
+  table[second].set_free(0);
+  CHECK(table[second].address() == at(1));
+  CHECK(table[second].size == 7);
+  CHECK(table[third].address() == at(8));
   CHECK(table.valid());
 }
 
@@ -58,7 +91,7 @@ TEST_CASE("an address that is not a live block's start is not found") {
   table.reserve(2);
   block_id const a = table.add(at(0), 4);
   CHECK(table.find(at(0)) == 0);  // not live yet
-  table.enlist(a);
+  table.enlist(a, 700, 8);
   CHECK(table.find(at(0)) == a);
   CHECK(table.find(at(1)) == 0);
   CHECK(table.find(at(0) + 1) == 0);
@@ -84,7 +117,7 @@ TEST_CASE("the live blocks are those enlisted and not delisted, whatever the ord
       } else if (live.size() < most) {
         table.reserve(1);
         block_id const id = table.add(address, 1);
-        table.enlist(id);
+        table.enlist(id, 256, 8);
         live.emplace(address, id);
       }
       REQUIRE(table.live() == live.size());

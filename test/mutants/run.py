@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLOCK = "cuda/stream_clock.hpp"
 LEDGER = "blocks/stream_ledger.hpp"
 STORE = "blocks/block_store.hpp"
+LANES = "blocks/free_lanes.hpp"
 REUSE = "adaptors/pool_reuse.hpp"
 SEGMENTS = "adaptors/segment_pool.hpp"
 
@@ -28,10 +29,10 @@ MUTANTS = [
     ("the wait is put on the stream that freed", CLOCK,
      "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_[giver].handle, behind"),
     ("neighbours of several streams merge and only the last is waited for", REUSE,
-     "joined = joined && (b.lane == shared || clock_.join(lane, stream, b.lane, b.mark));",
-     "joined = b.lane == shared || &b != &store_.blocks()[found.first] || clock_.join(lane, stream, b.lane, b.mark);"),
+     "joined = joined && (whose == shared || clock_.join(lane, stream, whose, store_.ticket(id)));",
+     "joined = whose == shared || id != found.first || clock_.join(lane, stream, whose, store_.ticket(id));"),
     ("neighbours merge whoever freed them, without waiting", REUSE,
-     "return b.lane == shared || clock_.available(lane, b.lane, b.mark);", "return b.lane != 0xffff;"),
+     "return whose == shared || clock_.available(lane, whose, store_.ticket(id));", "return whose != 0xffff;"),
     ("an event stands for the free after it too", LEDGER,
      "e.upto = l.covered = l.issued;", "e.upto = l.covered = l.issued + 1;"),
     ("the oldest event is taken, whatever it stands behind", LEDGER,
@@ -53,20 +54,18 @@ MUTANTS = [
      "for (auto& k : l.knows) k = {};", ""),
     ("recorded counts as done", LEDGER,
      "t <= lanes_[giver].completed", "t <= lanes_[giver].covered"),
-    ("a lane's blocks are all done when one is", STORE,
-     "id != 0 && table_[id].mark <= ticket; id", "id != 0 && ticket != 0; id"),
+    ("a lane's blocks are all done when one is", LANES,
+     "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;"),
     ("a segment goes back though its work is not done", STORE,
-     "b.state == block_state::free && b.lane == shared && is_whole(segment)",
-     "b.state == block_state::free && is_whole(segment)"),
+     "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && is_whole(segment);"),
     ("a segment goes back with a live block at its end", STORE,
-     "b.state == block_state::free && b.lane == shared && is_whole(segment)",
-     "b.state == block_state::free && b.lane == shared"),
+     "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && b.lane == shared;"),
     ("segments go back at the end without waiting", SEGMENTS,
      "  ~segment_pool() {\n    synchronize();", "  ~segment_pool() {"),
     ("a block is cut 256 B too short", STORE,
-     "block_id const rest = table_.split(taken, r.size);", "block_id const rest = table_.split(taken, r.size - (r.size > 1));"),
-    ("the rest of a cut block is lost to its lane", STORE,
-     "left_over.lane = table_[id].lane;", "left_over.lane = shared;"),
+     "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));"),
+    ("what an aligned block leaves behind it is anyone's", LANES,
+     "blocks_[end].set_free(lane);", "blocks_[end].set_free(shared);"),
     ("a block 256 B too small will do", "blocks/free_index.hpp",
      "if (has > size && (best", "if (has + 1 >= size && (best"),
     ("a free in host order is taken for one of the legacy stream", CLOCK,

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 
 namespace weir::detail {
@@ -28,14 +29,19 @@ class pool_reuse {
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
   void reserve() {
-    if (clock_.is_short_of_lanes()) [[unlikely]] {
-      poll(shared);  // streams that ended make room
-      if (clock_.is_short_of_lanes()) {
-        store_.reserve(clock_.lane_count() + clock_.lanes_to_add());  // first: no lane may be without its blocks
-        clock_.add_lanes();
-      }
-    }
-    store_.reserve(clock_.lane_count());
+    if (clock_.is_short_of_lanes()) [[unlikely]]
+      add_lanes();
+    store_.reserve();
+  }
+  /// The same where `lane` is about to look at what others freed: from then on block by block.
+  void reserve_to_search(lane_number lane) {
+    reserve();
+    if (clock_.open_count() > (lane == shared ? 0u : 1u)) store_.keep_ages();
+  }
+  /// From now on streams that are not done with all they freed can be told what they are done with, if there is room.
+  void try_to_keep_ages() noexcept try {
+    store_.keep_ages();
+  } catch (std::bad_alloc const&) {  // then a stream's memory is shared when all of its work is done
   }
 
   /// A block that `lane` may use without asking anybody: its own, or one whose work is done, whichever fits more
@@ -58,10 +64,12 @@ class pool_reuse {
     for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
       if (giver == lane || store_.free_bytes(giver) == 0) continue;
       block_id const id = store_.find(giver, r);
-      if (id != 0 && clock_.available(lane, giver, store_.blocks()[id].mark)) return store_.take(id, r);
+      if (id != 0 && clock_.available(lane, giver, store_.ticket(id))) return store_.take(id, r);
     }
-    return take_run(lane, r, lane,
-                    [&](block const& b) { return b.lane == shared || clock_.available(lane, b.lane, b.mark); });
+    return take_run(lane, r, lane, [&](block_id id) {
+      lane_number const whose = store_.blocks()[id].lane;
+      return whose == shared || clock_.available(lane, whose, store_.ticket(id));
+    });
   }
 
   /// A block that `lane` may use once its stream waits for others, on the device: the wait is as narrow as the block's
@@ -72,15 +80,16 @@ class pool_reuse {
     for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
       if (giver == lane || store_.free_bytes(giver) == 0) continue;
       block_id const id = store_.find(giver, r);
-      if (id != 0 && clock_.join(lane, stream, giver, store_.blocks()[id].mark)) return store_.take(id, r);
+      if (id != 0 && clock_.join(lane, stream, giver, store_.ticket(id))) return store_.take(id, r);
     }
     for (lane_number from = 1; from < clock_.lane_count(); ++from) {
-      auto const anyone = [](block const&) { return true; };
+      auto const anyone = [](block_id) { return true; };
       block_store::run const found = store_.find_run(from, r, anyone);
       if (found.first == 0) continue;
       bool joined = true;
-      store_.for_each_in(found, [&](block const& b) {
-        joined = joined && (b.lane == shared || clock_.join(lane, stream, b.lane, b.mark));
+      store_.for_each_in(found, [&](block_id id) {
+        lane_number const whose = store_.blocks()[id].lane;
+        joined = joined && (whose == shared || clock_.join(lane, stream, whose, store_.ticket(id)));
       });
       if (joined) return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);
     }
@@ -106,7 +115,7 @@ class pool_reuse {
   block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p));
     block const& b = store_.blocks()[id];
-    return id != 0 && b.mark == bytes && std::size_t{1} << b.alignment_log == alignment ? id : 0;
+    return id != 0 && b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment ? id : 0;
   }
 
   /// The lane to free into; `shared` in host order, or if there is no room even without the streams that ended.
@@ -123,8 +132,8 @@ class pool_reuse {
     std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
                              std::to_string(alignment) + ": ";
     if (block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
-      return text + "it was allocated with " + std::to_string(store_.blocks()[id].mark) + " B aligned to " +
-             std::to_string(std::size_t{1} << store_.blocks()[id].alignment_log) + "; give back the same";
+      return text + "it was allocated with " + std::to_string(store_.blocks()[id].requested()) + " B aligned to " +
+             std::to_string(std::size_t{1} << store_.blocks()[id].alignment_log()) + "; give back the same";
     if (inside)
       return text +
              "it lies in this pool's memory but no live block starts there (freed twice, or not the pointer that "
@@ -133,6 +142,13 @@ class pool_reuse {
   }
 
  private:
+  void add_lanes() {
+    poll(shared);  // streams that ended make room
+    if (!clock_.is_short_of_lanes()) return;
+    store_.reserve_lanes(clock_.lane_count() + clock_.lanes_to_add());  // first: no lane may be without its blocks
+    clock_.add_lanes();
+  }
+
   template <class MayUse>
   block_id take_run(lane_number lane, request const& r, lane_number from, MayUse may_use) noexcept {
     block_store::run const found = store_.find_run(from, r, may_use);

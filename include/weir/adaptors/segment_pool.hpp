@@ -3,9 +3,9 @@
 
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/pool_reuse.hpp>
+#include <weir/blocks/spin_lock.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/core/spin_lock.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
@@ -15,7 +15,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -36,7 +35,12 @@ template <resource Upstream>
 class segment_pool {
  public:
   segment_pool(Upstream& upstream, pool const& options, int device)
-      : upstream_(upstream), options_(options), reuse_(device, options.streams == stream_lifetime::outlives_pool) {}
+      : upstream_(upstream),
+        options_(options),
+        max_split_(max_split_units(options)),
+        reuse_(device, options.streams == stream_lifetime::outlives_pool) {
+    if (options.release_threshold != pool{}.release_threshold) reuse_.store().keep_ages();
+  }
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~segment_pool() {
@@ -53,13 +57,7 @@ class segment_pool {
   /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                  std::size_t least_block = 0) {
-    request const r{
-        .size = static_cast<units>((std::max(bytes, least_block) + unit_bytes - 1) / unit_bytes),
-        .alignment = std::max(alignment, unit_bytes),
-        .max_split = max_split_units(options_),
-        .requested = bytes,
-        .alignment_log = static_cast<std::uint8_t>(std::countr_zero(alignment)),
-    };
+    request const r = request::of(bytes, std::max(bytes, least_block), alignment, max_split_);
     std::uint64_t const key = reuse_.clock().key_of(stream);
     lock_type lock(mutex_);
     reuse_.reserve();
@@ -69,7 +67,7 @@ class segment_pool {
     if (id == 0) return nullptr;
     block const& b = blocks()[id];
     numbers_.count_allocation(bytes, b.bytes());
-    return reinterpret_cast<void*>(b.address);
+    return reinterpret_cast<void*>(b.address());
   }
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
@@ -102,6 +100,7 @@ class segment_pool {
 
   std::size_t trim(std::size_t keep) noexcept {
     lock_type lock(mutex_);
+    reuse_.try_to_keep_ages();
     return release_idle(lock, keep);
   }
 
@@ -111,13 +110,13 @@ class segment_pool {
   }
 
   void count_refusal() noexcept {  // by whoever stands above
-    std::lock_guard const lock(mutex_);
+    spin_guard const lock(mutex_);
     ++numbers_.out_of_memory;
   }
 
   /// Cheap: one lock.
   pool_numbers numbers() const {
-    std::lock_guard const lock(mutex_);
+    spin_guard const lock(mutex_);
     pool_numbers now = numbers_;
     now.free = reuse_.store().free_bytes(shared);
     now.pending = now.reserved.current - now.allocated.current - now.free;
@@ -126,7 +125,7 @@ class segment_pool {
   /// Slow: looks at every stream's largest blocks.
   pool_snapshot snapshot() const {
     pool_snapshot s{.numbers = numbers()};
-    std::lock_guard const lock(mutex_);
+    spin_guard const lock(mutex_);
     s.segments = segments_.size();
     s.blocks = blocks().used();
     s.largest_free = reuse_.store().largest_free();
@@ -147,7 +146,7 @@ class segment_pool {
  private:
   using lane_number = pool_reuse::lane_number;
   using request = pool_reuse::request;
-  using lock_type = std::unique_lock<spin_lock>;
+  using lock_type = spin_guard;
   struct segment {
     void* address;
     std::size_t bytes;
@@ -166,16 +165,17 @@ class segment_pool {
 
   /// The ladder, when nothing is ready: ask what is done, grow or let the stream wait, let the host wait, give idle
   /// segments back and grow once more. 0 when all of it fails. Drops the lock while CUDA may block.
-  block_id search(lock_type& lock, std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
+  [[gnu::noinline]] block_id search(lock_type& lock, std::uint64_t key, stream_ref stream, request const& r,
+                                    pool_effort effort) {
     auto const lane = [&] { return reuse_.clock().lane_of(key, stream); };  // may change while the lock is dropped
     auto const waiting = [&] {
-      reuse_.reserve();
+      reuse_.reserve_to_search(lane());
       block_id const id = reuse_.take_waiting(lane(), stream, r);
       if (id != 0) ++numbers_.waits;
       return id;
     };
     auto const ready = [&] {
-      reuse_.reserve();
+      reuse_.reserve_to_search(lane());
       return reuse_.take_done(lane(), r);
     };
     block_id id = ready();
@@ -286,6 +286,7 @@ class segment_pool {
 
   Upstream& upstream_;
   pool options_;
+  units max_split_;  // what `options_` say, in units
   spin_lock mutable mutex_;
   pool_reuse reuse_;
   std::vector<segment> segments_;

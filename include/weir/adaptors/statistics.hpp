@@ -2,16 +2,15 @@
 // Counts what passes: live, peak and total, for the whole layer and for parts of a program.
 
 #include <weir/adaptors/memory_statistics.hpp>
+#include <weir/blocks/spin_lock.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/core/spin_lock.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 namespace weir {
@@ -115,7 +114,7 @@ class statistics_resource {
     if (bytes == 0) return nullptr;
     void* const p = allocate_or_count_failure(stream, bytes, alignment);
     {
-      std::lock_guard const lock(counters_.lock);
+      detail::spin_guard const lock(counters_.lock);
       counters_.numbers.add(bytes);
     }
     if (has_scopes()) [[unlikely]]
@@ -140,12 +139,12 @@ class statistics_resource {
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
   memory_statistics numbers() const noexcept {
-    std::lock_guard const lock(counters_.lock);
+    detail::spin_guard const lock(counters_.lock);
     return counters_.numbers;
   }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
-    std::lock_guard const lock(counters_.lock);
+    detail::spin_guard const lock(counters_.lock);
     counters_.numbers.reset_peaks();
   }
   /// The numbers as a table for people.
@@ -172,7 +171,7 @@ class statistics_resource {
   bool has_scopes() const noexcept { return counters_.open_scopes.load(std::memory_order_relaxed) != 0; }
 
   bool take_off(std::size_t bytes) noexcept {
-    std::lock_guard const lock(counters_.lock);
+    detail::spin_guard const lock(counters_.lock);
     memory_statistics& numbers = counters_.numbers;
     bool const known =
         bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
@@ -195,7 +194,7 @@ class statistics_resource {
 
   void count_failure() noexcept {
     {
-      std::lock_guard const lock(counters_.lock);
+      detail::spin_guard const lock(counters_.lock);
       ++counters_.numbers.failures;
     }
     if (has_scopes()) statistics_scope::for_each_on(counters_, [](memory_statistics& numbers) { ++numbers.failures; });

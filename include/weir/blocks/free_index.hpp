@@ -13,29 +13,15 @@ namespace weir::detail {
 /// blocks in the request's own class, else the latest of the next class that has one. Not thread-safe.
 class free_index {
  public:
-  void insert(block_table& blocks, block_id id) noexcept {
-    size_class const c = size_class::of(blocks[id].size);
-    block_id& head = heads_[c.row][c.column];
-    blocks[id].list_previous = 0;
-    blocks[id].list_next = head;
-    if (head != 0) blocks[head].list_previous = id;
-    head = id;
-    columns_[c.row] |= 1u << c.column;
-    rows_ |= 1u << c.row;
-  }
+  void insert(block_table& blocks, block_id id) noexcept { insert(blocks, id, size_class::of(blocks[id].size)); }
+  void remove(block_table& blocks, block_id id) noexcept { remove(blocks, id, size_class::of(blocks[id].size)); }
 
-  void remove(block_table& blocks, block_id id) noexcept {
-    block const& gone = blocks[id];
-    if (gone.list_next != 0) blocks[gone.list_next].list_previous = gone.list_previous;
-    if (gone.list_previous != 0) {
-      blocks[gone.list_previous].list_next = gone.list_next;
-      return;
-    }
-    size_class const c = size_class::of(gone.size);
-    heads_[c.row][c.column] = gone.list_next;
-    if (gone.list_next != 0) return;
-    columns_[c.row] &= ~(1u << c.column);
-    if (columns_[c.row] == 0) rows_ &= ~(1u << c.row);
+  /// The block has another size than the `before` that it was inserted with.
+  void resized(block_table& blocks, block_id id, units before) noexcept {
+    size_class const was = size_class::of(before), is = size_class::of(blocks[id].size);
+    if (was == is) return;
+    remove(blocks, id, was);
+    insert(blocks, id, is);
   }
 
   bool empty() const noexcept { return rows_ == 0; }
@@ -75,6 +61,22 @@ class free_index {
     return most;
   }
 
+  /// Any block, or 0: all of them, if each is removed before the next is asked for.
+  block_id any() const noexcept {
+    if (rows_ == 0) return 0;
+    unsigned const row = lowest(rows_);
+    return heads_[row][lowest(columns_[row])];
+  }
+  /// Calls `f(id)` for every block until it says `true`.
+  template <class F>
+  bool any_of(block_table const& blocks, F f) const {
+    for (std::uint32_t rows = rows_; rows != 0; rows &= rows - 1)
+      for (std::uint32_t columns = columns_[lowest(rows)]; columns != 0; columns &= columns - 1)
+        for (block_id id = heads_[lowest(rows)][lowest(columns)]; id != 0; id = blocks[id].list_next)
+          if (f(id)) return true;
+    return false;
+  }
+
   /// Checks lists and bitmaps; slow, for tests.
   bool valid(block_table const& blocks) const {
     for (unsigned row = 0; row < size_class::rows; ++row) {
@@ -84,7 +86,7 @@ class free_index {
         block_id id = heads_[row][column];
         if (((columns_[row] >> column & 1u) != 0) != (id != 0)) return false;
         for (; id != 0; previous = id, id = blocks[id].list_next) {
-          if (blocks[id].list_previous != previous || blocks[id].state != block_state::free) return false;
+          if ((previous != 0 && blocks[id].list_previous != previous) || !blocks[id].is_free()) return false;
           if (size_class::of(blocks[id].size) != size_class{row, column}) return false;
         }
       }
@@ -97,6 +99,31 @@ class free_index {
 
   static std::uint32_t after(unsigned bit) noexcept { return ~std::uint32_t{1} << bit; }
   static unsigned lowest(std::uint32_t bits) noexcept { return static_cast<unsigned>(std::countr_zero(bits)); }
+
+  void insert(block_table& blocks, block_id id, size_class c) noexcept {
+    block_id& head = heads_[c.row][c.column];
+    blocks[id].list_next = head;
+    if (head != 0) blocks[head].list_previous = id;
+    head = id;
+    columns_[c.row] |= 1u << c.column;
+    rows_ |= 1u << c.row;
+  }
+
+  // The first of a list is known by the head: its own link to the previous is never read, so that taking the first, the
+  // most common case, does not touch the second.
+  void remove(block_table& blocks, block_id id, size_class c) noexcept {
+    block const& gone = blocks[id];
+    block_id& head = heads_[c.row][c.column];
+    if (head != id) {
+      blocks[gone.list_previous].list_next = gone.list_next;
+      if (gone.list_next != 0) blocks[gone.list_next].list_previous = gone.list_previous;
+      return;
+    }
+    head = gone.list_next;
+    if (head != 0) return;
+    columns_[c.row] &= ~(1u << c.column);
+    if (columns_[c.row] == 0) rows_ &= ~(1u << c.row);
+  }
 
   static block_id tightest(block_table const& blocks, block_id id, units size) noexcept {
     block_id best = 0;

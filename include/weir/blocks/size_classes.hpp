@@ -27,9 +27,9 @@ struct size_class {
 
   /// The class that holds blocks of `size` units.
   static constexpr size_class of(units size) noexcept {
-    if (size < per_row) return {0, size};
-    unsigned const log = static_cast<unsigned>(std::bit_width(size)) - 1;
-    return {log - row_bits + 1, (size >> (log - row_bits)) & (per_row - 1)};
+    // Without a branch: whether a size is small is anyone's guess, the processor's too.
+    unsigned const shift = static_cast<unsigned>(std::bit_width(size | per_row)) - 1 - row_bits;
+    return {shift + (size >= per_row), size >> shift & (per_row - 1)};
   }
 
   /// The smallest size in the class.

@@ -33,12 +33,15 @@ class stream_ledger {
 
   /// The lane of a stream's key (never 0), or `shared` if it has none.
   lane_number find(std::uint64_t key) const noexcept {
-    slot const& s = cache_[slot_of(key)];
-    if (s.key == key && keys_[s.lane] == key) [[likely]]
-      return s.lane;
+    if (lane_number const lane = find_cached(key); lane != shared) return lane;
     for (std::size_t lane = 1; lane < keys_.size(); ++lane)
       if (keys_[lane] == key) return static_cast<lane_number>(lane);
     return shared;
+  }
+  /// The same for streams seen of late; `shared` says nothing. Any key.
+  lane_number find_cached(std::uint64_t key) const noexcept {
+    slot const& s = cache_[slot_of(key)];
+    return s.key == key ? s.lane : shared;
   }
 
   /// The same, but opens one; `shared` only if none is spare.
@@ -62,6 +65,7 @@ class stream_ledger {
 
   /// Ends a lane whose frees are all done.
   void close(lane_number lane) noexcept {
+    if (slot& s = cache_[slot_of(keys_[lane])]; s.key == keys_[lane]) s = {};
     keys_[lane] = 0;
     ++closed_;
   }
@@ -70,6 +74,8 @@ class stream_ledger {
   std::uint64_t key(lane_number lane) const noexcept { return keys_[lane]; }
   std::size_t lane_count() const noexcept { return lanes_.size(); }
   std::size_t open_count() const noexcept { return lanes_.size() - 1 - closed_; }
+  /// Lanes ready to be opened.
+  std::size_t closed_count() const noexcept { return closed_; }
 
   /// The number of a free made now on `lane`.
   ticket issue(lane_number lane) noexcept { return lanes_[lane].issued = ++last_; }

@@ -1,6 +1,7 @@
 #pragma once
 // The ledger of a pool's frees, tied to CUDA: keys of streams, events behind frees, waits between streams.
 
+#include <weir/blocks/spin_lock.hpp>
 #include <weir/blocks/stream_ledger.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
@@ -8,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 namespace weir::detail {
@@ -22,7 +22,7 @@ class running_thread {
     return mine.number_;
   }
   static bool has_ended(std::uint64_t number) noexcept {
-    std::lock_guard const lock(mutex);
+    spin_guard const lock(mutex);
     running_thread const* t = first;
     while (t != nullptr && t->number_ != number) t = t->next_;
     return t == nullptr;
@@ -30,19 +30,19 @@ class running_thread {
 
  private:
   running_thread() noexcept {
-    std::lock_guard const lock(mutex);
+    spin_guard const lock(mutex);
     number_ = ++last;
     next_ = first;
     first = this;
   }
   ~running_thread() {
-    std::lock_guard const lock(mutex);
+    spin_guard const lock(mutex);
     running_thread const** place = &first;
     while (*place != this) place = &(*place)->next_;
     *place = next_;
   }
 
-  static inline constinit std::mutex mutex;
+  static inline constinit spin_lock mutex;
   static inline constinit running_thread const* first = nullptr;
   static inline constinit std::uint64_t last = 0;
 
@@ -101,20 +101,26 @@ class stream_clock {
   }
 
   /// True if few lanes are left for streams not seen before.
-  bool is_short_of_lanes() const noexcept { return ledger_.lane_count() - 1 - ledger_.open_count() < spare_lanes; }
+  bool is_short_of_lanes() const noexcept { return ledger_.closed_count() < spare_lanes; }
   /// Half as many again; enough at first that a program with few streams is never asked which of them ended.
   std::size_t lanes_to_add() const noexcept { return 2 * spare_lanes + ledger_.lane_count() / 2; }
   /// May throw `std::bad_alloc`.
   void add_lanes() {
     std::size_t const more = lanes_to_add();
     streams_.resize(ledger_.lane_count() + more);
-    ledger_.reserve(ledger_.lane_count() - 1 - ledger_.open_count() + more);
+    ledger_.reserve(ledger_.closed_count() + more);
   }
   std::size_t lane_count() const noexcept { return ledger_.lane_count(); }
   std::size_t open_count() const noexcept { return ledger_.open_count(); }
 
   /// The stream's lane; `shared` in host order, and for a new stream if there is no room for it.
   lane_number lane_of(std::uint64_t key, stream_ref stream) noexcept {
+    lane_number const lane = ledger_.find_cached(key);
+    return lane != shared ? lane : find_or_open(key, stream);
+  }
+
+  /// The same for a stream that was not seen of late.
+  [[gnu::noinline]] lane_number find_or_open(std::uint64_t key, stream_ref stream) noexcept {
     if (key == 0) return shared;
     bool opened = false;
     lane_number const lane = ledger_.find_or_open(key, opened);

@@ -10,16 +10,24 @@ namespace weir::detail {
 
 /// A mutex for sections that are short and never block: one atomic exchange to take, a plain store to leave, where
 /// `std::mutex` needs two atomic exchanges and two calls. Who waits spins for some nanoseconds, then yields, then
-/// sleeps. Use it with `std::lock_guard` or `std::unique_lock`. When not to use it: around anything that can block,
+/// sleeps. Held by a `spin_guard`. When not to use it: around anything that can block,
 /// such as a CUDA call that allocates, frees or synchronises.
 class spin_lock {
  public:
   void lock() noexcept {
-    for (unsigned round = 0; taken_.exchange(true, std::memory_order_acquire); ++round) wait(round);
+    if (taken_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      lock_slowly();
   }
   void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 
  private:
+  [[gnu::noinline]] void lock_slowly() noexcept {
+    unsigned round = 0;
+    do {
+      wait(round++);
+    } while (taken_.exchange(true, std::memory_order_acquire));
+  }
+
   /// The holder is done within nanoseconds, unless it was preempted. Then yielding gives it the processor; sleeping
   /// does so even if this thread has real-time priority and the holder has not.
   void wait(unsigned round) const noexcept {
@@ -42,6 +50,22 @@ class spin_lock {
   }
 
   std::atomic<bool> taken_{false};
+};
+
+/// Holds a `spin_lock` while it lives. Who drops the lock in between takes it again before the guard ends, on every
+/// path: there is no flag to ask, as in `std::unique_lock`, and no header to include.
+class spin_guard {
+ public:
+  explicit spin_guard(spin_lock& lock) noexcept : lock_(lock) { lock_.lock(); }
+  ~spin_guard() { lock_.unlock(); }
+  spin_guard(spin_guard const&) = delete;
+  spin_guard& operator=(spin_guard const&) = delete;
+
+  void unlock() noexcept { lock_.unlock(); }
+  void lock() noexcept { lock_.lock(); }
+
+ private:
+  spin_lock& lock_;
 };
 
 }  // namespace weir::detail

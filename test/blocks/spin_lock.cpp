@@ -1,10 +1,9 @@
 // needs: tsan
-#include <weir/core/spin_lock.hpp>
+#include <weir/blocks/spin_lock.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -15,7 +14,7 @@ TEST_CASE("one thread at a time") {
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 5000; ++i) {
-        std::lock_guard const held(lock);
+        weir::detail::spin_guard const held(lock);
         ++plain;
       }
     });
@@ -30,7 +29,7 @@ TEST_CASE("a waiter does not get the lock while it is held, and does when it is 
   lock.lock();
   std::thread waiter([&] {
     waiting = true;
-    std::lock_guard const held(lock);
+    weir::detail::spin_guard const held(lock);
     got = true;
   });
   while (!waiting) std::this_thread::yield();
