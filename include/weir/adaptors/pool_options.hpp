@@ -5,7 +5,6 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/resource.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -47,7 +46,8 @@ struct pool {
   std::size_t initial_bytes = 0;
   /// The most the pool holds at any time; 0: no limit but the upstream's.
   std::size_t max_bytes = 0;
-  /// The least to grow by; 0: a 32nd of what the pool holds, between 2 MiB and 1 GiB.
+  /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below a quarter of
+  /// that, and what it asks for otherwise.
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
@@ -166,10 +166,12 @@ inline units max_split_units(pool const& options) noexcept {
 
 inline constexpr std::size_t growth_granularity = std::size_t{2} << 20;
 
-/// The least to grow by when so much is held.
-inline std::size_t growth_step(pool const& options, std::size_t reserved) noexcept {
-  if (options.growth_bytes != 0) return std::min(options.growth_bytes, max_block_bytes);
-  return std::clamp(reserved / 32, growth_granularity, growth_granularity * 512);
+/// How much to grow by for a request of `least` bytes when so much is held. Small requests share a segment; one that is
+/// not small gets a segment of its size, since the rest of a larger one would mostly be left over.
+inline std::size_t growth_for(pool const& options, std::size_t least, std::size_t reserved) noexcept {
+  if (options.growth_bytes != 0) return greater(least, lesser(options.growth_bytes, max_block_bytes));
+  std::size_t const step = lesser(greater(reserved / 20, growth_granularity), growth_granularity * 512);
+  return least < step / 4 ? step : least;
 }
 
 }  // namespace detail

@@ -11,8 +11,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -57,7 +55,7 @@ class segment_pool {
   /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                  std::size_t least_block = 0) {
-    request const r = request::of(bytes, std::max(bytes, least_block), alignment, max_split_);
+    request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     std::uint64_t const key = reuse_.clock().key_of(stream);
     lock_type lock(mutex_);
     reuse_.reserve();
@@ -95,7 +93,7 @@ class segment_pool {
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
     lock_type lock(mutex_);
-    return grow_by(lock, std::min(round_up_or_zero(bytes, unit_bytes), room()));
+    return grow_by(lock, lesser(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
   std::size_t trim(std::size_t keep) noexcept {
@@ -137,9 +135,9 @@ class segment_pool {
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
     lock_type lock(mutex_);
-    bool const inside = std::any_of(segments_.begin(), segments_.end(), [p](segment const& s) {
-      return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
-    });
+    bool inside = false;
+    for (segment const& s : segments_)
+      inside |= reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
     return reuse_.misuse(p, bytes, alignment, inside);
   }
 
@@ -160,7 +158,7 @@ class segment_pool {
   std::size_t room() const noexcept {
     std::size_t const held = numbers_.reserved.current + growing_ + going_;
     std::size_t const most = options_.max_bytes == 0 ? max_block_bytes + held : options_.max_bytes;
-    return (most - std::min(most, held)) / unit_bytes * unit_bytes;
+    return (most - lesser(most, held)) / unit_bytes * unit_bytes;
   }
 
   /// The ladder, when nothing is ready: ask what is done, grow or let the stream wait, let the host wait, give idle
@@ -194,12 +192,12 @@ class segment_pool {
   /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
   bool grow(lock_type& lock, request const& r) {
     std::size_t const least = r.span() * unit_bytes;
-    std::size_t const step = growth_step(options_, numbers_.reserved.current);
-    std::size_t wanted = round_up_or_zero(r.size >= r.max_split ? least : std::max(least, step), growth_granularity);
+    std::size_t const enough = r.size >= r.max_split ? least : growth_for(options_, least, numbers_.reserved.current);
+    std::size_t wanted = round_up_or_zero(enough, growth_granularity);
     // A segment that is to be cut has to be smaller than those that are kept whole.
-    if (r.span() < r.max_split) wanted = std::min(wanted, std::size_t{r.max_split - 1} * unit_bytes);
+    if (r.span() < r.max_split) wanted = lesser(wanted, std::size_t{r.max_split - 1} * unit_bytes);
     for (;;) {
-      std::size_t const bytes = std::min({wanted, room(), max_block_bytes});
+      std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
       if (bytes < least) {
         if (going_ == 0 || least > room() + going_) return false;
         lock.unlock();  // another thread is giving it back just now
@@ -209,7 +207,7 @@ class segment_pool {
       }
       if (grow_by(lock, bytes)) return true;
       if (bytes == least) return false;
-      wanted = std::max(least, bytes / 2 / unit_bytes * unit_bytes);
+      wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
     }
   }
 

@@ -13,6 +13,10 @@ inline constexpr std::size_t unit_bytes = 256;
 /// The largest block or segment, in bytes.
 inline constexpr std::size_t max_block_bytes = std::size_t{0xffffffff} * unit_bytes;
 
+/// As `std::min` and `std::max`, whose header takes longer to compile than a pool.
+constexpr std::size_t lesser(std::size_t a, std::size_t b) noexcept { return b < a ? b : a; }
+constexpr std::size_t greater(std::size_t a, std::size_t b) noexcept { return a < b ? b : a; }
+
 /// Sizes below `per_row` units have a class each; above, every power of two is cut into `per_row` classes, so that the
 /// sizes of a class differ by at most 1/32. Two-Level Segregated Fit: Masmano, Ripoll, Crespo, Real (ECRTS 2004).
 struct size_class {

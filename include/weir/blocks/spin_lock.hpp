@@ -4,8 +4,6 @@
 #include <sched.h>
 #include <time.h>
 
-#include <atomic>
-
 namespace weir::detail {
 
 /// A mutex for sections that are short and never block: one atomic exchange to take, a plain store to leave, where
@@ -15,24 +13,24 @@ namespace weir::detail {
 class spin_lock {
  public:
   void lock() noexcept {
-    if (taken_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+    if (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE)) [[unlikely]]
       lock_slowly();
   }
-  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+  void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
 
  private:
   [[gnu::noinline]] void lock_slowly() noexcept {
     unsigned round = 0;
     do {
       wait(round++);
-    } while (taken_.exchange(true, std::memory_order_acquire));
+    } while (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE));
   }
 
   /// The holder is done within nanoseconds, unless it was preempted. Then yielding gives it the processor; sleeping
   /// does so even if this thread has real-time priority and the holder has not.
   void wait(unsigned round) const noexcept {
     if (round < 4) {
-      for (int i = 0; i < 32 && taken_.load(std::memory_order_relaxed); ++i) relax();
+      for (int i = 0; i < 32 && __atomic_load_n(&taken_, __ATOMIC_RELAXED); ++i) relax();
     } else if (round < 64) {
       ::sched_yield();
     } else {
@@ -49,7 +47,7 @@ class spin_lock {
 #endif
   }
 
-  std::atomic<bool> taken_{false};
+  bool taken_ = false;  // by the compilers' own atomics: <atomic> takes longer to compile than the pool that needs this
 };
 
 /// Holds a `spin_lock` while it lives. Who drops the lock in between takes it again before the guard ends, on every

@@ -6,7 +6,6 @@
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -92,15 +91,19 @@ inline void print_and_abort(char const* what) noexcept {
   std::fprintf(stderr, "%s\n", what);
   std::abort();
 }
-inline std::atomic<misuse_handler> current_misuse_handler{&print_and_abort};
+// By the compilers' own atomics: <atomic> takes longer to compile than all of this header.
+inline misuse_handler current_misuse_handler = &print_and_abort;
 
-inline void report_misuse(std::string const& what) noexcept { current_misuse_handler.load()(what.c_str()); }
+inline void report_misuse(std::string const& what) noexcept {
+  __atomic_load_n(&current_misuse_handler, __ATOMIC_ACQUIRE)(what.c_str());
+}
 
 }  // namespace detail
 
 /// Replaces the handler for the whole process and returns the one before; thread-safe.
 inline misuse_handler set_misuse_handler(misuse_handler handler) noexcept {
-  return detail::current_misuse_handler.exchange(handler != nullptr ? handler : &detail::print_and_abort);
+  if (handler == nullptr) handler = &detail::print_and_abort;
+  return __atomic_exchange_n(&detail::current_misuse_handler, handler, __ATOMIC_ACQ_REL);
 }
 
 namespace detail {
