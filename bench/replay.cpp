@@ -36,7 +36,7 @@ namespace {
 using bench::trace;
 using clock_type = std::chrono::steady_clock;
 
-constexpr std::size_t most_streams = 8;
+using bench::most_streams;
 constexpr std::size_t whole_device = std::size_t{1} << 40;
 
 struct outcome {
@@ -286,9 +286,7 @@ int main(int argc, char** argv) try {
 #ifdef BENCH_RMM
   bench::offer_rmm(subjects);
 #endif
-  bench::offer_cub(subjects);
-  bench::offer_thrust(subjects);
-  bench::offer_sources(subjects);
+  bench::offer_others(subjects);
   arguments const a = parse(argc, argv, subjects);
   bool whole = true;
   if (a.between != 0) {

@@ -27,8 +27,6 @@
 
 namespace bench {
 
-inline constexpr std::size_t most_streams = 8;
-
 /// Reports time and CUDA calls per operation over the measured loop.
 class measured {
  public:
@@ -193,9 +191,9 @@ void add_orders() {
   add_order("free at random, 1000 at a time");
 }
 
-/// What one of several threads does, on a stream of its own (with eight threads, two share one).
+/// For one of several threads.
 inline std::size_t own_stream(benchmark::State const& state) {
-  return 1 + static_cast<std::size_t>(state.thread_index()) % (most_streams - 1);
+  return 1 + static_cast<std::size_t>(state.thread_index());
 }
 
 template <class Peer>
@@ -286,7 +284,7 @@ void add_peer() {
     add_churn<Peer>("random <= 64 KiB, " + std::to_string(live) + " live", live, 64 << 10);
   add_orders<Peer>();
   if constexpr (Peer::streams) {
-    for (std::size_t streams = 2; streams <= most_streams; streams *= 2)
+    for (std::size_t streams = 2; streams <= 8; streams *= 2)
       add_churn<Peer>("random <= 64 KiB, 1000 live, " + std::to_string(streams) + " streams", 1000, 64 << 10, streams);
     add<Peer>("allocated on one stream, freed on another",
               [](benchmark::State& state, std::unique_ptr<Peer>& peer) { hand_over(state, *peer); });

@@ -14,9 +14,7 @@ void add_host_allocators();
 void add_nothing();
 
 void offer_weir(subject_list& list);
-void offer_sources(subject_list& list);
-void offer_cub(subject_list& list);
-void offer_thrust(subject_list& list);
+void offer_others(subject_list& list);
 [[gnu::visibility("default")]] void offer_rmm(subject_list& list);
 
 }  // namespace bench
