@@ -3,6 +3,8 @@
 
 #include "subject.hpp"
 
+#include <string>
+
 namespace bench {
 
 void add_weir();
@@ -15,6 +17,8 @@ void add_nothing();
 
 void offer_weir(subject_list& list);
 void offer_others(subject_list& list);
+/// A stack from text; throws what `weir::parse` throws.
+void offer_text(subject_list& list, std::string const& text);
 [[gnu::visibility("default")]] void offer_rmm(subject_list& list);
 
 }  // namespace bench

@@ -33,17 +33,24 @@ inline auto logged() { return pool() | weir::logging{.path = "/dev/null"}; }
 /// A service's budget and its statistics, and in them a tenant's budget: each request passes all five.
 inline auto five_layers() { return weir::async{} | weir::pool{} | ample | weir::statistics{} | ample; }
 
-/// The default stream, and `weir::stream`s, which a pool recognises without a call.
+/// The default stream, and `weir::stream`s, which a pool recognises without a call. All stacks have the same.
 class lasting_streams {
  public:
-  lasting_streams() {
-    for (std::size_t i = 0; i < made_.size(); ++i) refs_[i + 1] = made_[i];
+  using refs = std::array<weir::stream_ref, most_streams>;
+
+  static refs const& all() {
+    static auto const* const made = new std::array<weir::stream, most_streams - 1>;  // they outlive every pool
+    static refs const found = [] {
+      refs r{};
+      for (std::size_t i = 1; i < most_streams; ++i) r[i] = (*made)[i - 1];
+      return r;
+    }();
+    return found;
   }
   weir::stream_ref operator[](std::size_t i) const { return refs_[i]; }
 
  private:
-  std::array<weir::stream, most_streams - 1> made_;
-  std::array<weir::stream_ref, most_streams> refs_{};
+  refs refs_ = all();
 };
 
 /// Streams that the program makes and ends itself.
@@ -74,9 +81,8 @@ class stack {
   void deallocate(std::size_t stream, void* p, std::size_t bytes) { memory_.deallocate(streams_[stream], p, bytes); }
 
   /// Host memory that the bookkeeping takes, where the stack says so.
-  std::size_t metadata_bytes() const requires requires(memory_type const& m) { m.snapshot().host_bytes; } {
-    return memory_.snapshot().host_bytes;
-  }
+  std::size_t metadata_bytes() const requires requires(memory_type const& m) { m.snapshot().host_bytes; }
+  { return memory_.snapshot().host_bytes; }
 
  private:
   Streams streams_;
