@@ -1,6 +1,7 @@
 #pragma once
 // Runs a trace on a stack: on the trace's streams and threads, in the trace's order.
 
+#include "clock.hpp"
 #include "null_runtime.hpp"
 #include "subject.hpp"
 #include "torch_model.hpp"
@@ -120,18 +121,6 @@ std::size_t replay(trace const& t, Allocate allocate, Deallocate deallocate) {
   for (std::size_t block = 0; block < live.size(); ++block)
     if (is_live[block] != 0) deallocate(0, live[block], t.sizes[block]);
   return done;
-}
-
-/// What reading the clock twice takes, ns.
-inline std::uint32_t clock_cost() {
-  using clock = std::chrono::steady_clock;
-  std::vector<std::uint32_t> times(10'000);
-  for (std::uint32_t& t : times) {
-    auto const a = clock::now();
-    t = static_cast<std::uint32_t>((clock::now() - a).count());
-  }
-  std::nth_element(times.begin(), times.begin() + 5'000, times.end());
-  return times[5'000];
 }
 
 /// On a new stack, made by `offered`, over a device of `capacity` bytes.

@@ -5,7 +5,25 @@
 #include "peers/peers.hpp"
 #include "suite.hpp"
 
+#include <weir/bridges/stl.hpp>
+#include <weir/sources/managed.hpp>
+
 namespace bench {
+namespace {
+
+auto reachable() { return weir::managed{} | weir::pool{}; }
+
+/// Its vectors are as a user's would be, on memory that the host can reach.
+class weir_allocator {
+ public:
+  static constexpr char const* name = "weir pool, by weir::allocator";
+  auto allocator() { return weir::allocator_for<untouched>(memory_); }
+
+ private:
+  weir::made_by<decltype(reachable())> memory_ = weir::make(reachable());
+};
+
+}  // namespace
 
 void add_weir() {
   add_peer<weir_pool>();
@@ -18,6 +36,7 @@ void add_weir() {
   add_pairs<weir_both>();
   add_pairs<weir_logging>();
   add_pairs<weir_five_layers>();
+  add_vectors<weir_allocator>();
 }
 
 }  // namespace bench
