@@ -193,10 +193,10 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return count(call_ki
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(bench::next_number());
-  return count(call_kind::other);
+  return count(call_kind::stream);
 }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return count(call_kind::other); }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return count(call_kind::stream); }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count(call_kind::synchronize); }
 cudaError_t cudaStreamQuery(cudaStream_t) { return count(call_kind::query); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return count(call_kind::wait); }

@@ -19,12 +19,13 @@ enum class call_kind : std::size_t {
   synchronize,     // the host waits
   stream_id,       // cudaStreamGetId
   device,          // cudaGetDevice, cudaSetDevice and other questions
+  stream,          // cudaStreamCreate, cudaStreamDestroy
   other,
 };
 inline constexpr std::size_t call_kinds = static_cast<std::size_t>(call_kind::other) + 1;
 inline constexpr std::array<char const*, call_kinds> call_names{
-    "malloc", "free",  "malloc async", "free async", "record",     "query",
-    "wait",   "event", "synchronize",  "stream id",  "get device", "other"};
+    "malloc", "free",        "malloc async", "free async", "record", "query", "wait",
+    "event",  "synchronize", "stream id",    "get device", "stream", "other"};
 
 /// Calls of all threads since the program began.
 struct call_counts {

@@ -1,5 +1,5 @@
 #pragma once
-// A peer behind one type, for the replay: what it replays is chosen while running.
+// A peer behind one type, for the replay: what it runs on is chosen while running.
 
 #include <cstddef>
 #include <functional>
@@ -8,6 +8,9 @@
 #include <vector>
 
 namespace bench {
+
+/// Streams that every peer has: number 0 is the default stream, the others are made.
+inline constexpr std::size_t most_streams = 64;
 
 class subject {
  public:

@@ -5,10 +5,12 @@
 
 Times are the median over repeats of nanoseconds an operation (one call of allocate or deallocate), the least in brackets.
 Single-threaded work is timed by the processor's clock for the thread, so that other programs on the machine disturb it
-less; threads by the clock on the wall. Exit status 1 with --strict if a target is missed.
+less; threads by the clock on the wall, with the 99th percentile of single calls (of every 64th step, the clock's own cost
+taken off, the mean over the threads). Exit status 1 with --strict if a target is missed.
 """
 import csv
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -20,6 +22,9 @@ import plots
 WEIR = "weir pool"
 PLAIN = "weir pool, plain streams"
 RMM = "RMM pool"
+# What the plot of waste shows, and what its stacks are called in the others.
+PLOTTED = {"weir-pool": WEIR, "rmm-pool": RMM, "thrust-pool": "Thrust disjoint pool", "pytorch-model": "PyTorch's rules",
+           "pytorch-expandable-model": "PyTorch's rules, expandable"}
 
 
 class Figures:
@@ -29,7 +34,8 @@ class Figures:
         self.times = []
         self.calls = 0.0
         self.kinds = {}
-        self.p99 = None  # of one step, two operations
+        self.p99s = []  # of a call, of threads
+        self.metadata = None  # host memory that bookkeeping takes, bytes a live block
 
     @property
     def median(self):
@@ -38,6 +44,10 @@ class Figures:
     @property
     def least(self):
         return min(self.times)
+
+    @property
+    def p99(self):
+        return statistics.median(self.p99s) if self.p99s else None
 
 
 def read(path):
@@ -53,7 +63,8 @@ def read(path):
         # For threads, Google Benchmark divides the time on the wall by the iterations of all of them.
         time = run["real_time"] if "/real_time" in run["name"] else run["cpu_time"]
         figures.times.append(time / run["operations"])
-        figures.p99 = run.get("p99")
+        figures.p99s += [run["p99"]] if "p99" in run else []
+        figures.metadata = run.get("metadata")
         figures.calls = run["cuda_calls"]
         figures.kinds = {k.removeprefix("cuda: "): v for k, v in run.items() if k.startswith("cuda: ")}
     table = {}
@@ -67,15 +78,18 @@ def number(x):
 
 
 def lines_of(table):
-    yield f"{'workload':<44} {'allocator':<31} {'ns/op':>8} {'(least)':>9} {'x weir':>7} {'CUDA calls/op':>13}  which"
+    wide = max((len(w) for w in table), default=0)
+    name = max((len(p) for peers in table.values() for p in peers), default=0)
+    yield f"{'workload':<{wide}} {'allocator':<{name}} {'ns/op':>8} {'(least)':>9} {'x weir':>7} {'CUDA calls/op':>13}  which"
     for workload, peers in table.items():
         own = peers.get(WEIR)
         for i, (peer, f) in enumerate(peers.items()):
             ratio = f"{f.median / own.median:.2f}" if own else ""
-            details = [f"p99 of two {number(f.p99)} ns"] if f.p99 else []
+            details = [f"p99 {number(f.p99)} ns"] if f.p99s else []
+            details += [f"{f.metadata:.1f} B of host memory a live block"] if f.metadata else []
             kinds = ", ".join(details + [f"{k} {v:.2f}" for k, v in f.kinds.items() if v >= 0.005])
             yield (
-                f"{workload if i == 0 else '':<44} {peer:<31} {number(f.median):>8} {'(' + number(f.least) + ')':>9} "
+                f"{workload if i == 0 else '':<{wide}} {peer:<{name}} {number(f.median):>8} {'(' + number(f.least) + ')':>9} "
                 f"{ratio:>7} {f.calls:>13.3f}  {kinds}"
             ).rstrip()
 
@@ -115,6 +129,9 @@ def targets(table, include_costs):
             shown = "not measured" if gain is None else f"{gain:.2f} x"
             what = f"2 threads, a stream each, {peer}: {work}"
             yield what, ">= 1.7 x of 1 thread", shown, None if gain is None else gain >= 1.7
+    for count in 1000, 100000, 1000000:
+        figures = table.get(live(count), {}).get(WEIR)
+        yield at_most(f"host memory a live block, {count:,} live", figures.metadata if figures else None, 64, "B")
     yield at_most("g++ -fsyntax-only of weir/adaptors/pool.hpp", include_costs.get("weir/adaptors/pool.hpp"), 0.3, "s")
 
 
@@ -133,6 +150,14 @@ def held(row):
     return int(row["reserved"]) / int(row["peak"])
 
 
+def short(trace):
+    """A trace's name without its file's endings, and two that differ at the end as `a_1 .. 2`."""
+    name = trace.replace(".csv", "").replace(".gz", "").replace(".pickle", "")
+    first, dots, second = name.partition(" .. ")
+    alike = os.path.commonprefix([first, second])
+    return first + dots + second[alike.rfind("_") + 1:]
+
+
 def memory_targets(traces):
     for trace, stacks in traces.items():
         row = stacks.get("weir-pool")
@@ -140,8 +165,7 @@ def memory_targets(traces):
             continue
         limit = 1.10 if ".." in trace else 1.03
         beside = f" (PyTorch's rules: {held(stacks['pytorch-model']):.2f})" if "pytorch-model" in stacks else ""
-        name = trace.replace("gpt_medium_train_", "").replace(".csv.gz", "")
-        yield f"reserved / requested, {name}", f"<= {limit:.2f}{beside}", f"{held(row):.3f} x", held(row) <= limit
+        yield f"reserved / requested, {short(trace)}", f"<= {limit:.2f}{beside}", f"{held(row):.3f} x", held(row) <= limit
 
 
 def markdown(table, traces):
@@ -150,7 +174,7 @@ def markdown(table, traces):
              "CUB CachingDeviceAllocator", "Thrust disjoint pool", "mimalloc (host memory)", "jemalloc (host memory)"]
     peers = [p for p in peers if any(p in figures for figures in table.values())]
 
-    def rows(title, workloads, cell):
+    def rows(title, workloads, cell, peers=peers):
         yield f"| {title} | " + " | ".join(p.replace("|", "\\|") for p in peers) + " |"
         yield "|---|" + "---:|" * len(peers)
         for w in workloads:
@@ -165,14 +189,16 @@ def markdown(table, traces):
     yield from rows("ns/op", [w for w in table if w not in threaded], time)
     yield from rows("CUDA calls/op", ["pair 4 KiB", "random <= 64 KiB, 1000 live, 8 streams", "allocated on one stream, freed on another"],
                     lambda f: f"{f.calls:.2f}")
-    yield from rows("threads, ns/op (least)", threaded, lambda f: f"{number(f.median)} ({number(f.least)})")
+    yield from rows("threads, ns/op (least; p99 of a call)", threaded,
+                    lambda f: f"{number(f.median)} ({number(f.least)}{'; ' + number(f.p99) if f.p99s else ''})")
+    yield from rows("host memory a live block, B", [w for w in table if any(f.metadata for f in table[w].values())],
+                    lambda f: f"{f.metadata:.1f}" if f.metadata else "", [WEIR, PLAIN])
     stacks = ["weir-pool", "weir-arena", "weir-pool-binning", "rmm-pool", "rmm-binning", "thrust-pool", "pytorch-model", "pytorch-expandable-model"]
     stacks = [s for s in stacks if any(s in found for found in traces.values())]
     yield "| reserved / requested | " + " | ".join(stacks) + " |"
     yield "|---|" + "---:|" * len(stacks)
     for trace, found in traces.items():
-        name = trace.replace(".csv.gz", "").replace(".csv", "")
-        yield f"| {name} | " + " | ".join(f"{held(found[s]):.3f}" if s in found and found[s]["whole"] == "1" else "" for s in stacks) + " |"
+        yield f"| {short(trace)} | " + " | ".join(f"{held(found[s]):.3f}" if s in found and found[s]["whole"] == "1" else "" for s in stacks) + " |"
 
 
 def machine(context):
@@ -202,12 +228,12 @@ def main(arguments):
                 "runs on a GPU only; here it is built from its sources.)", ""]
     out += ["Threads scale only as far as the machine has idle cores: read their rows beside the load average.", ""]
     missed = 0
-    out += [f"{'target':<60} {'must be':<36} {'is':>14}"]
+    out += [f"{'target':<76} {'must be':<36} {'is':>14}"]
     traces = replays(results / "replay.csv")
     for what, must, measured, met in [*targets(table, costs), *memory_targets(traces)]:
         missed += met is False
         verdict = {True: "met", False: "NOT MET", None: ""}[met]
-        out += [f"{what:<60} {must:<36} {measured:>14}  {verdict}".rstrip()]
+        out += [f"{what:<76} {must:<36} {measured:>14}  {verdict}".rstrip()]
     text = "\n".join(out)
     print(text)
     (results / "table.txt").write_text(text + "\n")
@@ -223,9 +249,8 @@ def main(arguments):
                if (w := f"pair 4 KiB, {name}") in table and peer in table[w]]
         for peer in table.get("pair 4 KiB, 1 thread", {})
     })
-    plots.bars(results / "waste.svg", "Peak reserved / peak requested", "x", {
-        trace: {stack: held(row) for stack, row in stacks.items()
-                if row["whole"] == "1" and stack in ("weir-pool", "rmm-pool", "thrust-pool", "pytorch-model", "pytorch-expandable-model")}
+    plots.waste(results / "waste.svg", {
+        short(trace): {PLOTTED[stack]: held(row) for stack, row in stacks.items() if row["whole"] == "1" and stack in PLOTTED}
         for trace, stacks in traces.items()
     })
     print(f"\nfigures and plots: {results}/")

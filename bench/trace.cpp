@@ -1,6 +1,7 @@
 #include "trace.hpp"
 
 #include "random_numbers.hpp"
+#include "torch_snapshot.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -20,36 +21,43 @@
 namespace bench {
 namespace {
 
-/// Lines of a file that may be gzip-ed.
-class lines {
+/// A file that may be gzip-ed, by lines or as a whole.
+class file {
  public:
-  explicit lines(std::string const& path) : path_(path) {
+  explicit file(std::string const& path) : path_(path) {
     char block[1 << 16];
 #ifdef BENCH_ZLIB
     auto const close = [](gzFile_s* f) { gzclose(f); };
-    std::unique_ptr<gzFile_s, decltype(close)> const file(
+    std::unique_ptr<gzFile_s, decltype(close)> const opened(
         path == "-" ? gzdopen(dup(0), "rb") : gzopen(path.c_str(), "rb"), close);
-    if (!file) throw std::runtime_error(path + ": cannot be opened");
+    if (!opened) throw std::runtime_error(path + ": cannot be opened");
     int got = 0;
-    while ((got = gzread(file.get(), block, sizeof block)) > 0) text_.append(block, static_cast<std::size_t>(got));
+    while ((got = gzread(opened.get(), block, sizeof block)) > 0) text_.append(block, static_cast<std::size_t>(got));
     int code = Z_OK;
-    char const* const why = gzerror(file.get(), &code);
+    char const* const why = gzerror(opened.get(), &code);
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) error_ = why;
 #else
     auto const close = [](std::FILE* f) { std::fclose(f); };
-    std::unique_ptr<std::FILE, decltype(close)> const file(
+    std::unique_ptr<std::FILE, decltype(close)> const opened(
         path == "-" ? std::fopen("/dev/stdin", "rb") : std::fopen(path.c_str(), "rb"), close);
-    if (!file) throw std::runtime_error(path + ": cannot be opened");
+    if (!opened) throw std::runtime_error(path + ": cannot be opened");
     std::size_t got = 0;
-    while ((got = std::fread(block, 1, sizeof block, file.get())) > 0) text_.append(block, got);
-    if (std::ferror(file.get())) throw std::runtime_error(path + ": cannot be read");
+    while ((got = std::fread(block, 1, sizeof block, opened.get())) > 0) text_.append(block, got);
+    if (std::ferror(opened.get())) throw std::runtime_error(path + ": cannot be read");
     if (text_.starts_with("\x1f\x8b"))
       throw std::runtime_error(path +
                                ": is gzip-ed, and this was built without zlib; try gzip -dc FILE | bench_replay -");
 #endif
   }
 
-  std::optional<std::string_view> next() {
+  bool is_pickle() const { return text_.starts_with('\x80'); }
+
+  std::string_view whole() {
+    number_ = 1;
+    if (!error_.empty()) damaged("the file breaks off: " + error_);
+    return text_;
+  }
+  std::optional<std::string_view> next_line() {
     if (at_ >= text_.size()) {
       ++number_;
       if (!error_.empty()) damaged("the file breaks off here: " + error_);
@@ -84,7 +92,7 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   }
 }
 
-std::uint64_t number(lines const& in, std::string_view text, char const* what, int base = 10) {
+std::uint64_t number(file const& in, std::string_view text, char const* what, int base = 10) {
   std::string_view digits = text;
   if (base == 16 && digits.starts_with("0x")) digits.remove_prefix(2);
   std::uint64_t value = 0;
@@ -98,10 +106,10 @@ std::uint32_t numbered(std::unordered_map<std::string, std::uint32_t>& known, st
   return known.try_emplace(std::string(name), static_cast<std::uint32_t>(known.size())).first->second;
 }
 
-void read_log(lines& in, trace& out) {
+void read_log(file& in, trace& out) {
   std::unordered_map<std::uint64_t, std::uint32_t> live;
   std::unordered_map<std::string, std::uint32_t> streams, threads;
-  while (auto const line = in.next()) {
+  while (auto const line = in.next_line()) {
     if (line->empty()) continue;
     auto const f = fields_of(*line);
     if (f.size() != 6)
@@ -109,7 +117,7 @@ void read_log(lines& in, trace& out) {
     if (f[2] == "allocate failure") continue;
     if (f[2] != "allocate" && f[2] != "free")
       in.damaged("action is '" + std::string(f[2]) + "'; it can be allocate or free");
-    numbered(threads, f[0]);
+    std::uint32_t const thread = numbered(threads, f[0]);
     std::uint64_t const address = number(in, f[3], "pointer", 16);
     std::uint64_t const bytes = number(in, f[4], "size");
     std::uint32_t const stream = numbered(streams, f[5]);
@@ -118,7 +126,7 @@ void read_log(lines& in, trace& out) {
       auto const block = static_cast<std::uint32_t>(out.sizes.size());
       if (!live.emplace(address, block).second) in.damaged("allocates " + std::string(f[3]) + ", which is live");
       out.sizes.push_back(bytes);
-      out.events.push_back({block, stream, true});
+      out.events.push_back({block, stream, thread, true});
     } else {
       if (address == 0) continue;
       auto const found = live.find(address);
@@ -126,7 +134,7 @@ void read_log(lines& in, trace& out) {
       if (out.sizes[found->second] != bytes)
         in.damaged("frees " + std::to_string(bytes) + " B; " + std::to_string(out.sizes[found->second]) +
                    " B were allocated there");
-      out.events.push_back({found->second, stream, false});
+      out.events.push_back({found->second, stream, thread, false});
       live.erase(found);
     }
   }
@@ -134,14 +142,14 @@ void read_log(lines& in, trace& out) {
   out.threads = std::max<std::size_t>(threads.size(), 1);
 }
 
-void read_lifetimes(lines& in, trace& out) {
+void read_lifetimes(file& in, trace& out) {
   struct moment {
     std::uint64_t time;
     bool allocates;
     std::uint32_t block;
   };
   std::vector<moment> moments;
-  while (auto const line = in.next()) {
+  while (auto const line = in.next_line()) {
     if (line->empty()) continue;
     auto const f = fields_of(*line);
     if (f.size() != 4) in.damaged("has " + std::to_string(f.size()) + " fields; 4 are needed: id,lower,upper,size");
@@ -158,7 +166,31 @@ void read_lifetimes(lines& in, trace& out) {
   std::sort(moments.begin(), moments.end(), [](moment const& a, moment const& b) {
     return a.time != b.time ? a.time < b.time : a.allocates != b.allocates ? b.allocates : a.block < b.block;
   });
-  for (moment const& m : moments) out.events.push_back({m.block, 0, m.allocates});
+  for (moment const& m : moments) out.events.push_back({m.block, 0, 0, m.allocates});
+}
+
+/// Streams are numbered device by device: a handle means nothing on another.
+std::vector<trace> read_snapshot(file& in, std::string const& name, std::string const& path) try {
+  std::vector<trace> found;
+  auto const histories = read_torch_snapshot(in.whole());
+  for (device_history const& history : histories) {
+    trace out;
+    out.name = histories.size() == 1 ? name : name + ", device " + std::to_string(history.device);
+    std::unordered_map<std::uint64_t, std::uint32_t> live;
+    std::unordered_map<std::string, std::uint32_t> streams;
+    for (device_history::event const& e : history.events) {
+      if (e.allocates) {
+        live[e.address] = static_cast<std::uint32_t>(out.sizes.size());
+        out.sizes.push_back(e.bytes);
+      }
+      out.events.push_back({live.at(e.address), numbered(streams, std::to_string(e.stream)), 0, e.allocates});
+    }
+    out.streams = streams.size();
+    found.push_back(std::move(out));
+  }
+  return found;
+} catch (damaged_pickle const& e) {
+  throw damaged_trace(path + ": " + e.what());
 }
 
 }  // namespace
@@ -174,18 +206,23 @@ std::size_t trace::peak() const {
   return most;
 }
 
-trace read_trace(std::string const& path) {
-  lines in(path);
+std::vector<trace> read_traces(std::string const& path) {
+  file in(path);
+  std::string const name = path == "-" ? "standard input" : path.substr(path.rfind('/') + 1);
+  if (in.is_pickle()) return read_snapshot(in, name, path);
   trace out;
-  out.name = path == "-" ? "standard input" : path.substr(path.rfind('/') + 1);
-  auto const header = in.next();
+  out.name = name;
+  auto const header = in.next_line();
   if (header == "Thread,Time,Action,Pointer,Size,Stream")
     read_log(in, out);
   else if (header == "id,lower,upper,size")
     read_lifetimes(in, out);
   else
-    in.damaged("is neither 'Thread,Time,Action,Pointer,Size,Stream' nor 'id,lower,upper,size'");
-  return out;
+    in.damaged(
+        "is neither 'Thread,Time,Action,Pointer,Size,Stream' nor 'id,lower,upper,size' nor the beginning of a pickle "
+        "of "
+        "protocol 2 to 5");
+  return {out};
 }
 
 namespace {
@@ -242,15 +279,15 @@ trace interpolate(trace const& a, trace const& b, std::size_t runs, std::uint64_
           static_cast<double>(a.sizes[i]) * (1 - place) + static_cast<double>(b.sizes[part[i]]) * place;
       out.sizes.push_back(static_cast<std::size_t>(std::llround(between)));
     }
-    std::map<std::uint32_t, std::uint32_t> live;  // and its stream
+    std::map<std::uint32_t, trace::event> live;  // and how it was allocated
     for (trace::event const& e : a.events) {
-      out.events.push_back({first + e.block, e.stream, e.allocates});
+      out.events.push_back({first + e.block, e.stream, e.thread, e.allocates});
       if (e.allocates)
-        live.emplace(e.block, e.stream);
+        live.emplace(e.block, e);
       else
         live.erase(e.block);
     }
-    for (auto const& [block, stream] : live) out.events.push_back({first + block, stream, false});
+    for (auto const& [block, e] : live) out.events.push_back({first + block, e.stream, e.thread, false});
   }
   return out;
 }

@@ -14,6 +14,7 @@ struct trace {
   struct event {
     std::uint32_t block;   ///< which allocation, counted from 0
     std::uint32_t stream;  ///< where this happens
+    std::uint32_t thread;
     bool allocates;
   };
   std::string name;
@@ -26,16 +27,17 @@ struct trace {
   std::size_t peak() const;
 };
 
-/// A line that is not what it should be: `what()` is `file:line: why`.
+/// A trace that is not what it should be: `what()` is `file:line: why`, or `file: byte N: why` for a snapshot.
 struct damaged_trace : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Reads RMM's log format (`Thread,Time,Action,Pointer,Size,Stream`) or lifetimes (`id,lower,upper,size`, half-open,
-/// in any unit of time); the first line says which. `-` is the standard input; gzip-ed or not. Throws `damaged_trace`
-/// at the first wrong line, `std::runtime_error` if the file cannot be read. Failed allocations in a log are skipped;
-/// blocks live at the end stay live.
-trace read_trace(std::string const& path);
+/// Reads RMM's log format (`Thread,Time,Action,Pointer,Size,Stream`), lifetimes (`id,lower,upper,size`, half-open, in
+/// any unit of time), or a memory snapshot of PyTorch (a pickle), which holds a trace for each device; the beginning
+/// says which. `-` is the standard input; gzip-ed or not. Throws `damaged_trace` at the first thing that is wrong,
+/// `std::runtime_error` if the file cannot be read. Failed allocations in a log are skipped; blocks live at the end
+/// stay live.
+std::vector<trace> read_traces(std::string const& path);
 
 /// Many runs of two traces that differ in sizes only, each run at a random place between them, in `[0, 1]`; what one
 /// run leaves live is freed before the next. Throws `std::runtime_error` if the traces are not alike.

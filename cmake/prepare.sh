@@ -11,6 +11,7 @@ package_of() {
     benchmark) echo libbenchmark-dev ;;
     clang++) echo clang ;;
     clang-sanitizers) echo "libclang-rt-$(clang++ -dumpversion 2>/dev/null | cut -d. -f1 | grep . || echo 14)-dev" ;;
+    zlib) echo zlib1g-dev ;;
     pip) echo python3-pip ;;
     *) echo "$1" ;;
   esac
@@ -20,6 +21,7 @@ is_there() {
   case $1 in
     doctest) g++ -x c++ -fsyntax-only - <<<'#include <doctest/doctest.h>' 2>/dev/null ;;
     benchmark) g++ -x c++ -fsyntax-only - <<<'#include <benchmark/benchmark.h>' 2>/dev/null ;;
+    zlib) g++ -x c++ -fsyntax-only - <<<'#include <zlib.h>' 2>/dev/null ;;
     clang-sanitizers) clang++ -fsanitize=address -x c++ -o /dev/null - <<<'int main() {}' 2>/dev/null ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     *) command -v "$1" >/dev/null ;;

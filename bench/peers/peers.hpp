@@ -3,6 +3,8 @@
 
 #include "subject.hpp"
 
+#include <string>
+
 namespace bench {
 
 void add_weir();
@@ -14,9 +16,9 @@ void add_host_allocators();
 void add_nothing();
 
 void offer_weir(subject_list& list);
-void offer_sources(subject_list& list);
-void offer_cub(subject_list& list);
-void offer_thrust(subject_list& list);
+void offer_others(subject_list& list);
+/// A stack from text; throws what `weir::parse` throws.
+void offer_text(subject_list& list, std::string const& text);
 [[gnu::visibility("default")]] void offer_rmm(subject_list& list);
 
 }  // namespace bench

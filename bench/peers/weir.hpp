@@ -1,0 +1,125 @@
+#pragma once
+// weir's stacks, on streams that last and on streams that may end.
+
+#include "subject.hpp"
+
+#include <weir/adaptors/arena.hpp>
+#include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fixed_size.hpp>
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/logging.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sources/async.hpp>
+#include <weir/sources/device.hpp>
+
+#include <array>
+#include <cstddef>
+
+namespace bench {
+
+inline constexpr weir::limit ample{.max_bytes = std::size_t{1} << 40};
+
+inline auto pool() { return weir::device{} | weir::pool{}; }
+inline auto arenas() { return weir::device{} | weir::arena{}; }
+inline auto bins() { return pool() | weir::binning::powers_of_two(8, 20); }
+inline auto chunks() { return weir::device{} | weir::fixed_size{.block_bytes = 1 << 20}; }
+inline auto waiting() { return weir::device{} | weir::pool{.pending = weir::when_pending::wait}; }
+inline auto limited() { return pool() | ample; }
+inline auto counted() { return pool() | weir::statistics{}; }
+inline auto both() { return pool() | ample | weir::statistics{}; }
+inline auto logged() { return pool() | weir::logging{.path = "/dev/null"}; }
+/// A service's budget and its statistics, and in them a tenant's budget: each request passes all five.
+inline auto five_layers() { return weir::async{} | weir::pool{} | ample | weir::statistics{} | ample; }
+
+/// The default stream, and `weir::stream`s, which a pool recognises without a call. All stacks have the same.
+class lasting_streams {
+ public:
+  using refs = std::array<weir::stream_ref, most_streams>;
+
+  static refs const& all() {
+    static auto const* const made = new std::array<weir::stream, most_streams - 1>;  // they outlive every pool
+    static refs const found = [] {
+      refs r{};
+      for (std::size_t i = 1; i < most_streams; ++i) r[i] = (*made)[i - 1];
+      return r;
+    }();
+    return found;
+  }
+  weir::stream_ref operator[](std::size_t i) const { return refs_[i]; }
+
+ private:
+  refs refs_ = all();
+};
+
+/// Streams that the program makes and ends itself.
+class plain_streams {
+ public:
+  plain_streams() {
+    for (cudaStream_t& s : made_) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+  }
+  ~plain_streams() {
+    for (cudaStream_t s : made_) cudaStreamDestroy(s);
+  }
+  plain_streams(plain_streams const&) = delete;
+  plain_streams& operator=(plain_streams const&) = delete;
+  weir::stream_ref operator[](std::size_t i) const { return made_[i]; }
+
+ private:
+  std::array<cudaStream_t, most_streams> made_{};
+};
+
+template <auto Recipe, class Streams = lasting_streams>
+class stack {
+  using memory_type = weir::made_by<decltype(Recipe())>;
+
+ public:
+  static constexpr bool streams = true, threads = true;
+  static constexpr std::size_t most_live = 1'000'000;
+  void* allocate(std::size_t stream, std::size_t bytes) { return memory_.allocate(streams_[stream], bytes); }
+  void deallocate(std::size_t stream, void* p, std::size_t bytes) { memory_.deallocate(streams_[stream], p, bytes); }
+
+  /// Host memory that the bookkeeping takes, where the stack says so.
+  std::size_t metadata_bytes() const requires requires(memory_type const& m) { m.snapshot().host_bytes; }
+  { return memory_.snapshot().host_bytes; }
+
+ private:
+  Streams streams_;
+  decltype(Recipe()) recipe_ = Recipe();
+  memory_type memory_ = weir::make(recipe_);
+};
+
+struct weir_pool : stack<pool> {
+  static constexpr char const* name = "weir pool";
+};
+struct weir_pool_waiting : stack<waiting> {};
+struct weir_pool_plain_streams : stack<pool, plain_streams> {
+  static constexpr char const* name = "weir pool, plain streams";
+};
+struct weir_arena : stack<arenas> {
+  static constexpr char const* name = "weir arena";
+};
+struct weir_binning : stack<bins> {
+  static constexpr char const* name = "weir pool | binning";
+};
+struct weir_fixed_size : stack<chunks> {
+  static constexpr char const* name = "weir fixed_size(1 MiB)";
+};
+struct weir_limit : stack<limited> {
+  static constexpr char const* name = "weir pool | limit";
+};
+struct weir_statistics : stack<counted> {
+  static constexpr char const* name = "weir pool | statistics";
+};
+struct weir_both : stack<both> {
+  static constexpr char const* name = "weir pool | limit | statistics";
+};
+struct weir_logging : stack<logged> {
+  static constexpr char const* name = "weir pool | logging";
+};
+struct weir_five_layers : stack<five_layers> {
+  static constexpr char const* name = "weir async | pool | limit | statistics | limit";
+};
+
+}  // namespace bench

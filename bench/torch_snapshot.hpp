@@ -1,0 +1,178 @@
+#pragma once
+// What a memory snapshot of PyTorch says was allocated and freed (the file of torch.cuda.memory._dump_snapshot).
+
+#include "pickle.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace bench {
+
+/// Allocations and frees on one device, in order.
+struct device_history {
+  struct event {
+    std::uint64_t address;
+    std::uint64_t bytes;
+    std::uint64_t stream;
+    bool allocates;
+  };
+  std::size_t device;
+  std::vector<event> events;
+};
+
+/// Reads one device's list of entries. Frees count when the program asked for them (`free_requested`), not when PyTorch
+/// took the memory back. What was live before the first entry is allocated at the start, by rising address: blocks that
+/// are freed without having been allocated, and blocks that the snapshot's segments hold and no entry knows.
+class device_history_reader {
+ public:
+  device_history_reader(pickle const& in, std::size_t device) : in_(in), device_(device) {}
+
+  device_history read(pickle::value const& entries, pickle::value const* segments) {
+    if (entries.is != pickle::kind::list) fail(entries, "is no list");
+    for (pickle::value const& entry : in_.items(entries)) {
+      read_entry(entry);
+      ++entry_;
+    }
+    entry_ = none;
+    if (segments != nullptr && !events_.empty()) read_segments(*segments);
+    std::sort(before_.begin(), before_.end(), [](auto const& a, auto const& b) { return a.address < b.address; });
+    before_.insert(before_.end(), events_.begin(), events_.end());
+    return {device_, std::move(before_)};
+  }
+
+ private:
+  enum class state : std::uint8_t { live, leaving, gone };
+  struct block {
+    state is;
+    std::uint64_t bytes;
+    std::uint64_t stream;
+  };
+
+  [[noreturn]] void fail(pickle::value const& near, std::string const& why) const {
+    throw damaged_pickle(in_.place(near), "device " + std::to_string(device_) +
+                                              (entry_ == none ? "" : ", entry " + std::to_string(entry_)) + ": " + why);
+  }
+  std::uint64_t number(pickle::value const& dict, char const* name) const {
+    pickle::value const* const v = in_.find(dict, name);
+    auto const n = v == nullptr ? std::nullopt : pickle::number(*v);
+    if (!n) fail(dict, std::string("has no whole number '") + name + "'");
+    return *n;
+  }
+  std::string_view text(pickle::value const& dict, char const* name) const {
+    pickle::value const* const v = in_.find(dict, name);
+    auto const t = v == nullptr ? std::nullopt : in_.text(*v);
+    if (!t) fail(dict, std::string("has no text '") + name + "'");
+    return *t;
+  }
+  static std::string hex(std::uint64_t address) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+    return text;
+  }
+
+  void read_entry(pickle::value const& entry) {
+    if (entry.is != pickle::kind::dict) fail(entry, "is no dict");
+    std::string_view const action = text(entry, "action");
+    if (action == "alloc") return allocate(entry);
+    if (action == "free_requested") return free(entry);
+    if (action == "free_completed") return complete(entry);
+    for (char const* const other :
+         {"segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom", "user_defined"})
+      if (action == other) return;
+    fail(entry, "action is '" + std::string(action.substr(0, 40)) +
+                    "'; it can be alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
+                    "segment_unmap, snapshot, oom or user_defined");
+  }
+  void allocate(pickle::value const& entry) {
+    std::uint64_t const address = number(entry, "addr"), bytes = number(entry, "size");
+    std::uint64_t const stream = number(entry, "stream");
+    if (bytes == 0) return;
+    block& b = known_.try_emplace(address, block{state::gone, 0, 0}).first->second;
+    if (b.is == state::live) fail(entry, "allocates " + hex(address) + ", which is live");
+    b = {state::live, bytes, stream};
+    events_.push_back({address, bytes, stream, true});
+  }
+  void free(pickle::value const& entry) {
+    std::uint64_t const address = number(entry, "addr"), bytes = number(entry, "size");
+    std::uint64_t const stream = number(entry, "stream");
+    if (bytes == 0) return;
+    auto const [found, is_new] = known_.try_emplace(address, block{state::live, bytes, stream});
+    block& b = found->second;
+    if (is_new) before_.push_back({address, bytes, stream, true});
+    if (b.is != state::live) fail(entry, "frees " + hex(address) + ", which is not live");
+    if (b.bytes != bytes)
+      fail(entry, "frees " + std::to_string(bytes) + " B at " + hex(address) + "; " + std::to_string(b.bytes) +
+                      " B were allocated there");
+    leave(address, b, state::leaving);
+  }
+  /// Counts only where the request is missing: PyTorch can be told not to record those.
+  void complete(pickle::value const& entry) {
+    auto const found = known_.find(number(entry, "addr"));
+    if (found == known_.end() || found->second.is == state::gone) return;
+    if (found->second.is == state::live)
+      leave(found->first, found->second, state::gone);
+    else
+      found->second.is = state::gone;
+  }
+  void leave(std::uint64_t address, block& b, state to) {
+    events_.push_back({address, b.bytes, b.stream, false});
+    b.is = to;
+  }
+
+  void read_segments(pickle::value const& segments) {
+    if (segments.is != pickle::kind::list) fail(segments, "'segments' is no list");
+    for (pickle::value const& segment : in_.items(segments)) {
+      if (number(segment, "device") != device_) continue;
+      std::uint64_t address = number(segment, "address");
+      std::uint64_t const stream = number(segment, "stream");
+      pickle::value const* const blocks = in_.find(segment, "blocks");
+      if (blocks == nullptr || blocks->is != pickle::kind::list) fail(segment, "has no list 'blocks'");
+      for (pickle::value const& b : in_.items(*blocks)) {
+        std::uint64_t const size = number(b, "size");
+        if (text(b, "state") == "active_allocated") live_at_end(b, address, size, stream);
+        address += size;  // older snapshots do not say where blocks are
+      }
+    }
+  }
+  void live_at_end(pickle::value const& b, std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
+    if (in_.find(b, "address") != nullptr) address = number(b, "address");
+    std::uint64_t const bytes = in_.find(b, "requested_size") != nullptr ? number(b, "requested_size") : size;
+    if (bytes != 0 && known_.try_emplace(address, block{state::live, bytes, stream}).second)
+      before_.push_back({address, bytes, stream, true});
+  }
+
+  static constexpr std::size_t none = ~std::size_t{0};
+
+  pickle const& in_;
+  std::size_t device_;
+  std::size_t entry_ = 0;
+  std::unordered_map<std::uint64_t, block> known_;
+  std::vector<device_history::event> before_;
+  std::vector<device_history::event> events_;
+};
+
+/// The histories that a snapshot's bytes hold, of the devices that have one. Depends on the bytes alone; throws
+/// `damaged_pickle` for anything else than a snapshot with a history.
+inline std::vector<device_history> read_torch_snapshot(std::string_view bytes, pickle_limits const& limits = {}) {
+  pickle const in(bytes, limits);
+  pickle::value const* const devices = in.find(in.root(), "device_traces");
+  if (devices == nullptr || devices->is != pickle::kind::list)
+    throw damaged_pickle(0, "is no snapshot of PyTorch's memory: there is no list 'device_traces'");
+  std::vector<device_history> found;
+  std::size_t device = 0;
+  for (pickle::value const& entries : in.items(*devices)) {
+    device_history history = device_history_reader(in, device++).read(entries, in.find(in.root(), "segments"));
+    if (!history.events.empty()) found.push_back(std::move(history));
+  }
+  if (found.empty())
+    throw damaged_pickle(in.place(*devices),
+                         "holds no allocation; was torch.cuda.memory._record_memory_history called before?");
+  return found;
+}
+
+}  // namespace bench
