@@ -42,7 +42,7 @@ class address_table {
   }
 
   /// Needs room reserved. No two live blocks have one address.
-  void insert(std::uintptr_t address, block_id id) noexcept {
+  [[gnu::always_inline]] void insert(std::uintptr_t address, block_id id) noexcept {
     std::uint64_t const hash = hash_of(address);
     std::size_t at = home(hash);
     std::uint64_t free = zero_bytes(buckets_[at].tags);

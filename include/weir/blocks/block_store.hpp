@@ -79,7 +79,7 @@ class block_store {
   };
 
   /// A free block of `lane` that fits, or 0.
-  block_id find(lane_id lane, request const& r) const noexcept {
+  [[gnu::always_inline]] block_id find(lane_id lane, request const& r) const noexcept {
     block_id const id = free_.by_size(lane).find(table_, r.span());
     return id != 0 && suits(table_[id], r) ? id : 0;
   }
@@ -89,7 +89,7 @@ class block_store {
   }
 
   /// Hands out the end of the free block `id`, cut to size; what is left stays where it was, under its number.
-  block_id take(block_id id, request const& r) noexcept {
+  [[gnu::always_inline]] block_id take(block_id id, request const& r) noexcept {
     if (r.alignment != unit_bytes) [[unlikely]]
       cut_for_alignment(id, r);
     units const has = table_[id].size;
@@ -240,7 +240,7 @@ class block_store {
     free_.cut(id, before, table_.split(id, tail));
   }
 
-  block_id hand_out(block_id id, request const& r) noexcept {
+  [[gnu::always_inline]] block_id hand_out(block_id id, request const& r) noexcept {
     table_.enlist(id, r.requested, r.alignment_log);
     return id;
   }

@@ -46,7 +46,7 @@ class free_lanes {
   bool keeps_ages() const noexcept { return keeps_ages_; }
 
   /// Makes `id` a free block of `lane`. Tickets must not go down within a lane.
-  void put(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+  [[gnu::always_inline]] void put(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
     lane_blocks& owner = lanes_[lane];
     blocks_[id].set_free(lane);
     owner.index.insert(blocks_, id);
@@ -56,7 +56,7 @@ class free_lanes {
       ages_.append(lane, id, ticket);
   }
   /// Takes `id` out; what becomes of it is up to the caller.
-  void pull(block_id id) noexcept {
+  [[gnu::always_inline]] void pull(block_id id) noexcept {
     lane_id const lane = blocks_[id].lane;
     lane_blocks& owner = lanes_[lane];
     owner.index.remove(blocks_, id);
