@@ -177,3 +177,23 @@ TEST_CASE("reset forgets work, memory and settings, and leaves streams and event
   d.mark(s, 2);
   CHECK_EQ(d.reached(), numbers{2});
 }
+
+TEST_CASE_FIXTURE(fresh, "device flags are kept for each device until it is reset") {
+  unsigned flags = 0;
+  ok(cudaGetDeviceFlags(&flags));
+  CHECK_EQ(flags, cudaDeviceMapHost);
+  ok(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
+  ok(cudaInitDevice(1, cudaDeviceScheduleSpin, cudaInitDeviceFlagsAreValid));
+  ok(cudaGetDeviceFlags(&flags));
+  CHECK_EQ(flags, cudaDeviceScheduleBlockingSync | cudaDeviceMapHost);
+  ok(cudaSetDevice(1));
+  ok(cudaGetDeviceFlags(&flags));
+  CHECK_EQ(flags, cudaDeviceScheduleSpin | cudaDeviceMapHost);
+  ok(cudaDeviceReset());
+  ok(cudaGetDeviceFlags(&flags));
+  CHECK_EQ(flags, cudaDeviceMapHost);
+  CHECK_EQ(cudaSetDeviceFlags(cudaDeviceScheduleSpin | cudaDeviceScheduleYield), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDeviceFlags(nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaInitDevice(2, 0, 0), cudaErrorInvalidDevice);
+  CHECK_EQ(cudaInitDevice(0, 0, 2), cudaErrorInvalidValue);
+}

@@ -136,17 +136,26 @@ TEST_CASE_FIXTURE(fresh, "a pointer anywhere in a block knows its kind and devic
   ok(cudaSetDevice(0));
   CHECK_EQ(attributes_of(p + 99).type, cudaMemoryTypeDevice);
   CHECK_EQ(attributes_of(p + 99).device, 1);
+  CHECK_EQ(attributes_of(p + 99).devicePointer, nullptr);  // device 0 has no access to it
+  ok(cudaSetDevice(1));
   CHECK_EQ(attributes_of(p + 99).devicePointer, p + 99);
   CHECK_EQ(attributes_of(p + 99).hostPointer, nullptr);
   void* pinned = nullptr;
   ok(cudaMallocHost(&pinned, 8));
   CHECK_EQ(attributes_of(pinned).type, cudaMemoryTypeHost);
   CHECK_EQ(attributes_of(pinned).hostPointer, pinned);
+  CHECK_EQ(attributes_of(pinned).devicePointer, pinned);
   void* managed = nullptr;
   ok(cudaMallocManaged(&managed, 8, cudaMemAttachGlobal));
   CHECK_EQ(attributes_of(managed).type, cudaMemoryTypeManaged);
+  CHECK_EQ(attributes_of(managed).hostPointer, managed);
+  void* async = nullptr;
+  ok(cudaMallocAsync(&async, 8, make_stream()));
+  CHECK_EQ(attributes_of(async).type, cudaMemoryTypeDevice);
+  CHECK_EQ(attributes_of(async).hostPointer, nullptr);
   int on_the_stack = 0;
   CHECK_EQ(attributes_of(&on_the_stack).type, cudaMemoryTypeUnregistered);
+  CHECK_EQ(attributes_of(nullptr).type, cudaMemoryTypeUnregistered);
   CHECK_EQ(cudaPointerGetAttributes(nullptr, p), cudaErrorInvalidValue);
 }
 
@@ -269,6 +278,25 @@ TEST_CASE_FIXTURE(fresh, "managed memory takes prefetches and advice, other memo
   CHECK_EQ(cudaMemAdvise(managed, 100, cudaMemAdviseSetReadMostly, here), cudaSuccess);
   CHECK_EQ(cudaMemAdvise(managed, 100, cudaMemAdviseSetPreferredLocation, nowhere), cudaErrorInvalidDevice);
   CHECK_EQ(cudaMemAdvise(p, 100, cudaMemAdviseSetReadMostly, here), cudaErrorInvalidValue);
+#if CUDART_VERSION < 13000
+  cudaMemLocation const by_location{cudaMemLocationTypeDevice, 0};
+  CHECK_EQ(cudaMemPrefetchAsync_v2(managed, 100, by_location, 0, nullptr), cudaSuccess);
+  CHECK_EQ(cudaMemAdvise_v2(managed, 100, cudaMemAdviseSetReadMostly, by_location), cudaSuccess);
+  CHECK_EQ(sim::calls("cudaMemAdvise"), 4);
+#endif
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "attaching managed memory to a stream takes its place in it") {
+  void* managed = nullptr;
+  ok(cudaMallocManaged(&managed, 100, cudaMemAttachHost));
+  cudaStream_t const s = make_stream();
+  CHECK_EQ(cudaStreamAttachMemAsync(s, managed, 0, cudaMemAttachSingle), cudaSuccess);
+  CHECK_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+  CHECK_EQ(cudaStreamAttachMemAsync(s, managed, 100, cudaMemAttachGlobal), cudaSuccess);
+  CHECK_EQ(cudaStreamAttachMemAsync(s, managed, 50, cudaMemAttachGlobal), cudaErrorInvalidValue);
+  CHECK_EQ(cudaStreamAttachMemAsync(s, managed, 0, 3), cudaErrorInvalidValue);
+  CHECK_EQ(cudaStreamAttachMemAsync(nullptr, managed, 0, cudaMemAttachSingle), cudaErrorInvalidValue);
+  CHECK_EQ(cudaStreamAttachMemAsync(s, device_block(1), 0, cudaMemAttachGlobal), cudaErrorInvalidValue);
 }
 
 TEST_CASE_FIXTURE(fresh,

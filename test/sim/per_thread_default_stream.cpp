@@ -47,3 +47,27 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "the work of a thread's stream outlives the th
   ok(cudaEventSynchronize(e));
   CHECK_EQ(d.reached(), numbers{1});
 }
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "copies and sets of rows, callbacks and attachments have twins too") {
+  void* p = nullptr;
+  std::size_t pitch = 0;
+  ok(cudaMallocPitch(&p, &pitch, 1, 2));
+  char back[3] = "..";
+  ok(cudaMemset2DAsync(p, pitch, 'a', 1, 2, nullptr));
+  ok(cudaMemset2D(static_cast<char*>(p) + pitch, pitch, 'b', 1, 1));
+  ok(cudaMemcpy2DAsync(back, 1, p, pitch, 1, 2, cudaMemcpyDeviceToHost, nullptr));
+  ok(cudaStreamSynchronize(nullptr));
+  CHECK_EQ(back[0], 'a');
+  CHECK_EQ(back[1], 'b');
+  back[1] = '.';
+  ok(cudaMemcpy2D(back, 1, p, pitch, 1, 2, cudaMemcpyDeviceToHost));
+  CHECK_EQ(back[1], 'b');
+  void* managed = nullptr;
+  ok(cudaMallocManaged(&managed, 8, cudaMemAttachHost));
+  ok(cudaStreamAttachMemAsync(nullptr, managed, 0, cudaMemAttachSingle));  // the thread's stream is one stream
+  bool called = false;
+  ok(cudaStreamAddCallback(
+      nullptr, [](cudaStream_t, cudaError_t, void* b) { *static_cast<bool*>(b) = true; }, &called, 0));
+  ok(cudaStreamSynchronize(nullptr));
+  CHECK(called);
+}

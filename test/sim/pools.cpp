@@ -325,3 +325,99 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "cudaFree of stream-ordered memory does not wa
   CHECK_EQ(cudaStreamQuery(s), cudaErrorNotReady);
   CHECK_EQ(sim::live_allocations(), 0);
 }
+
+TEST_CASE_FIXTURE(fresh_and_lazy,
+                  "trimming leaves the memory of frees that are still queued, and takes it after them") {
+  cudaMemPool_t pool = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&pool, 0));
+  std::uint64_t keep_all = UINT64_MAX;
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+  auto const reserved = [&] {
+    std::uint64_t value = 0;
+    ok(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &value));
+    return value;
+  };
+  cudaStream_t const s = make_stream();
+  cudaStream_t const other = make_stream();
+  void* p = nullptr;
+  void* q = nullptr;
+  void* live = nullptr;
+  ok(cudaMallocAsync(&p, 1000, s));
+  ok(cudaMallocAsync(&q, 500, other));
+  ok(cudaMallocAsync(&live, 10, s));
+  ok(cudaFreeAsync(p, s));
+  ok(cudaFreeAsync(q, other));
+  ok(cudaMemPoolTrimTo(pool, 0));
+  CHECK_EQ(reserved(), 1510);
+  ok(cudaStreamSynchronize(s));  // one of the two frees is done now
+  CHECK_EQ(reserved(), 1510);
+  ok(cudaMemPoolTrimTo(pool, 0));
+  CHECK_EQ(reserved(), 510);
+  ok(cudaStreamSynchronize(other));
+  ok(cudaMemPoolTrimTo(pool, 100));
+  CHECK_EQ(reserved(), 100);
+  ok(cudaMemPoolTrimTo(pool, 50));
+  ok(cudaMemPoolTrimTo(pool, 1000));
+  CHECK_EQ(reserved(), 50);
+  ok(cudaMemPoolTrimTo(pool, 0));
+  CHECK_EQ(reserved(), 10);
+}
+
+TEST_CASE_FIXTURE(fresh, "nothing is shared with other processes, and the attributes say so") {
+  int value = -1;
+  ok(cudaDeviceGetAttribute(&value, cudaDevAttrIpcEventSupport, 0));
+  CHECK_EQ(value, 0);
+  ok(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolSupportedHandleTypes, 0));
+  CHECK_EQ(value, 0);
+  void* p = nullptr;
+  ok(cudaMalloc(&p, 1));
+  cudaMemPool_t pool = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&pool, 0));
+  cudaIpcMemHandle_t memory{};
+  CHECK_EQ(cudaIpcGetMemHandle(&memory, p), cudaErrorNotSupported);
+  CHECK_EQ(cudaIpcOpenMemHandle(&p, memory, cudaIpcMemLazyEnablePeerAccess), cudaErrorNotSupported);
+  CHECK_EQ(cudaIpcCloseMemHandle(p), cudaErrorNotSupported);
+  cudaEvent_t event = make_event();
+  cudaIpcEventHandle_t shared{};
+  CHECK_EQ(cudaIpcGetEventHandle(&shared, event), cudaErrorNotSupported);
+  CHECK_EQ(cudaIpcOpenEventHandle(&event, shared), cudaErrorNotSupported);
+  int descriptor = -1;
+  auto const type = cudaMemHandleTypePosixFileDescriptor;
+  CHECK_EQ(cudaMemPoolExportToShareableHandle(&descriptor, pool, type, 0), cudaErrorNotSupported);
+  CHECK_EQ(cudaMemPoolImportFromShareableHandle(&pool, &descriptor, type, 0), cudaErrorNotSupported);
+  cudaMemPoolPtrExportData data{};
+  CHECK_EQ(cudaMemPoolExportPointer(&data, p), cudaErrorNotSupported);
+  CHECK_EQ(cudaMemPoolImportPointer(&p, pool, &data), cudaErrorNotSupported);
+  CHECK_EQ(cudaGetLastError(), cudaErrorNotSupported);
+}
+
+#if CUDART_VERSION >= 13000
+TEST_CASE_FIXTURE(fresh, "pools go by location too") {
+  cudaMemLocation device{cudaMemLocationTypeDevice, 1};
+  cudaMemPool_t by_device = nullptr;
+  cudaMemPool_t by_location = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&by_device, 1));
+  ok(cudaMemGetDefaultMemPool(&by_location, &device, cudaMemAllocationTypePinned));
+  CHECK_EQ(by_location, by_device);
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = device;
+  cudaMemPool_t mine = nullptr;
+  ok(cudaMemPoolCreate(&mine, &properties));
+  ok(cudaMemSetMemPool(&device, cudaMemAllocationTypePinned, mine));
+  ok(cudaMemGetMemPool(&by_location, &device, cudaMemAllocationTypePinned));
+  CHECK_EQ(by_location, mine);
+  ok(cudaDeviceGetMemPool(&by_device, 1));
+  CHECK_EQ(by_device, mine);
+  cudaMemLocation first{cudaMemLocationTypeDevice, 0};
+  CHECK_EQ(cudaMemSetMemPool(&first, cudaMemAllocationTypePinned, mine), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemSetMemPool(&first, cudaMemAllocationTypePinned, nullptr), cudaErrorInvalidValue);
+  cudaMemLocation nowhere{cudaMemLocationTypeDevice, 9};
+  CHECK_EQ(cudaMemGetMemPool(&by_location, &nowhere, cudaMemAllocationTypePinned), cudaErrorInvalidDevice);
+  cudaMemLocation host{cudaMemLocationTypeHost, 0};
+  CHECK_EQ(cudaMemGetDefaultMemPool(&by_location, &host, cudaMemAllocationTypePinned), cudaErrorNotSupported);
+  CHECK_EQ(cudaMemGetDefaultMemPool(&by_location, &device, cudaMemAllocationTypeManaged), cudaErrorNotSupported);
+  CHECK_EQ(cudaMemGetDefaultMemPool(&by_location, &device, cudaMemAllocationTypeInvalid), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemGetDefaultMemPool(nullptr, &device, cudaMemAllocationTypePinned), cudaErrorInvalidValue);
+}
+#endif

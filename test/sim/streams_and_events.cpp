@@ -206,3 +206,26 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "elapsed time needs two timed events that are 
   CHECK_EQ(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
   CHECK_EQ(cudaEventElapsedTime(nullptr, start, end), cudaErrorInvalidValue);
 }
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "a callback runs at its place in the stream, knows it, and may not call CUDA") {
+  struct told {
+    cudaStream_t stream = nullptr;
+    cudaError_t status = cudaErrorUnknown;
+    cudaError_t inside = cudaSuccess;
+    int times = 0;
+  } found;
+  auto const callback = [](cudaStream_t stream, cudaError_t status, void* data) {
+    auto* const f = static_cast<told*>(data);
+    *f = {stream, status, cudaStreamQuery(stream), f->times + 1};
+  };
+  cudaStream_t const s = make_stream();
+  ok(cudaStreamAddCallback(s, callback, &found, 0));
+  CHECK_EQ(found.times, 0);
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(found.times, 1);
+  CHECK_EQ(found.stream, s);
+  CHECK_EQ(found.status, cudaSuccess);
+  CHECK_EQ(found.inside, cudaErrorNotPermitted);
+  CHECK_EQ(cudaStreamAddCallback(s, callback, &found, 1), cudaErrorInvalidValue);
+  CHECK_EQ(cudaStreamAddCallback(s, nullptr, &found, 0), cudaErrorInvalidValue);
+}

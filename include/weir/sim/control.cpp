@@ -50,6 +50,7 @@ void drop_work(runtime& r, held_lock& held) {
 void drop_memory(runtime& r) {
   for (auto const& [address, a] : r.allocations) std::free(reinterpret_cast<void*>(address));
   r.allocations.clear();
+  r.registrations.clear();
   r.live_allocations = 0;
   r.host_used = 0;
   r.pools.remove_if([](auto const& pool) { return !pool->is_default; });
@@ -62,7 +63,18 @@ void drop_memory(runtime& r) {
     d.current_pool = d.default_pool;
     d.used = 0;
     d.live_bytes = 0;
+    d.reaches = {};
+    d.flags = 0;
   }
+}
+
+// A kernel on a GPU crashes at memory that its device cannot reach.
+void require_access(runtime& r, int device, void const* p, std::size_t bytes) {
+  detail::allocation const* const a = detail::look_up(r, p, bytes).in;
+  if (a == nullptr || detail::reaches(r, device, *a)) return;
+  refuse("touch: device " + std::to_string(device) + " has no access to this memory of device " +
+         std::to_string(a->device) +
+         "; give it access with cudaDeviceEnablePeerAccess, or for a pool's memory with cudaMemPoolSetAccess");
 }
 
 // Not optimised away, and a read for the sanitizers.
@@ -88,6 +100,7 @@ void reset() {
   r.chance = 0;
   r.starved = 0;
   r.device_count = 2;
+  r.access_checked = false;
   r.host_capacity = detail::default_host_capacity;
   for (auto& d : r.devices) d.capacity = detail::default_capacity;
   detail::forget_threads();
@@ -128,6 +141,12 @@ void set_device_count(int count) {
   runtime& r = detail::state();
   held_lock const held(r.mutex);
   r.device_count = count;
+}
+
+void check_access(bool on) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.access_checked = on;
 }
 
 void set_capacity(int device, std::size_t bytes) {
@@ -187,6 +206,7 @@ void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   bool const valid = detail::look_up(r, p, bytes).valid;
   if (r.check != nullptr) r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid);
   if (!valid) refuse("touch: the range leaves its allocation, or that is freed");
+  if (r.access_checked) require_access(r, t->device, p, bytes);
   if (what == access::read) {
     detail::submit(r, held, *t, [p, bytes](held_lock& lock) {
       lock.unlock();

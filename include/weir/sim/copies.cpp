@@ -21,30 +21,52 @@ bool fits(cudaMemcpyKind kind, bool source, range const& what) {
   return device_side(kind, source) ? what.reached_by_devices() : !what.device_only();
 }
 
-// Before a copy from pageable memory the driver takes the bytes to memory of its own. So the program may change them
-// as soon as the call is over.
-std::shared_ptr<std::vector<unsigned char>> staged(void const* from, std::size_t bytes) {
-  auto const* const first = static_cast<unsigned char const*>(from);
-  return std::make_shared<std::vector<unsigned char>>(first, first + bytes);
+bool fits(rows const& what, std::size_t pitch) { return what.width <= pitch && pitch <= max_pitch; }
+
+// From the first byte of the first row to the last byte of the last one.
+std::size_t span(rows const& what, std::size_t pitch) {
+  constexpr std::size_t most = static_cast<std::size_t>(-1);
+  if (what.empty()) return 0;
+  std::size_t const steps = what.height - 1;
+  if (steps != 0 && pitch > (most - what.width) / steps) return most;
+  return steps * pitch + what.width;
 }
 
-}  // namespace
+void move(void* to, void const* from, rows const& what) {
+  auto* target = static_cast<unsigned char*>(to);
+  auto const* source = static_cast<unsigned char const*>(from);
+  for (std::size_t row = 0; row < what.height; ++row)
+    std::memmove(target + row * what.to_pitch, source + row * what.from_pitch, what.width);
+}
 
-cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
-                 host_waits waits) {
-  return api(which, [&](runtime& r, held_lock& held) {
+// Before a copy from pageable memory the driver takes the bytes to memory of its own. So the program may change them
+// as soon as the call is over.
+std::shared_ptr<std::vector<unsigned char>> staged(void const* from, rows what) {
+  auto copy = std::make_shared<std::vector<unsigned char>>(what.width * what.height);
+  what.to_pitch = what.width;
+  move(copy->data(), from, what);
+  return copy;
+}
+
+// What a call that copies does once it has the state.
+auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream, host_waits waits) {
+  return [=](runtime& r, held_lock& held) -> cudaError_t {
     timeline* t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
-    if (bytes == 0) return cudaSuccess;
+    bool const pitched = what.height > 1;
+    if (pitched && !(fits(what, what.to_pitch) && fits(what, what.from_pitch))) return cudaErrorInvalidPitchValue;
+    if (what.empty()) return cudaSuccess;
     if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
-    range const target = look_up(r, to, bytes);
-    range const source = look_up(r, from, bytes);
+    std::size_t const to_bytes = span(what, what.to_pitch);
+    std::size_t const from_bytes = span(what, what.from_pitch);
+    range const target = look_up(r, to, to_bytes);
+    range const source = look_up(r, from, from_bytes);
     if (!target.valid || !source.valid) {
       if (r.check != nullptr) {
         mark const m = r.check->act(t);
-        if (!target.valid) r.check->access(*t, m, to, bytes, false);
-        if (!source.valid) r.check->access(*t, m, from, bytes, false);
+        if (!target.valid) r.check->access(*t, m, to, to_bytes, false);
+        if (!source.valid) r.check->access(*t, m, from, from_bytes, false);
       }
       return cudaErrorInvalidValue;
     }
@@ -64,20 +86,22 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
       mark const m = r.check->operate(*t);
-      r.check->access(*t, m, to, bytes, true);
-      r.check->access(*t, m, from, bytes, true);
+      r.check->access(*t, m, to, to_bytes, true);
+      r.check->access(*t, m, from, from_bytes, true);
       end = r.check->end_of(*t);
     }
     if (from_pageable && r.how != mode::immediate) {
-      submit(r, held, *t, [to, data = staged(from, bytes)](held_lock& lock) {
+      rows stored = what;
+      stored.from_pitch = what.width;
+      submit(r, held, *t, [to, data = staged(from, what), stored](held_lock& lock) {
         lock.unlock();
-        std::memcpy(to, data->data(), data->size());
+        move(to, data->data(), stored);
         lock.lock();
       });
     } else {
-      submit(r, held, *t, [to, from, bytes](held_lock& lock) {
+      submit(r, held, *t, [to, from, what](held_lock& lock) {
         lock.unlock();
-        std::memmove(to, from, bytes);
+        move(to, from, what);
         lock.lock();
       });
     }
@@ -86,14 +110,28 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
     if (waits_for_end && r.check != nullptr) [[unlikely]]
       r.check->host_saw(end);
     return cudaSuccess;
-  });
+  };
 }
 
-cudaError_t set(call which, void* to, int value, std::size_t bytes, cudaStream_t stream, host_waits waits) {
+}  // namespace
+
+cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream,
+                 host_waits waits) {
+  return api(which, copying(to, from, what, kind, stream, waits));
+}
+
+cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from, rows what, cudaMemcpyKind kind,
+                        cudaStream_t stream, host_waits waits) {
+  return copying(to, from, what, kind, stream, waits)(r, held);
+}
+
+cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits) {
   return api(which, [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (bytes == 0) return cudaSuccess;
+    if (what.height > 1 && !fits(what, what.to_pitch)) return cudaErrorInvalidValue;
+    if (what.empty()) return cudaSuccess;
+    std::size_t const bytes = span(what, what.to_pitch);
     range const target = look_up(r, to, bytes);
     if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false);
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
@@ -104,9 +142,10 @@ cudaError_t set(call which, void* to, int value, std::size_t bytes, cudaStream_t
       r.check->access(*t, r.check->operate(*t), to, bytes, true);
       end = r.check->end_of(*t);
     }
-    submit(r, held, *t, [to, value, bytes](held_lock& lock) {
+    submit(r, held, *t, [to, value, what](held_lock& lock) {
       lock.unlock();
-      std::memset(to, value, bytes);
+      for (std::size_t row = 0; row < what.height; ++row)
+        std::memset(static_cast<unsigned char*>(to) + row * what.to_pitch, value, what.width);
       lock.lock();
     });
     timeline const* const used = find_timeline(r, id);

@@ -20,20 +20,41 @@ cudaStream_t resolve(cudaStream_t stream) { return stream != nullptr ? stream : 
 extern "C" {
 
 cudaError_t CUDARTAPI cudaMemcpy(void* to, void const* from, size_t bytes, cudaMemcpyKind kind) {
-  return sim::copy("cudaMemcpy", to, from, bytes, kind, default_stream(), sim::host_waits::as_documented);
+  return sim::copy("cudaMemcpy", to, from, {bytes}, kind, default_stream(), sim::host_waits::as_documented);
 }
 
 cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, void const* from, size_t bytes, cudaMemcpyKind kind,
                                       cudaStream_t stream) {
-  return sim::copy("cudaMemcpyAsync", to, from, bytes, kind, resolve(stream), sim::host_waits::no);
+  return sim::copy("cudaMemcpyAsync", to, from, {bytes}, kind, resolve(stream), sim::host_waits::no);
 }
 
 cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
-  return sim::set("cudaMemset", to, value, bytes, default_stream(), sim::host_waits::as_documented);
+  return sim::set("cudaMemset", to, value, {bytes}, default_stream(), sim::host_waits::as_documented);
 }
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return sim::set("cudaMemsetAsync", to, value, bytes, resolve(stream), sim::host_waits::no);
+  return sim::set("cudaMemsetAsync", to, value, {bytes}, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy2D(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width,
+                                   size_t height, cudaMemcpyKind kind) {
+  return sim::copy("cudaMemcpy2D", to, from, {width, height, to_pitch, from_pitch}, kind, default_stream(),
+                   sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy2DAsync(void* to, size_t to_pitch, void const* from, size_t from_pitch, size_t width,
+                                        size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  return sim::copy("cudaMemcpy2DAsync", to, from, {width, height, to_pitch, from_pitch}, kind, resolve(stream),
+                   sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
+  return sim::set("cudaMemset2D", to, value, {width, height, pitch}, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
+                                        cudaStream_t stream) {
+  return sim::set("cudaMemset2DAsync", to, value, {width, height, pitch}, resolve(stream), sim::host_waits::no);
 }
 
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream) { return sim::stream_query(resolve(stream)); }
@@ -70,6 +91,15 @@ cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t funct
   return sim::launch_host_function(resolve(stream), function, data);
 }
 
+cudaError_t CUDARTAPI cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
+                                            unsigned int flags) {
+  return sim::add_callback(stream, resolve(stream), callback, data, flags);
+}
+
+cudaError_t CUDARTAPI cudaStreamAttachMemAsync(cudaStream_t stream, void* p, size_t bytes, unsigned int flags) {
+  return sim::attach(resolve(stream), p, bytes, flags);
+}
+
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return sim::event_record("cudaEventRecord", event, resolve(stream), cudaEventRecordDefault);
 }
@@ -91,14 +121,17 @@ cudaError_t CUDARTAPI cudaFreeAsync(void* p, cudaStream_t stream) { return sim::
 #if CUDART_VERSION >= 13000
 cudaError_t CUDARTAPI cudaMemPrefetchAsync(void const* p, size_t bytes, cudaMemLocation location, unsigned int flags,
                                            cudaStream_t stream) {
-  bool const to_host = location.type == cudaMemLocationTypeHost || location.type == cudaMemLocationTypeHostNuma ||
-                       location.type == cudaMemLocationTypeHostNumaCurrent;
-  int const device = to_host ? cudaCpuDeviceId : location.type == cudaMemLocationTypeDevice ? location.id : -2;
-  return sim::prefetch(p, bytes, device, flags, resolve(stream));
+  return sim::prefetch(p, bytes, sim::device_at(location), flags, resolve(stream));
 }
 #else
 cudaError_t CUDARTAPI cudaMemPrefetchAsync(void const* p, size_t bytes, int device, cudaStream_t stream) {
   return sim::prefetch(p, bytes, device, 0, resolve(stream));
+}
+
+// Toolkit 12 has 13's form under a name of its own.
+cudaError_t CUDARTAPI cudaMemPrefetchAsync_v2(void const* p, size_t bytes, cudaMemLocation location, unsigned int flags,
+                                              cudaStream_t stream) {
+  return sim::prefetch(p, bytes, sim::device_at(location), flags, resolve(stream));
 }
 #endif
 

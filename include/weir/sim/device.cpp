@@ -27,12 +27,19 @@ std::optional<int> attribute(cudaDeviceAttr which) {
     case cudaDevAttrConcurrentKernels:
     case cudaDevAttrGpuOverlap:
     case cudaDevAttrComputePreemptionSupported:
+    case cudaDevAttrHostRegisterSupported:
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
       return 1;
     case cudaDevAttrMemoryPoolSupportedHandleTypes:
     case cudaDevAttrPageableMemoryAccess:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
     case cudaDevAttrDirectManagedMemAccessFromHost:
-    case cudaDevAttrHostRegisterSupported:
+    case cudaDevAttrHostRegisterReadOnlySupported:
+    case cudaDevAttrHostNativeAtomicSupported:
+    case cudaDevAttrCanFlushRemoteWrites:
+    case cudaDevAttrGPUDirectRDMASupported:
+    case cudaDevAttrIpcEventSupport:
+    case cudaDevAttrIsMultiGpuBoard:
     case cudaDevAttrIntegrated:
     case cudaDevAttrEccEnabled:
     case cudaDevAttrTccDriver:
@@ -50,12 +57,17 @@ std::optional<int> attribute(cudaDeviceAttr which) {
     case cudaDevAttrMaxThreadsPerBlock:
       return 1024;
     case cudaDevAttrTextureAlignment:
-      return 512;
+      return static_cast<int>(pitch_unit);
+    case cudaDevAttrTexturePitchAlignment:
+      return 32;
+    case cudaDevAttrMaxPitch:
+      return static_cast<int>(max_pitch);
     default:
       break;
   }
 #if CUDART_VERSION >= 12020
-  if (which == cudaDevAttrHostNumaId) return 0;
+  if (which == cudaDevAttrHostNumaId || which == cudaDevAttrNumaConfig) return 0;
+  if (which == cudaDevAttrNumaId) return -1;  // the devices' memory is no node of the host's
 #endif
 #if CUDART_VERSION >= 13000
   if (which == cudaDevAttrHostMemoryPoolsSupported || which == cudaDevAttrHostNumaMemoryPoolsSupported) return 0;
@@ -119,7 +131,11 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
     properties->warpSize = get(cudaDevAttrWarpSize);
     properties->maxThreadsPerBlock = get(cudaDevAttrMaxThreadsPerBlock);
     properties->asyncEngineCount = get(cudaDevAttrAsyncEngineCount);
-    properties->textureAlignment = static_cast<std::size_t>(get(cudaDevAttrTextureAlignment));
+    properties->textureAlignment = sim::pitch_unit;
+    properties->texturePitchAlignment = static_cast<std::size_t>(get(cudaDevAttrTexturePitchAlignment));
+    properties->memPitch = sim::max_pitch;
+    properties->hostRegisterSupported = get(cudaDevAttrHostRegisterSupported);
+    properties->canUseHostPointerForRegisteredMem = get(cudaDevAttrCanUseHostPointerForRegisteredMem);
     properties->unifiedAddressing = get(cudaDevAttrUnifiedAddressing);
     properties->managedMemory = get(cudaDevAttrManagedMemory);
     properties->concurrentManagedAccess = get(cudaDevAttrConcurrentManagedAccess);
@@ -164,6 +180,10 @@ cudaError_t CUDARTAPI cudaDeviceReset(void) {
       if (r.check != nullptr) r.check->forget(reinterpret_cast<void*>(address));
       sim::finish_free(r, address, sim::begin_free(r, r.allocations.at(address)));
     }
+    sim::forget_registrations(r, device);
+    sim::current_device(r).reaches = {};
+    for (sim::device_state& other : r.devices) other.reaches[static_cast<std::size_t>(device)] = false;
+    sim::current_device(r).flags = 0;
     return cudaSuccess;
   });
 }

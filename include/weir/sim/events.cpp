@@ -117,4 +117,11 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEve
   });
 }
 
+#if CUDART_VERSION >= 12080 && CUDART_VERSION < 13000
+// What toolkit 13 calls `cudaEventElapsedTime`; they differ in which errors of earlier work they report.
+cudaError_t CUDARTAPI cudaEventElapsedTime_v2(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return cudaEventElapsedTime(ms, start, end);
+}
+#endif
+
 }  // extern "C"

@@ -39,11 +39,6 @@ void give_back(runtime& r, allocation const& a) {
   }
 }
 
-void count_live(runtime& r, allocation const& a) {
-  device_of(r, a.device).live_bytes += a.bytes;
-  ++r.live_allocations;
-}
-
 void forget_pending(allocation const& a, std::uintptr_t address) {
   if (a.pool == nullptr) return;
   auto& pending = a.pool->pending;
@@ -52,9 +47,32 @@ void forget_pending(allocation const& a, std::uintptr_t address) {
   if (found != last) pending.erase(found);
 }
 
-cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, bool valid_flags) {
+// The registration that covers `address`, if one does.
+allocation const* registered(runtime& r, std::uintptr_t address, std::size_t& offset) {
+  auto const after = r.registrations.upper_bound(address);
+  if (after == r.registrations.begin()) return nullptr;
+  auto const& [begin, a] = *std::prev(after);
+  offset = address - begin;
+  return offset < a.bytes ? &a : nullptr;
+}
+
+}  // namespace
+
+void count_live(runtime& r, allocation const& a) {
+  device_of(r, a.device).live_bytes += a.bytes;
+  ++r.live_allocations;
+}
+
+void count_freed(runtime& r, allocation const& a) {
+  device_of(r, a.device).live_bytes -= a.bytes;
+  --r.live_allocations;
+}
+
+bool charge_host(runtime& r, std::size_t bytes) { return charge(r.host_used, r.host_capacity, bytes); }
+
+cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, bool valid_arguments, unsigned flags) {
   return api(which, [&](runtime& r, held_lock&) {
-    if (p == nullptr || !valid_flags) return cudaErrorInvalidValue;
+    if (p == nullptr || !valid_arguments) return cudaErrorInvalidValue;
     if (bytes == 0) {
       *p = nullptr;
       // Managed memory of no size is the one that CUDA refuses.
@@ -64,6 +82,7 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     made.bytes = bytes;
     made.kind = kind;
     made.device = this_thread().device;
+    made.flags = flags;
     void* const found = make_allocation(r, std::move(made));
     if (found == nullptr) return cudaErrorMemoryAllocation;
     *p = found;
@@ -72,8 +91,6 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     return cudaSuccess;
   });
 }
-
-}  // namespace
 
 void scribble(void* p, std::size_t bytes, unsigned char pattern) {
   constexpr std::size_t small = 64 * 1024;
@@ -90,13 +107,23 @@ void scribble(void* p, std::size_t bytes, unsigned char pattern) {
 range look_up(runtime& r, void const* p, std::size_t bytes) {
   auto const address = reinterpret_cast<std::uintptr_t>(p);
   auto const after = r.allocations.upper_bound(address);
+  if (after != r.allocations.begin()) {
+    auto const& [begin, a] = *std::prev(after);
+    std::size_t const offset = address - begin;
+    if (offset < a.bytes) return {!a.freeing && bytes <= a.bytes - offset, &a};
+  }
+  std::size_t offset = 0;
+  if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};
   // Memory of the host's heap that begins outside every allocation must not run into one.
   bool const runs_into_next = after != r.allocations.end() && bytes > after->first - address;
-  if (after == r.allocations.begin()) return {!runs_into_next, nullptr};
-  auto const& [begin, a] = *std::prev(after);
-  std::size_t const offset = address - begin;
-  if (offset >= a.bytes) return {!runs_into_next, nullptr};
-  return {!a.freeing && bytes <= a.bytes - offset, &a};
+  return {!runs_into_next, nullptr};
+}
+
+bool reaches(runtime& r, int device, allocation const& a) {
+  if (on_host(a.kind) || a.device == device) return true;
+  auto const index = static_cast<std::size_t>(device);
+  if (a.kind == memory_kind::async) return a.pool->access[index] != cudaMemAccessFlagsProtNone;
+  return device_of(r, device).reaches[static_cast<std::size_t>(a.device)];
 }
 
 allocation* find_live(runtime& r, void const* p) {
@@ -122,8 +149,7 @@ void* make_allocation(runtime& r, allocation made) {
 std::uint64_t begin_free(runtime& r, allocation& a) {
   a.freeing = true;
   a.ticket = ++r.tickets;
-  device_of(r, a.device).live_bytes -= a.bytes;
-  --r.live_allocations;
+  count_freed(r, a);
   return a.ticket;
 }
 
@@ -189,7 +215,7 @@ cudaError_t CUDARTAPI cudaMallocHost(void** p, size_t bytes) {
 
 cudaError_t CUDARTAPI cudaHostAlloc(void** p, size_t bytes, unsigned int flags) {
   constexpr unsigned known = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
-  return sim::allocate("cudaHostAlloc", p, bytes, sim::memory_kind::pinned, (flags & ~known) == 0);
+  return sim::allocate("cudaHostAlloc", p, bytes, sim::memory_kind::pinned, (flags & ~known) == 0, flags);
 }
 
 cudaError_t CUDARTAPI cudaMallocManaged(void** p, size_t bytes, unsigned int flags) {
@@ -248,7 +274,7 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes
                        : what.in->kind == sim::memory_kind::managed ? cudaMemoryTypeManaged
                                                                     : cudaMemoryTypeHost;
     attributes->device = what.in->device;
-    attributes->devicePointer = address;
+    attributes->devicePointer = sim::reaches(r, sim::this_thread().device, *what.in) ? address : nullptr;
     attributes->hostPointer = what.device_only() ? nullptr : address;
     return cudaSuccess;
   });
@@ -256,12 +282,16 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes
 
 #if CUDART_VERSION >= 13000
 cudaError_t CUDARTAPI cudaMemAdvise(void const* p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location) {
-  bool const on_device = location.type == cudaMemLocationTypeDevice;
-  return advise(p, bytes, advice, on_device ? location.id : cudaCpuDeviceId);
+  return advise(p, bytes, advice, sim::device_at(location));
 }
 #else
 cudaError_t CUDARTAPI cudaMemAdvise(void const* p, size_t bytes, cudaMemoryAdvise advice, int device) {
   return advise(p, bytes, advice, device);
+}
+
+// Toolkit 12 has 13's form under a name of its own.
+cudaError_t CUDARTAPI cudaMemAdvise_v2(void const* p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location) {
+  return advise(p, bytes, advice, sim::device_at(location));
 }
 #endif
 

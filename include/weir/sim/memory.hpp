@@ -5,6 +5,10 @@
 
 namespace weir::sim::detail {
 
+/// The largest pitch of a copy (`cudaDevAttrMaxPitch`), and what pitches of allocations are multiples of.
+inline constexpr std::size_t max_pitch = 0x7fff'ffff;
+inline constexpr std::size_t pitch_unit = 512;
+
 /// What lies at [p, p + bytes).
 struct range {
   bool valid = false;              // false: it leaves its allocation, or that one's free was called
@@ -17,11 +21,23 @@ struct range {
 };
 range look_up(runtime& r, void const* p, std::size_t bytes);
 
+/// Whether kernels on `device` may use that memory.
+bool reaches(runtime& r, int device, allocation const& a);
+
 /// A live allocation that starts at `p`; null if there is none.
 allocation* find_live(runtime& r, void const* p);
 
 /// Takes memory from the host, within the capacity of its kind; `made.bytes` is not 0. Null if there is too little.
 void* make_allocation(runtime& r, allocation made);
+
+/// Memory of the host counts against its capacity; false if that is used up.
+bool charge_host(runtime& r, std::size_t bytes);
+void count_live(runtime& r, allocation const& a);
+void count_freed(runtime& r, allocation const& a);
+
+// host_memory.cpp
+/// The ranges that were registered while `device` was current are the program's own again.
+void forget_registrations(runtime& r, int device);
 
 /// The free was called: the program has the memory no more, though work that was queued before may use it still.
 std::uint64_t begin_free(runtime& r, allocation& a);

@@ -42,6 +42,10 @@ void run_all();
 /// `reset` and before the first CUDA call of a test.
 void set_device_count(int count);
 
+/// Switches on or off that `touch` refuses what a kernel on a GPU would crash at: another device's memory without
+/// access to it (`cudaDeviceEnablePeerAccess`; for a pool's memory `cudaMemPoolSetAccess`). `reset` switches it off.
+void check_access(bool on);
+
 /// Bytes of memory of a device (default 16 GiB); `cudaMemGetInfo` reports it and allocations beyond it fail. Memory is
 /// host memory, committed when first written. Below what is in use now, nothing more can be had until enough is freed.
 void set_capacity(int device, std::size_t bytes);
@@ -71,7 +75,8 @@ std::size_t live_allocations();
 /// Stands for a kernel that reads or writes all of [p, p + bytes) on `stream`: the bytes are really read, or
 /// overwritten with a changing pattern, when the stream gets there. 0 is the legacy default stream. Counts as no
 /// runtime call. Throws `std::invalid_argument` for a stream that is not valid, for a range that leaves its allocation,
-/// and for memory whose stream-ordered free was already called.
+/// for memory whose stream-ordered free was already called, and, after `check_access(true)`, for another device's
+/// memory that the stream's device was given no access to.
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what);
 
 }  // namespace weir::sim

@@ -90,6 +90,7 @@ struct allocation {
   std::size_t bytes = 0;
   memory_kind kind = memory_kind::device;
   int device = 0;
+  unsigned flags = 0;                // of pinned memory, as asked for
   std::shared_ptr<pool_state> pool;  // of stream-ordered memory
   bool freeing = false;              // the free was called; the memory goes when it executes
   std::uint64_t freed_on = 0;        // id of the stream, for stream-ordered memory in lazy mode
@@ -98,11 +99,13 @@ struct allocation {
 
 struct device_state {
   std::size_t capacity = default_capacity;
+  unsigned flags = 0;          // of `cudaSetDeviceFlags`
   std::size_t used = 0;        // what counts against the capacity
   std::size_t live_bytes = 0;  // what programs asked for and did not free
   timeline* legacy = nullptr;
   std::vector<timeline*> timelines;  // all on this device, the legacy one too
   std::shared_ptr<pool_state> default_pool, current_pool;
+  std::array<bool, max_devices> reaches{};  // whose `cudaMalloc` memory it was given access to
 };
 
 /// What belongs to one host thread. Trivial, so that it can be used until the thread's very end.
@@ -128,6 +131,7 @@ struct runtime {
   std::uint64_t chance = 0;   // state of the random mode's numbers
   std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
+  bool access_checked = false;  // whether `touch` needs access to other devices' memory
   std::array<device_state, max_devices> devices;
   std::size_t host_capacity = default_host_capacity;
   std::size_t host_used = 0;
@@ -141,7 +145,8 @@ struct runtime {
   handle_table<cudaStream_t, timeline*, 0x5100'0000'0000> streams;
   handle_table<cudaEvent_t, event_state, 0x5200'0000'0000> events;
   handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
-  std::map<std::uintptr_t, allocation> allocations;  // by address, of every kind
+  std::map<std::uintptr_t, allocation> allocations;    // by address, of every kind
+  std::map<std::uintptr_t, allocation> registrations;  // the program's own memory that it made pinned
 
   std::unique_ptr<order_checker> check;  // null: the order is not checked
   std::uint64_t checks = 0, owners = 0, event_count = 0;

@@ -1,5 +1,6 @@
 #pragma once
-// The calls that depend on a file's default stream, internal: here with the stream's handle resolved, never 0.
+// The calls that depend on a file's default stream, internal: here with the stream's handle resolved, never 0. And
+// what several files of calls share.
 
 #include <weir/sim/call.hpp>
 
@@ -8,9 +9,20 @@ namespace weir::sim::detail {
 /// Waiting for the host: `cudaMemcpy` and `cudaMemset` wait where CUDA says so, their `Async` forms elsewhere.
 enum class host_waits { as_documented, no };
 
-cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
+/// What a copy or a set is about: rows of bytes, each a pitch after the one before.
+struct rows {
+  std::size_t width = 0;
+  std::size_t height = 1;
+  std::size_t to_pitch = 0, from_pitch = 0;  // of no meaning with one row
+  bool empty() const { return width == 0 || height == 0; }
+};
+
+cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream,
                  host_waits waits);
-cudaError_t set(call which, void* to, int value, std::size_t bytes, cudaStream_t stream, host_waits waits);
+/// The same inside a call: `cudaSuccess`, or why not.
+cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from, rows what, cudaMemcpyKind kind,
+                        cudaStream_t stream, host_waits waits);
+cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits);
 
 cudaError_t stream_query(cudaStream_t stream);
 cudaError_t stream_synchronize(cudaStream_t stream);
@@ -21,13 +33,23 @@ cudaError_t stream_get_id(cudaStream_t stream, unsigned long long* id);
 cudaError_t stream_get_priority(cudaStream_t stream, int* priority);
 cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, void* data);
+/// `handle` is what the callback is told, `stream` the stream it is put into.
+cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCallback_t callback, void* data,
+                         unsigned flags);
 
 cudaError_t event_record(call which, cudaEvent_t event, cudaStream_t stream, unsigned flags);
+
+/// What calls that allocate without a stream have in common. No bytes give null.
+cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, bool valid_arguments,
+                     unsigned flags = 0);
 
 cudaError_t malloc_async(void** p, std::size_t bytes, cudaStream_t stream);
 cudaError_t malloc_from_pool_async(void** p, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream);
 cudaError_t free_async(void* p, cudaStream_t stream);
 /// `device` is -1 for the host.
+inline constexpr int no_device = -2;
+int device_at(cudaMemLocation location);
 cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flags, cudaStream_t stream);
+cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned flags);
 
 }  // namespace weir::sim::detail

@@ -1,0 +1,128 @@
+// Devices among each other: who may use whose memory, and copies from one to another.
+
+#include <weir/sim/checker.hpp>
+#include <weir/sim/memory.hpp>
+#include <weir/sim/schedule.hpp>
+#include <weir/sim/stream_calls.hpp>
+
+namespace weir::sim::detail {
+namespace {
+
+bool exists(runtime& r, int device) { return device >= 0 && device < r.device_count; }
+
+device_state& at(runtime& r, int device) { return r.devices[static_cast<std::size_t>(device)]; }
+
+bool& access(runtime& r, int from, int to) { return at(r, from).reaches[static_cast<std::size_t>(to)]; }
+
+// Memory that lies on another device than the program says, or that no device reaches, is a mistake.
+bool lies_on(runtime& r, void const* p, std::size_t bytes, int device) {
+  range const what = look_up(r, p, bytes);
+  if (!what.valid) return true;  // for `submit_copy` to refuse and report
+  return what.in != nullptr && (!what.device_only() || what.in->device == device);
+}
+
+cudaError_t valid(runtime& r, void const* to, int to_device, void const* from, int from_device, std::size_t bytes) {
+  if (!exists(r, to_device) || !exists(r, from_device)) return cudaErrorInvalidDevice;
+  if (bytes == 0) return cudaSuccess;
+  return lies_on(r, to, bytes, to_device) && lies_on(r, from, bytes, from_device) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// What `t` gets from now on comes after what `other` got so far.
+void join(runtime& r, held_lock& held, timeline& t, timeline& other) {
+  point const end = record(r, held, other, nullptr);
+  if (r.check != nullptr) [[unlikely]] {
+    event_state between;
+    between.number = ++r.event_count;
+    r.check->record(other, between);
+    r.check->wait(t, between);
+  }
+  wait_for(r, t, end);
+}
+
+}  // namespace
+}  // namespace weir::sim::detail
+
+namespace sim = weir::sim::detail;
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return sim::api("cudaDeviceCanAccessPeer", [&](sim::runtime& r, sim::held_lock&) {
+    if (!sim::exists(r, device) || !sim::exists(r, peer)) return cudaErrorInvalidDevice;
+    if (can == nullptr) return cudaErrorInvalidValue;
+    *can = device != peer;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
+  return sim::api("cudaDeviceEnablePeerAccess", [&](sim::runtime& r, sim::held_lock&) {
+    int const device = sim::this_thread().device;
+    if (flags != 0) return cudaErrorInvalidValue;
+    if (!sim::exists(r, peer) || peer == device) return cudaErrorInvalidDevice;
+    if (sim::access(r, device, peer)) return cudaErrorPeerAccessAlreadyEnabled;
+    sim::access(r, device, peer) = true;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peer) {
+  return sim::api("cudaDeviceDisablePeerAccess", [&](sim::runtime& r, sim::held_lock&) {
+    int const device = sim::this_thread().device;
+    if (!sim::exists(r, peer)) return cudaErrorInvalidDevice;
+    if (!sim::access(r, device, peer)) return cudaErrorPeerAccessNotEnabled;
+    sim::access(r, device, peer) = false;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to) {
+  return sim::api("cudaDeviceGetP2PAttribute", [&](sim::runtime& r, sim::held_lock&) {
+    if (!sim::exists(r, from) || !sim::exists(r, to) || from == to) return cudaErrorInvalidDevice;
+    if (value == nullptr) return cudaErrorInvalidValue;
+    switch (attribute) {
+      case cudaDevP2PAttrAccessSupported:
+        *value = 1;
+        return cudaSuccess;
+      case cudaDevP2PAttrPerformanceRank:
+      case cudaDevP2PAttrNativeAtomicSupported:
+      case cudaDevP2PAttrCudaArrayAccessSupported:
+        *value = 0;
+        return cudaSuccess;
+      default:
+        return cudaErrorInvalidValue;
+    }
+  });
+}
+
+// Serialised with the work of both devices and the current one; here with what their legacy streams are serialised
+// with, which leaves out non-blocking streams.
+cudaError_t CUDARTAPI cudaMemcpyPeer(void* to, int to_device, void const* from, int from_device, size_t bytes) {
+  return sim::api("cudaMemcpyPeer", [&](sim::runtime& r, sim::held_lock& held) {
+    cudaError_t const code = sim::valid(r, to, to_device, from, from_device, bytes);
+    if (code != cudaSuccess || bytes == 0) return code;
+    sim::timeline& here = *sim::at(r, sim::this_thread().device).legacy;
+    sim::timeline* const ends[] = {sim::at(r, to_device).legacy, sim::at(r, from_device).legacy};
+    for (sim::timeline* const other : ends)
+      if (other != &here) sim::join(r, held, here, *other);
+    cudaError_t const copied =
+        sim::submit_copy(r, held, to, from, {bytes}, cudaMemcpyDefault, cudaStreamLegacy, sim::host_waits::no);
+    for (sim::timeline* const other : ends)
+      if (other != &here) sim::join(r, held, *other, here);
+    return copied;
+  });
+}
+
+// Has no per-thread twin: its stream 0 is the legacy one in every file.
+cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* to, int to_device, void const* from, int from_device, size_t bytes,
+                                          cudaStream_t stream) {
+  return sim::api("cudaMemcpyPeerAsync", [&](sim::runtime& r, sim::held_lock& held) {
+    cudaStream_t const in = stream == nullptr ? cudaStreamLegacy : stream;
+    if (sim::find_stream(r, in) == nullptr) return cudaErrorInvalidResourceHandle;
+    cudaError_t const code = sim::valid(r, to, to_device, from, from_device, bytes);
+    if (code != cudaSuccess) return code;
+    return sim::submit_copy(r, held, to, from, {bytes}, cudaMemcpyDefault, in, sim::host_waits::no);
+  });
+}
+
+}  // extern "C"

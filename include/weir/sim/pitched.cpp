@@ -1,0 +1,43 @@
+// Memory for rows and planes of bytes.
+
+#include <weir/sim/memory.hpp>
+#include <weir/sim/stream_calls.hpp>
+
+namespace weir::sim::detail {
+namespace {
+
+constexpr std::size_t too_many = static_cast<std::size_t>(-1);
+
+// Stays at `too_many`, which no device has room for.
+std::size_t times(std::size_t a, std::size_t b) { return b != 0 && a > too_many / b ? too_many : a * b; }
+
+std::size_t pitch_of(std::size_t width) {
+  bool const fits = width <= too_many - (pitch_unit - 1);
+  return fits ? (width + pitch_unit - 1) / pitch_unit * pitch_unit : too_many;
+}
+
+}  // namespace
+}  // namespace weir::sim::detail
+
+namespace sim = weir::sim::detail;
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaMallocPitch(void** p, size_t* pitch, size_t width, size_t height) {
+  std::size_t const row = sim::pitch_of(width);
+  std::size_t const bytes = sim::times(row, height);
+  cudaError_t const code = sim::allocate("cudaMallocPitch", p, bytes, sim::memory_kind::device, pitch != nullptr);
+  if (code == cudaSuccess) *pitch = row;
+  return code;
+}
+
+cudaError_t CUDARTAPI cudaMalloc3D(cudaPitchedPtr* made, cudaExtent extent) {
+  std::size_t const row = sim::pitch_of(extent.width);
+  std::size_t const bytes = sim::times(row, sim::times(extent.height, extent.depth));
+  void* p = nullptr;
+  cudaError_t const code = sim::allocate("cudaMalloc3D", &p, bytes, sim::memory_kind::device, made != nullptr);
+  if (code == cudaSuccess) *made = {p, row, extent.width, extent.height};
+  return code;
+}
+
+}  // extern "C"
