@@ -124,10 +124,15 @@ class call {
 };
 
 extern std::atomic<std::uint64_t> call_counters[call_count];
-extern std::atomic<std::uint64_t> calls_until_failure;  // 0: no failure to come
+extern std::atomic<std::uint64_t> simulated_nanoseconds;
 
-/// What `fail_call` wants of this call: success, or the code that it must return.
-cudaError_t planned_failure();
+/// The number of the call of that name; throws `std::invalid_argument` that says who asked if there is none.
+std::size_t index_of(char const* who, char const* name);
+
+/// Whether a call may have to fail or costs time; while none does, a call pays for one look at this.
+extern std::atomic<bool> calls_have_plans;
+/// What the plans (plans.cpp) want of this call: success, or the code that it must return.
+cudaError_t follow_plans(call which);
 
 /// In random mode: time passes, and some of the queued work that may run does (schedule.cpp).
 void let_time_pass(runtime& r, held_lock& held);
@@ -138,11 +143,9 @@ cudaError_t api(call which, Body&& body) {
   thread_state& me = this_thread();
   call_counters[which.index()].fetch_add(1, std::memory_order_relaxed);
   cudaError_t code = cudaSuccess;
-  if (me.in_host_function) {
-    code = cudaErrorNotPermitted;
-  } else if (calls_until_failure.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-    code = planned_failure();
-  }
+  if (calls_have_plans.load(std::memory_order_relaxed)) [[unlikely]]
+    code = follow_plans(which);
+  if (me.in_host_function) code = cudaErrorNotPermitted;
   if (code == cudaSuccess) {
     try {
       runtime& r = state();

@@ -105,6 +105,7 @@ void reset() {
   for (auto& d : r.devices) d.capacity = detail::default_capacity;
   detail::forget_threads();
   clear_failure();
+  detail::forget_latencies();
   reset_counters();
 }
 
@@ -168,21 +169,15 @@ std::uint64_t calls() {
 }
 
 std::uint64_t calls(char const* name) {
-  std::size_t const index = detail::call::find(name);
-  if (index == detail::call_count) refuse(std::string("calls: there is no call \"") + name + '"');
-  return detail::call_counters[index].load(std::memory_order_relaxed);
+  return detail::call_counters[detail::index_of("calls", name)].load(std::memory_order_relaxed);
 }
 
 void reset_counters() {
   for (auto& counter : detail::call_counters) counter.store(0, std::memory_order_relaxed);
+  detail::simulated_nanoseconds.store(0, std::memory_order_relaxed);
 }
 
-void fail_call(std::uint64_t k, cudaError_t code) {
-  if (k == 0) refuse("fail_call: the next call is number 1, there is no number 0");
-  detail::plan_failure(k, code);
-}
-
-void clear_failure() { detail::plan_failure(0, cudaSuccess); }
+std::uint64_t simulated_time() { return detail::simulated_nanoseconds.load(std::memory_order_relaxed); }
 
 std::size_t live_bytes(int device) {
   runtime& r = detail::state();

@@ -163,9 +163,16 @@ error_text const* find(cudaError_t code) {
 
 extern "C" {
 
-cudaError_t CUDARTAPI cudaGetLastError(void) { return std::exchange(sim::this_thread().last_error, cudaSuccess); }
+cudaError_t CUDARTAPI cudaGetLastError(void) {
+  cudaError_t const last = std::exchange(sim::this_thread().last_error, cudaSuccess);
+  cudaError_t const sticky = sim::sticky_error();
+  return sticky != cudaSuccess ? sticky : last;
+}
 
-cudaError_t CUDARTAPI cudaPeekAtLastError(void) { return sim::this_thread().last_error; }
+cudaError_t CUDARTAPI cudaPeekAtLastError(void) {
+  cudaError_t const sticky = sim::sticky_error();
+  return sticky != cudaSuccess ? sticky : sim::this_thread().last_error;
+}
 
 char const* CUDARTAPI cudaGetErrorName(cudaError_t code) {
   error_text const* const found = find(code);

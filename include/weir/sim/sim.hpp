@@ -19,9 +19,10 @@ enum class mode {
 /// What a kernel does with memory.
 enum class access { read, write };
 
-/// Back to a fresh process: immediate mode, two devices, default capacities, counters at 0, no failure to come. Drops
-/// queued work and frees all memory; pools are gone. Streams and events that exist stay valid, idle and never recorded,
-/// so that handles kept in caches do not dangle. Call it between tests, not while another thread uses the runtime.
+/// Back to a fresh process: immediate mode, two devices, default capacities, counters at 0, no failures, no latency.
+/// Drops queued work and frees all memory; pools are gone. Streams and events that exist stay valid, idle and never
+/// recorded, so that handles kept in caches do not dangle. Call it between tests, not while another thread uses the
+/// runtime.
 void reset();
 
 /// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default.
@@ -63,8 +64,22 @@ void reset_counters();
 /// The k-th counted call from now (1 is the next one) returns `code` and does nothing else; later calls work again.
 /// Throws `std::invalid_argument` for k = 0.
 void fail_call(std::uint64_t k, cudaError_t code);
-/// Forgets a failure that has not happened yet.
+/// The same for the k-th call of one name from now. Each name may have one such failure to come, besides the one above.
+void fail_call(char const* name, std::uint64_t k, cudaError_t code);
+/// A sticky error, as after a kernel that crashed: the k-th counted call from now and every later one, by every thread,
+/// returns `code` and does nothing else. From then on that is also every thread's last error, and `cudaGetLastError`
+/// does not clear it.
+void fail_from(std::uint64_t k, cudaError_t code);
+/// Forgets every failure: those to come, and the sticky one. What a thread's last error was before, it is again.
 void clear_failure();
+
+/// Each call of that name (without a name: of any) costs so many nanoseconds of simulated time; 0 is the default. The
+/// program does not wait. Calls that fail or answer at once cost as much. Throws `std::invalid_argument` for a name
+/// that the stand-in does not have.
+void set_latency(char const* name, std::uint64_t nanoseconds);
+void set_latency(std::uint64_t nanoseconds);
+/// What the calls since `reset_counters` cost, of all threads together, in nanoseconds.
+std::uint64_t simulated_time();
 
 /// Bytes asked for and not yet freed: memory of every kind (device, stream-ordered, managed, pinned), counted on the
 /// device it was allocated for. Freed means that the free was called, even if it still waits in a queue.

@@ -7,12 +7,9 @@
 namespace weir::sim::detail {
 
 std::atomic<std::uint64_t> call_counters[call_count];
-std::atomic<std::uint64_t> calls_until_failure;
 
 namespace {
 
-std::mutex failure_mutex;
-cudaError_t failure_code = cudaSuccess;
 std::atomic<std::uint64_t> generation{1};
 constinit thread_local thread_state current_thread{};
 
@@ -47,18 +44,6 @@ thread_state& this_thread() {
     me.last_error = cudaSuccess;
   }
   return me;
-}
-
-cudaError_t planned_failure() {
-  std::lock_guard const lock(failure_mutex);
-  if (calls_until_failure.load(std::memory_order_relaxed) == 0) return cudaSuccess;
-  return calls_until_failure.fetch_sub(1, std::memory_order_relaxed) == 1 ? failure_code : cudaSuccess;
-}
-
-void plan_failure(std::uint64_t k, cudaError_t code) {
-  std::lock_guard const lock(failure_mutex);
-  failure_code = code;
-  calls_until_failure.store(k, std::memory_order_relaxed);
 }
 
 void forget_threads() { generation.fetch_add(1, std::memory_order_relaxed); }

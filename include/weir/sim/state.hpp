@@ -171,8 +171,13 @@ void end_stream(runtime& r, timeline* t);
 // pools.cpp
 std::shared_ptr<pool_state> make_pool(int device);
 
+// plans.cpp
+/// The error that every call returns by now; success if there is none.
+cudaError_t sticky_error();
+/// Forgets what calls cost.
+void forget_latencies();
+
 // state.cpp, for control.cpp
-void plan_failure(std::uint64_t k, cudaError_t code);
 /// Every thread is back at device 0 without an error.
 void forget_threads();
 
