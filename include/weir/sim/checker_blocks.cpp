@@ -52,6 +52,7 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
     say(order_problem::outside_memory, what() + ", lies in memory that CUDA has back");
   }
   h.live[begin] = {end, alignment, m, {}};
+  if (captured_work* const graph = work_captured_by(t)) graph->own.insert(m.operation);
 }
 
 void order_checker::block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes,
@@ -81,14 +82,18 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
                                        std::to_string(alignment) + ", was handed out as " +
                                        std::to_string(r.end - begin) + " B aligned to " + std::to_string(r.alignment));
   r.uses.add(r.allocated);
-  if (auto const missing = r.uses.missing_in(known)) {
+  captured_work* const graph = work_captured_by(t);
+  if (graph != nullptr) graph->frees.insert(m.operation);
+  // Memory from outside is used where the graph is launched: there it has to come after the rest.
+  bool const from_outside = graph != nullptr && !graph->own.contains(r.allocated.operation);
+  if (auto const missing = r.uses.missing_in(known); missing && !from_outside) {
     bool const unused = missing->operation == r.allocated.operation;
     say(order_problem::free_not_after_use, what() + ", was " + (unused ? "allocated" : "last used") + " by " +
                                                name(missing->slot) + at(*missing) + ", which " + name(m.slot) +
                                                " does not come after" + missing_edge(*missing, m.slot, known));
   }
   release_range(o.id, begin, r, m, known);
-  grave g{r.end, o.id, m, std::move(r.uses)};
+  grave g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
   g.before.add(m);
   bury(begin, std::move(g));
 }

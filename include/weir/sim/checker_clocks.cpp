@@ -1,5 +1,6 @@
 // The happens-before checker's clocks: what each call adds to those of streams, events and the host.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace weir::sim::detail {
 
 slot_number order_checker::slot_of(timeline const& t) {
-  auto const [found, is_new] = slots_.try_emplace(t.id, host_slot);
+  auto const [found, is_new] = slots_.try_emplace(acting_id(t), host_slot);
   if (!is_new) return found->second;
   slot_number slot = static_cast<slot_number>(streams_.size());
   auto const reusable = std::find_if(ended_slots_.begin(), ended_slots_.end(),
@@ -22,7 +23,8 @@ slot_number order_checker::slot_of(timeline const& t) {
   s = {};
   s.id = t.id;
   s.device = t.device;
-  s.blocking = t.blocking();
+  s.captured = t.capture != nullptr;
+  s.blocking = !s.captured && t.blocking();
   s.legacy = t.legacy;
   s.open = true;
   s.clock = host_;
@@ -77,7 +79,7 @@ vector_clock order_checker::end_of(timeline const& t) {
 vector_clock order_checker::end_of_device(int device) const {
   vector_clock all = devices_[static_cast<std::size_t>(device)].ended;
   for (stream_state const& s : streams_)
-    if (s.open && s.device == device) all.join(s.clock);
+    if (s.open && !s.captured && s.device == device) all.join(s.clock);
   return all;
 }
 

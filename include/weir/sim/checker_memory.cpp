@@ -3,6 +3,7 @@
 #include <weir/sim/checker.hpp>
 #include <weir/sim/checker_ranges.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace weir::sim::detail {
@@ -26,6 +27,7 @@ void order_checker::allocated(timeline const* t, void const* p, std::size_t byte
     dead_memory_.erase(old);
   clear_graves(begin, end);
   memory_[begin] = {end, 0, m, {}};
+  if (captured_work* const graph = work_captured_by(t)) graph->own.insert(m.operation);
 }
 
 void order_checker::freed(timeline const* t, void const* p, int waits_for) {
@@ -34,6 +36,7 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
   if (found == memory_.end()) return;  // older than the check
   vector_clock known = view(t);
   if (waits_for >= 0) known.join(end_of_device(waits_for));
+  if (captured_work* const graph = work_captured_by(t)) graph->frees.insert(m.operation);
   region r = std::move(found->second);
   r.uses.add(r.allocated);
   if (auto const missing = r.uses.missing_in(known)) {
@@ -45,7 +48,7 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
   }
   release_range(0, found->first, r, m, known);
   if (dead_memory_.size() > 10'000) dead_memory_.erase(dead_memory_.begin());
-  dead_memory_[found->first] = {r.end, 0, m, {}};
+  dead_memory_[found->first] = {r.end, 0, m, {}, r.allocated.operation};
   memory_.erase(found);
 }
 
@@ -79,7 +82,8 @@ void order_checker::access(timeline const& t, mark m, void const* p, std::size_t
   stream_state const& s = streams_[slot_of(t)];
   vector_clock const known = valid ? s.clock : ahead(s);
   auto const what = [&] { return "the range " + range_text(begin, end) + ", used by " + name(m.slot) + at(m); };
-  auto const use = [&](regions& all, heap const* of) {
+  captured_work* const graph = work_captured_by(&t);
+  auto const use = [&](regions& all, heap const* of, std::uint64_t owner_id) {
     auto const found = around(all, begin);
     if (found == all.end()) return false;
     region& r = found->second;
@@ -87,6 +91,10 @@ void order_checker::access(timeline const& t, mark m, void const* p, std::size_t
       say(order_problem::out_of_bounds,
           what() + ", begins in the " + (of == nullptr ? "allocation " : "block of " + of->name + " ") +
               range_text(found->first, r.end) + " and leaves it by " + std::to_string(end - r.end) + " B");
+    if (graph != nullptr) {
+      graph->uses.insert({begin, std::min(end, r.end), r.allocated.operation, owner_id});
+      if (!graph->own.contains(r.allocated.operation)) return true;  // the launches use it, where they are made
+    }
     marks allocated;
     allocated.add(r.allocated);
     if (allocated.missing_in(known))
@@ -96,7 +104,7 @@ void order_checker::access(timeline const& t, mark m, void const* p, std::size_t
     r.uses.add(m);
     return true;
   };
-  if (!use(memory_, nullptr) && !valid) {
+  if (!use(memory_, nullptr, 0) && !valid) {
     auto const dead = overlapping(dead_memory_, begin, end);
     if (dead != dead_memory_.end())
       say(order_problem::use_after_free, what() + ", lies in memory that was freed by " +
@@ -106,7 +114,7 @@ void order_checker::access(timeline const& t, mark m, void const* p, std::size_t
       say(order_problem::out_of_bounds, what() + ", runs into memory of CUDA's that begins later");
   }
   for (auto& [id, h] : heaps_) {
-    if (!h.live.empty() && !is_inside(id)) use(h.live, &h);
+    if (!h.live.empty() && !is_inside(id)) use(h.live, &h, id);
   }
   auto const dead = overlapping(dead_blocks_, begin, end);
   if (dead != dead_blocks_.end() && !is_inside(dead->second.owner))

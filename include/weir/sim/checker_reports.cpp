@@ -16,7 +16,7 @@ std::string order_checker::name(slot_number slot) const {
   if (slot == host_slot) return "the host";
   stream_state const& s = streams_[slot];
   if (s.legacy) return "the legacy stream of device " + std::to_string(s.device);
-  return "stream " + std::to_string(s.id);
+  return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
 }
 
 std::string order_checker::name_of_owner(std::uint64_t id) const {

@@ -1,5 +1,6 @@
 // Copies and sets: the bytes really move, at the operation's place in its stream.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -21,6 +22,13 @@ bool fits(cudaMemcpyKind kind, bool source, range const& what) {
   return device_side(kind, source) ? what.reached_by_devices() : !what.device_only();
 }
 
+// A call that makes the host wait is none that a capture can record.
+cudaError_t admit(runtime& r, timeline const& t, host_waits waits) {
+  if (waits == host_waits::no) return admit_work(r, t);
+  cudaError_t const code = admit_wait(r, t);
+  return code != cudaSuccess ? code : admit_unsafe(r);
+}
+
 // Before a copy from pageable memory the driver takes the bytes to memory of its own. So the program may change them
 // as soon as the call is over.
 std::shared_ptr<std::vector<unsigned char>> staged(void const* from, std::size_t bytes) {
@@ -35,6 +43,7 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
   return api(which, [&](runtime& r, held_lock& held) {
     timeline* t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     if (bytes == 0) return cudaSuccess;
     if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
@@ -51,9 +60,10 @@ cudaError_t copy(call which, void* to, void const* from, std::size_t bytes, cuda
     if (!fits(kind, false, target) || !fits(kind, true, source)) return cudaErrorInvalidValue;
 
     bool const on_host = !target.device_only() && !source.device_only();
-    bool const from_pageable = source.pageable() && !on_host;
-    bool const waits_for_end = on_host || (waits == host_waits::as_documented && !from_pageable &&
-                                           !(target.device_only() && source.device_only()));
+    bool const captured = t->capture != nullptr;  // then the bytes are read by each launch
+    bool const from_pageable = source.pageable() && !on_host && !captured;
+    bool const waits_for_end = !captured && (on_host || (waits == host_waits::as_documented && !from_pageable &&
+                                                         !(target.device_only() && source.device_only())));
     std::uint64_t const id = t->id;
     if (from_pageable && waits == host_waits::as_documented) {
       seeing(
@@ -93,6 +103,7 @@ cudaError_t set(call which, void* to, int value, std::size_t bytes, cudaStream_t
   return api(which, [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
     if (bytes == 0) return cudaSuccess;
     range const target = look_up(r, to, bytes);
     if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false);

@@ -1,5 +1,6 @@
 // Memory that is not stream-ordered, and the bookkeeping of all memory.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -55,6 +56,7 @@ void forget_pending(allocation const& a, std::uintptr_t address) {
 cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, bool valid_flags) {
   return api(which, [&](runtime& r, held_lock&) {
     if (p == nullptr || !valid_flags) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_unsafe(r); code != cudaSuccess) return code;
     if (bytes == 0) {
       *p = nullptr;
       // Managed memory of no size is the one that CUDA refuses.
@@ -130,6 +132,7 @@ std::uint64_t begin_free(runtime& r, allocation& a) {
 void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket) {
   auto const found = r.allocations.find(address);
   if (found == r.allocations.end() || !found->second.freeing || found->second.ticket != ticket) return;
+  if (found->second.graph != 0) return;  // its next launch needs it
   give_back(r, found->second);
   forget_pending(found->second, address);
   r.allocations.erase(found);
@@ -149,6 +152,7 @@ cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flag
     range const what = look_up(r, p, bytes);
     bool const managed = what.in != nullptr && what.in->kind == memory_kind::managed;
     if (flags != 0 || bytes == 0 || !what.valid || !managed) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
     submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream
@@ -199,6 +203,7 @@ cudaError_t CUDARTAPI cudaMallocManaged(void** p, size_t bytes, unsigned int fla
 
 cudaError_t CUDARTAPI cudaFree(void* p) {
   return sim::api("cudaFree", [&](sim::runtime& r, sim::held_lock& held) {
+    if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
     if (a == nullptr || a->kind == sim::memory_kind::pinned) {
@@ -218,6 +223,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
 
 cudaError_t CUDARTAPI cudaFreeHost(void* p) {
   return sim::api("cudaFreeHost", [&](sim::runtime& r, sim::held_lock&) {
+    if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
     if (a == nullptr || a->kind != sim::memory_kind::pinned) {
