@@ -12,7 +12,7 @@ namespace weir::detail {
 /// such as a CUDA call that allocates, frees or synchronises.
 class spin_lock {
  public:
-  [[gnu::always_inline]] void lock() noexcept {
+  void lock() noexcept {
     if (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE)) [[unlikely]]
       lock_slowly();
   }
@@ -60,7 +60,7 @@ class spin_guard {
   spin_guard& operator=(spin_guard const&) = delete;
 
   void unlock() noexcept { lock_.unlock(); }
-  [[gnu::always_inline]] void lock() noexcept { lock_.lock(); }
+  void lock() noexcept { lock_.lock(); }
 
  private:
   spin_lock& lock_;
