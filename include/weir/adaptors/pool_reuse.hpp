@@ -179,6 +179,7 @@ class pool_reuse {
       bytes += store_.free_bytes(lane);
       store_.complete(lane, clock_.end_captured(lane));
     });
+    if (!clock_.has_captured()) return 0;
     // What is live is from now on like other blocks. Looks at all.
     store_.forget_captured([&](lane_number lane) { return !clock_.is_captured(lane); });
     return bytes;
@@ -210,6 +211,7 @@ class pool_reuse {
 
   template <class F>
   void for_each_captured(F f) const {
+    if (!clock_.has_captured()) return;
     for (lane_number lane = 1; lane < clock_.lane_count(); ++lane)
       if (clock_.is_captured(lane)) f(lane);
   }

@@ -129,6 +129,8 @@ class stream_clock {
     return lane;
   }
   bool is_captured(lane_number lane) const noexcept { return kind(lane) == captured_kind; }
+  /// False if there never was such a lane.
+  bool has_captured() const noexcept { return captured_lanes_ != 0; }
   std::uint64_t capture_in(lane_number lane) const noexcept { return streams_[lane].capture; }
   std::uint64_t key(lane_number lane) const noexcept { return ledger_.key(lane); }
   /// The graph is gone: what was freed in this lane is done, and the lane is closed. Returns its last ticket.
