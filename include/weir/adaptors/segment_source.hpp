@@ -30,7 +30,7 @@ class segment_source {
   /// Null if the upstream is out of memory; throws what else it throws. Drops the lock meanwhile.
   template <class Lock>
   void* take(Lock& lock, std::size_t bytes) {
-    without const dropped(lock, taking_, bytes);
+    without<Lock> const dropped(lock, taking_, bytes);
     try {
       return relaxed([&] { return weir::allocate_sync(upstream_, bytes, default_alignment); });
     } catch (std::bad_alloc const&) {
@@ -39,7 +39,7 @@ class segment_source {
   }
   template <class Lock>
   void give(Lock& lock, void* p, std::size_t bytes) noexcept {
-    without const dropped(lock, giving_, bytes);
+    without<Lock> const dropped(lock, giving_, bytes);
     give(p, bytes);
   }
   /// The same for who is alone.
