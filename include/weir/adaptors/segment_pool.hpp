@@ -48,8 +48,8 @@ class segment_pool {
   static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;
 
   /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
-                 std::size_t least_block = 0) {
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
+                                        std::size_t least_block = 0) {
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     std::uint64_t const key = reuse_.clock().known_key(stream);
     if (stream_clock::must_ask(stream, key)) [[unlikely]]
