@@ -204,6 +204,20 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
   *id = reinterpret_cast<std::uintptr_t>(stream);
   return count(call_kind::stream_id);
 }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t*,
+                                     cudaGraphNode_t const**,
+#if CUDART_VERSION >= 13000
+                                     cudaGraphEdgeData const**,
+#endif
+                                     size_t*) {
+  *status = cudaStreamCaptureStatusNone;
+  return count(call_kind::other);
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return count(call_kind::other);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return count(call_kind::other); }
 cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) {
   *device = 0;
   return count(call_kind::device);

@@ -1,6 +1,7 @@
 #pragma once
 // The thin layer on the CUDA runtime.
 
+#include <weir/cuda/capture.hpp>     // streams that are being captured into graphs
 #include <weir/cuda/device.hpp>      // the current device, and how much memory it has
 #include <weir/cuda/error.hpp>       // cuda_error
 #include <weir/cuda/event.hpp>       // a point in a stream's work

@@ -69,7 +69,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment,
   CHECK(ready(b, 10) == 0);
   block_id const again = ready(a, 10);
   CHECK(reuse.store().blocks()[first].right == again);  // cut off its end
-  CHECK(sim::calls() == sim::calls("cudaStreamGetId"));
+  CHECK(sim::calls() == sim::calls("cudaStreamGetId") + sim::calls("cudaStreamGetCaptureInfo"));
   CHECK(reuse.store().valid());
 }
 
@@ -166,4 +166,44 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, 
   CHECK(reuse.clock().open_count() == 0);
   CHECK(shared() == 50);
   REQUIRE(second != 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream by stream, until it is released") {
+  constexpr std::uint64_t capture = 77;
+  detail::stream_clock::identity const first{.key = reuse.clock().key_of(a), .capture = capture},
+      second{.key = reuse.clock().key_of(b), .capture = capture};
+  auto const take = [&](auto const& who, detail::units size) {
+    std::uint64_t const key = reuse.key_in_capture(who);
+    block_id const id = reuse.take_ready(reuse.clock().lane_of(key, a), units(size));
+    if (id != 0) reuse.mark_captured(reinterpret_cast<void*>(reuse.store().blocks()[id].address()), key, a);
+    return id;
+  };
+  block_id const x = take(first, 60), outside = ready(b, 30);
+  REQUIRE(x != 0);
+  reuse.give_captured(x, first);
+  CHECK(take(second, 60) == 0);
+  CHECK(ready(a, 60) == 0);
+  CHECK(done(a, 60) == 0);
+  CHECK(waiting(a, 60) == 0);
+  CHECK(reuse.captured_bytes() == 60 * unit_bytes);
+  block_id const again = take(first, 60);
+  CHECK(again == x);
+  SUBCASE("freed by somebody else, not even the capture has it again") {
+    reuse.give_captured(again, {});
+    CHECK(take(first, 60) == 0);
+  }
+  SUBCASE("freed in another capture, neither has it") {
+    reuse.give_captured(again, {.key = first.key, .capture = capture + 1});
+    CHECK(take(first, 60) == 0);
+    CHECK(take(detail::stream_clock::identity{.key = first.key, .capture = capture + 1}, 60) == 0);
+  }
+  reuse.give_captured(outside, second);
+  CHECK(take(second, 30) == 0);
+  CHECK(reuse.captured_bytes() == 90 * unit_bytes);
+  CHECK(reuse.store().valid());
+  CHECK(reuse.release_captured(capture + 5) == 0);
+  CHECK(reuse.release_captured(capture) == 90 * unit_bytes);
+  CHECK(reuse.captured_bytes() == 0);
+  CHECK(shared() == 100);
+  CHECK(reuse.store().valid());
 }

@@ -75,17 +75,19 @@ TEST_CASE("neither does traffic on any stream, where streams are promised to out
   CHECK(calls_of([&] { churn(memory, s); }) == 0);
 }
 
-TEST_CASE("a stream that may end costs one call an allocation and two a free") {
+TEST_CASE("a stream that may end costs two calls an allocation and three a free") {
   lazy_world const world;
   mortal_stream const s;
   auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
   for (int i = 0; i < 300; ++i) memory.deallocate(s, memory.allocate(s, 1), 1);  // its events are made
   for (int i = 0; i < 300; ++i) {
     void* p = nullptr;
-    CHECK(calls_of([&] { p = memory.allocate(s, 1000); }) == 1);
+    CHECK(calls_of([&] { p = memory.allocate(s, 1000); }) == 2);
     CHECK(sim::calls("cudaStreamGetId") == 1);
-    CHECK(calls_of([&] { memory.deallocate(s, p, 1000); }) == 2);
+    CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
+    CHECK(calls_of([&] { memory.deallocate(s, p, 1000); }) == 3);
     CHECK(sim::calls("cudaStreamGetId") == 1);
+    CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
     CHECK(sim::calls("cudaEventRecord") == 1);
   }
 }

@@ -447,3 +447,21 @@ TEST_CASE("ages that begin late are never too young") {
   CHECK(store.free_bytes(shared) == 20 * unit_bytes);
   CHECK(store.blocks()[between].state() == block_state::live);
 }
+
+TEST_CASE("a live block may belong to a capture until it is freed or the capture is forgotten") {
+  filled_store store;
+  store.segment(100);
+  block_id const a = store.take_from(shared, 30), b = store.take_from(shared, 20), c = store.take_from(shared, 10);
+  store.set_captured(a, 2);
+  store.set_captured(b, 3);
+  CHECK(store.blocks()[a].captured == 2);
+  CHECK(store.blocks()[c].captured == 0);
+  store.forget_captured([](lane_id lane) { return lane == 2; });
+  CHECK(store.blocks()[a].captured == 0);
+  CHECK(store.blocks()[b].captured == 3);
+  CHECK(store.valid());
+  store.set_captured(b, 0);
+  for (block_id const id : {a, b, c}) store.free_on(shared, id);
+  CHECK(store.blocks()[store.take_from(shared, 100)].captured == 0);
+  CHECK(store.valid());
+}

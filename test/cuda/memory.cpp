@@ -15,7 +15,7 @@ TEST_CASE("too little memory is an answer, and leaves no last error") {
   auto const pool = detail::memory_pool::create(0, 0);
   weir::stream const s;
   for (int call = 0; call < 4; ++call) {
-    sim::fail_call(1, cudaErrorMemoryAllocation);
+    sim::fail_call(call < 3 ? 2 : 1, cudaErrorMemoryAllocation);  // before it, the thread is made to break no capture
     CHECK((call == 0   ? detail::try_malloc(64)
            : call == 1 ? detail::try_malloc_managed(64)
            : call == 2 ? detail::try_malloc_host(64)
@@ -26,7 +26,7 @@ TEST_CASE("too little memory is an answer, and leaves no last error") {
 
 TEST_CASE("any other failure is an error that names the call") {
   sim::reset();
-  sim::fail_call(1, cudaErrorUnknown);
+  sim::fail_call(2, cudaErrorUnknown);
   try {
     detail::try_malloc_managed(64);
     FAIL("nothing was thrown");
@@ -95,7 +95,7 @@ TEST_CASE("if a stream cannot be waited for, its device is, and the device that 
 TEST_CASE("if nothing can be waited for, that is said") {
   sim::reset();
   weir::stream const s;
-  sim::fail_call(2, cudaErrorUnknown);  // after the stream's own failure, asking for the current device fails
+  sim::fail_call(5, cudaErrorUnknown);  // after the stream's own wait, asking for the current device fails
   CHECK(detail::wait_for(s, 0));        // the stream itself could be waited for: nothing else is asked
   CHECK(!detail::wait_for_device(0));
   CHECK(cudaPeekAtLastError() == cudaSuccess);

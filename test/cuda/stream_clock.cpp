@@ -12,7 +12,6 @@
 #include <vector>
 
 using namespace weir;
-using detail::running_thread;
 using detail::stream_clock;
 
 namespace {
@@ -41,6 +40,10 @@ void queue_work(stream_ref stream) {
 struct clock_with_lanes : stream_clock {
   explicit clock_with_lanes(int device = 0, bool all_last = false) : stream_clock(device, all_last) { add_lanes(); }
   lane_number lane(stream_ref stream) { return lane_of(key_of(stream), stream); }
+  ticket poll(lane_number lane) {
+    detail::relaxed_capture calls;
+    return stream_clock::poll(lane, calls);
+  }
 };
 
 }  // namespace
@@ -56,7 +59,8 @@ TEST_CASE("streams that last, and the default streams, are recognised without a 
   CHECK(sim::calls() == 0);
   keys.insert(clock.key_of(m));
   CHECK(sim::calls("cudaStreamGetId") == 1);
-  CHECK(sim::calls() == 1);
+  CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
+  CHECK(sim::calls() == 2);
   CHECK(keys.size() == 6);
   CHECK(clock.key_of(host_order) == 0);
   CHECK(clock.lane(host_order) == stream_clock::shared);
@@ -85,20 +89,12 @@ TEST_CASE("a stream whose identity cannot be had is an error, not some stream") 
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE("every thread's default stream has a key of its own, and threads that ended are known") {
+TEST_CASE("every thread's default stream has a key of its own") {
   lazy_world const world;
   clock_with_lanes clock;
   std::set<std::uint64_t> keys{clock.key_of(cudaStreamPerThread)};
-  std::set<std::uint64_t> numbers;
-  for (int i = 0; i < 20; ++i)
-    std::thread([&] {
-      keys.insert(clock.key_of(cudaStreamPerThread));
-      numbers.insert(running_thread::this_number());
-      CHECK_FALSE(running_thread::has_ended(running_thread::this_number()));
-    }).join();
+  for (int i = 0; i < 20; ++i) std::thread([&] { keys.insert(clock.key_of(cudaStreamPerThread)); }).join();
   CHECK(keys.size() == 21);
-  for (std::uint64_t const number : numbers) CHECK(running_thread::has_ended(number));
-  CHECK_FALSE(running_thread::has_ended(running_thread::this_number()));
 }
 
 TEST_CASE("a free leaves an event behind only where the stream may end") {
@@ -312,5 +308,49 @@ TEST_CASE("streams that cannot end keep their lanes") {
     auto const lane = clock.lane(s);
     clock.retire(lane);
     CHECK(clock.is_open(lane));
+  }
+}
+
+TEST_CASE("a captured lane is its stream's and its capture's, and never done before it is ended") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const key = clock.key_of(m);
+  auto const lane = clock.captured_lane(7, key), other = clock.lane(m);
+  CHECK(lane != other);
+  CHECK(clock.captured_lane(7, key) == lane);
+  CHECK(clock.captured_lane(8, key) != lane);
+  CHECK(clock.captured_lane(7, 0) != lane);
+  CHECK(clock.lane_of(clock.key(lane), m) == lane);
+  CHECK(clock.is_captured(lane));
+  CHECK_FALSE(clock.is_captured(other));
+  CHECK(clock.capture_in(lane) == 7);
+  sim::reset_counters();
+  auto const t = clock.on_free(lane);
+  CHECK(clock.poll(lane) < t);
+  CHECK_FALSE(clock.cover(lane));
+  CHECK_FALSE(clock.join(other, m, lane, t));
+  CHECK(clock.event_behind_all(lane) == nullptr);
+  clock.retire(lane);
+  CHECK(clock.is_open(lane));
+  CHECK(sim::calls() == 0);
+  CHECK(clock.end_captured(lane) == t);
+  CHECK_FALSE(clock.is_open(lane));
+  CHECK_FALSE(clock.is_captured(lane));
+}
+
+TEST_CASE("the device is not waited for while a stream that is known here captures") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting, blocking(weir::stream::kind::blocking);
+  clock.lane(lasting);
+  CHECK(clock.may_wait_for_device());
+  cudaGraph_t graph = nullptr;
+  for (cudaStream_t const s : {lasting.get(), blocking.get()}) {  // the other one by the legacy stream
+    REQUIRE(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_FALSE(clock.may_wait_for_device());
+    REQUIRE(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(clock.may_wait_for_device());
   }
 }

@@ -150,7 +150,7 @@ TEST_CASE("in host order memory is ready on return, whatever the default stream 
 TEST_CASE("if the wait in host order fails the memory goes back") {
   fresh_world const world;
   auto memory = make(async{});
-  sim::fail_call(2, cudaErrorUnknown);
+  sim::fail_call(3, cudaErrorUnknown);  // after the allocation, and a call that keeps the wait from breaking captures
   CHECK_THROWS_AS(memory.allocate(host_order, 1000), cuda_error);
   CHECK(sim::live_allocations() == 0);
   CHECK(cudaPeekAtLastError() == cudaSuccess);

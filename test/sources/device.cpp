@@ -57,7 +57,7 @@ TEST_CASE("if neither the stream nor its device can be waited for, the memory is
   cudaStream_t dead = nullptr;
   REQUIRE(cudaStreamCreate(&dead) == cudaSuccess);
   REQUIRE(cudaStreamDestroy(dead) == cudaSuccess);
-  sim::fail_call(2, cudaErrorUnknown);
+  sim::fail_call(5, cudaErrorUnknown);  // after all that asks for the stream, asking for its device
   memory.deallocate(dead, p, 1000);
   CHECK(sim::live_allocations() == 1);
   memory.deallocate(dead, p, 1000);  // now its device can

@@ -118,6 +118,13 @@ class arena_resource {
     for_each([](one& a) { a.pool.synchronize(); });
   }
 
+  /// As `pool_resource::release_captured`, over all arenas.
+  std::size_t release_captured(std::uint64_t capture = 0) noexcept {
+    std::size_t released = 0;
+    for_each([&](one& a) { released += a.pool.release_captured(capture); });
+    return released;
+  }
+
   /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.
   pool_numbers numbers() const {
     pool_numbers sum;
@@ -140,17 +147,20 @@ class arena_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const {
+  void describe_layer(report& out) const { describe_layer(out, ""); }
+
+ private:
+  void describe_layer(report& out, char const* reason) const {
     pool_numbers const n = numbers();
     std::size_t largest = 0;
     for_each([&](one& a) { largest = std::max(largest, a.pool.snapshot().largest_free); });
     out.below(options_.max_bytes == 0 ? "arena" : "arena(" + format_bytes(options_.max_bytes) + ")",
-              format_bytes(n.reserved.current) + " reserved in " + std::to_string(arenas()) +
+              reason + format_bytes(n.reserved.current) + " reserved in " + std::to_string(arenas()) +
                   " arenas = " + format_bytes(n.allocated.current) + " allocated + " + format_bytes(n.free) +
-                  " free + " + format_bytes(n.pending) + " pending; largest free piece " + format_bytes(largest));
+                  " free + " + format_bytes(n.pending) + " pending" + detail::captured_text(n) +
+                  "; largest free piece " + format_bytes(largest));
   }
 
- private:
   using share_type = detail::arena_share<Upstream>;
   using pool_type = detail::segment_pool<share_type>;
   struct one {
@@ -221,7 +231,10 @@ class arena_resource {
   }
   [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
     refused_.fetch_add(1, std::memory_order_relaxed);
-    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "arena", report_of(*this));
+    report state;
+    describe_layer(state, detail::capture_reason(stream));
+    weir::describe(upstream_, state);
+    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "arena", state);
   }
 
   /// The caller's own arena, if it has one, knows no such block.

@@ -9,6 +9,7 @@
 #include <weir/cuda/device.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace weir {
@@ -76,7 +77,7 @@ class fixed_size_resource {
       return share(upstream_).allocate(stream, bytes, alignment);
     void* const p = blocks_.allocate(stream, bytes, alignment, detail::pool_effort::all, block_bytes_);
     if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, "");
+      refuse(stream, bytes, detail::capture_reason(stream));
     return p;
   }
 
@@ -97,6 +98,9 @@ class fixed_size_resource {
   std::size_t trim(std::size_t keep = 0) noexcept { return blocks_.trim(keep); }
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { blocks_.synchronize(); }
+
+  /// As `pool_resource::release_captured`.
+  std::size_t release_captured(std::uint64_t capture = 0) noexcept { return blocks_.release_captured(capture); }
 
   /// Cheap: one lock. `allocated` counts whole blocks.
   pool_numbers numbers() const { return blocks_.numbers(); }
@@ -130,7 +134,7 @@ class fixed_size_resource {
               reason + "blocks of " + format_bytes(block_bytes_) + "; " + format_bytes(n.reserved.current) +
                   " reserved = " + format_bytes(n.allocated.current) + " allocated (" +
                   format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) + " free + " +
-                  format_bytes(n.pending) + " pending");
+                  format_bytes(n.pending) + " pending" + detail::captured_text(n));
   }
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {

@@ -8,6 +8,7 @@
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/device.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace weir {
@@ -65,6 +66,11 @@ class pool_resource {
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { segments_.synchronize(); }
 
+  /// Makes the memory of a stream capture everyone's again (`capture`: its id, see `weir::capture_id`; 0: of all): what
+  /// was allocated or freed in it and is free now. Call it when no launch of the graph, no executable graph of it and
+  /// no work on that memory is left or to come. Returns how many bytes that is. Slow: looks at every block.
+  std::size_t release_captured(std::uint64_t capture = 0) noexcept { return segments_.release_captured(capture); }
+
   /// Cheap: one lock.
   pool_numbers numbers() const { return segments_.numbers(); }
   /// Slow: looks at every stream's largest blocks.
@@ -77,17 +83,19 @@ class pool_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const {
+  void describe_layer(report& out) const { describe_layer(out, ""); }
+
+ private:
+  void describe_layer(report& out, char const* reason) const {
     pool_snapshot const s = snapshot();
     pool_numbers const& n = s.numbers;
-    std::string text = format_bytes(n.reserved.current) + " reserved = " + format_bytes(n.allocated.current) +
+    std::string text = reason + format_bytes(n.reserved.current) + " reserved = " + format_bytes(n.allocated.current) +
                        " allocated (" + format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) +
-                       " free + " + format_bytes(n.pending) + " pending; largest free piece " +
-                       format_bytes(s.largest_free);
+                       " free + " + format_bytes(n.pending) + " pending" + detail::captured_text(n) +
+                       "; largest free piece " + format_bytes(s.largest_free);
     out.below(options_.max_bytes == 0 ? "pool" : "pool(" + format_bytes(options_.max_bytes) + ")", text);
   }
 
- private:
   void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
     return share(upstream_).allocate(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
@@ -97,7 +105,10 @@ class pool_resource {
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes) {
     segments_.count_refusal();
-    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "pool", report_of(*this));
+    report state;
+    describe_layer(state, detail::capture_reason(stream));
+    weir::describe(upstream_, state);
+    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "pool", state);
   }
 
   Upstream upstream_;

@@ -95,13 +95,15 @@ struct pool_level {
   }
 };
 
-/// What a pool knows about itself without looking: cheap. Bytes; reserved = allocated + pending + free.
+/// What a pool knows about itself without looking: cheap. Bytes; reserved = allocated + pending + free +
+/// captured.
 struct pool_numbers {
   pool_level requested;           ///< as callers asked
   pool_level allocated;           ///< the blocks that serve it
   pool_level reserved;            ///< held from the upstream
   std::size_t pending = 0;        ///< freed, but not known to be done
   std::size_t free = 0;           ///< for anyone to take
+  std::size_t captured = 0;       ///< kept for graphs, until `release_captured`
   std::uint64_t allocations = 0;  ///< since the pool was made
   std::uint64_t deallocations = 0;
   std::uint64_t requested_total = 0;
@@ -134,6 +136,7 @@ struct pool_numbers {
     sum(reserved, other.reserved);
     pending += other.pending;
     free += other.free;
+    captured += other.captured;
     allocations += other.allocations;
     deallocations += other.deallocations;
     requested_total += other.requested_total;
@@ -157,6 +160,18 @@ struct pool_snapshot {
 };
 
 namespace detail {
+
+/// How far a request may go before it gives up.
+enum class pool_effort {
+  reuse,  ///< what the pool has, at most with a wait between streams
+  grow,   ///< and more from the upstream
+  all,    ///< and the host's waiting, and giving idle segments back to grow anew
+};
+
+/// What of a pool is kept for graphs, for its line in a report.
+inline std::string captured_text(pool_numbers const& n) {
+  return n.captured == 0 ? std::string() : " + " + format_bytes(n.captured) + " captured";
+}
 
 /// The size from which blocks are kept whole, in units.
 inline units max_split_units(pool const& options) noexcept {

@@ -3,6 +3,7 @@
 
 #include <weir/blocks/block_store.hpp>
 #include <weir/core/error.hpp>
+#include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_clock.hpp>
 
 #include <cstddef>
@@ -62,7 +63,7 @@ class pool_reuse {
     if (block_id const id = store_.find_hidden(shared, r); id != 0) return store_.take(id, r);
     if (lane == shared) return 0;
     for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
-      if (giver == lane || store_.free_bytes(giver) == 0) continue;
+      if (!may_give(giver, lane)) continue;
       block_id const id = store_.find(giver, r);
       if (id != 0 && clock_.available(lane, giver, store_.ticket(id))) return store_.take(id, r);
     }
@@ -76,9 +77,9 @@ class pool_reuse {
   /// own work allows. First a block of one other stream, then neighbours of several. 0 in host order: a host cannot
   /// queue.
   block_id take_waiting(lane_number lane, stream_ref stream, request const& r) noexcept {
-    if (lane == shared) return 0;
+    if (lane == shared || clock_.is_captured(lane)) return 0;
     for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
-      if (giver == lane || store_.free_bytes(giver) == 0) continue;
+      if (!may_give(giver, lane)) continue;
       block_id const id = store_.find(giver, r);
       if (id != 0 && clock_.join(lane, stream, giver, store_.ticket(id))) return store_.take(id, r);
     }
@@ -104,11 +105,32 @@ class pool_reuse {
   /// Asks CUDA, without waiting, which freed blocks are done, and shares those. Forgets streams that left nothing here,
   /// except `keep`.
   void poll(lane_number keep) noexcept {
+    relaxed_capture calls;
     for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
       if (!clock_.is_open(lane)) continue;
-      if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane));
+      if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane, calls));
       if (store_.free_bytes(lane) == 0 && lane != keep) clock_.retire(lane);
     }
+  }
+
+  /// Waits for each stream's frees in turn, without the lock.
+  template <class Lock>
+  void synchronize(Lock& lock) noexcept {
+    relaxed_capture calls;
+    for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
+      if (!clock_.is_open(lane) || clock_.is_captured(lane) || store_.free_bytes(lane) == 0) continue;
+      calls.enter();
+      cudaEvent_t const event = clock_.event_behind_all(lane);
+      auto const upto = clock_.issued(lane);
+      int const device = clock_.device_of(lane);
+      if (event == nullptr && !clock_.may_wait_for_device()) continue;
+      lock.unlock();
+      // A stream that left no event behind can only be waited for together with its device.
+      bool const done = (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device);
+      lock.lock();
+      if (done) clock_.complete(lane, upto);
+    }
+    poll(shared);
   }
 
   /// The live block that was allocated so, or 0.
@@ -127,6 +149,47 @@ class pool_reuse {
     return clock_.lane_of(key, stream);
   }
 
+  /// A capturing stream goes by this key: it has a lane that nobody else takes from. May throw `std::bad_alloc`.
+  std::uint64_t key_in_capture(stream_clock::identity const& who) {
+    reserve();
+    lane_number const lane = clock_.captured_lane(who.capture, who.key);
+    if (lane == shared) throw std::bad_alloc();
+    return clock_.key(lane);
+  }
+  /// What was allocated there belongs to the capture.
+  void mark_captured(void* p, std::uint64_t key, stream_ref stream) noexcept {
+    store_.set_captured(store_.find_live(reinterpret_cast<std::uintptr_t>(p)), clock_.lane_of(key, stream));
+  }
+  /// Takes a live block back that was allocated in a capture, or that `who` frees in one: only the same stream may have
+  /// it again, only in the same capture, and only if it is from there. If there is no room to remember that, the block
+  /// stays live for good.
+  void give_captured(block_id id, stream_clock::identity const& who) noexcept {
+    lane_number const from = store_.blocks()[id].captured;
+    std::uint64_t const owner = from != 0 ? clock_.capture_in(from) : who.capture;
+    lane_number const lane = clock_.captured_lane(owner, from != 0 && owner == who.capture ? who.key : 0);
+    if (lane == shared) return;
+    store_.set_captured(id, 0);
+    give(id, lane);
+  }
+  /// The graph of a capture is gone (0: of all captures): its memory is everyone's. Returns how many bytes that is.
+  std::size_t release_captured(std::uint64_t capture) noexcept {
+    std::size_t bytes = 0;
+    for_each_captured([&](lane_number lane) {
+      if (capture != 0 && clock_.capture_in(lane) != capture) return;
+      bytes += store_.free_bytes(lane);
+      store_.complete(lane, clock_.end_captured(lane));
+    });
+    if (!clock_.has_captured()) return 0;
+    // What is live is from now on like other blocks. Looks at all.
+    store_.forget_captured([&](lane_number lane) { return !clock_.is_captured(lane); });
+    return bytes;
+  }
+  std::size_t captured_bytes() const noexcept {
+    std::size_t bytes = 0;
+    for_each_captured([&](lane_number lane) { bytes += store_.free_bytes(lane); });
+    return bytes;
+  }
+
   /// What is wrong with a deallocation, in words; `inside`: the pointer lies in a segment.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment, bool inside) {
     std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
@@ -142,6 +205,17 @@ class pool_reuse {
   }
 
  private:
+  bool may_give(lane_number giver, lane_number taker) const noexcept {
+    return giver != taker && store_.free_bytes(giver) != 0 && !clock_.is_captured(giver);
+  }
+
+  template <class F>
+  void for_each_captured(F f) const {
+    if (!clock_.has_captured()) return;
+    for (lane_number lane = 1; lane < clock_.lane_count(); ++lane)
+      if (clock_.is_captured(lane)) f(lane);
+  }
+
   void add_lanes() {
     poll(shared);  // streams that ended make room
     if (!clock_.is_short_of_lanes()) return;

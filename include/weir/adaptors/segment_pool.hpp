@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/pool_reuse.hpp>
+#include <weir/adaptors/segment_source.hpp>
 #include <weir/blocks/spin_lock.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
@@ -20,20 +21,13 @@
 
 namespace weir::detail {
 
-/// How far a request may go before it gives up.
-enum class pool_effort {
-  reuse,  ///< what the pool has, at most with a wait between streams
-  grow,   ///< and more from the upstream
-  all,    ///< and the host's waiting, and giving idle segments back to grow anew
-};
-
 /// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
 /// `arena` is many. Says no with a null pointer or `false`; errors are for who stands above.
 template <resource Upstream>
 class segment_pool {
  public:
   segment_pool(Upstream& upstream, pool const& options, int device)
-      : upstream_(upstream),
+      : source_(upstream),
         options_(options),
         max_split_(max_split_units(options)),
         reuse_(device, options.streams == stream_lifetime::outlives_pool) {
@@ -42,9 +36,10 @@ class segment_pool {
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~segment_pool() {
+    release_captured(0);
     synchronize();
     for (segment const& s : segments_)
-      if (!reuse_.store().is_pending(s.first)) weir::deallocate_sync(upstream_, s.address, s.bytes, default_alignment);
+      if (!reuse_.store().is_pending(s.first)) source_.give(s.address, s.bytes);
   }
   segment_pool(segment_pool const&) = delete;
   segment_pool& operator=(segment_pool const&) = delete;
@@ -53,29 +48,29 @@ class segment_pool {
   static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;
 
   /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
-                 std::size_t least_block = 0) {
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
+                                        std::size_t least_block = 0) {
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
-    std::uint64_t const key = reuse_.clock().key_of(stream);
-    lock_type lock(mutex_);
-    reuse_.reserve();
-    block_id id = reuse_.take_ready(reuse_.clock().lane_of(key, stream), r);
-    if (id == 0) [[unlikely]]
-      id = search(lock, key, stream, r, effort);
-    if (id == 0) return nullptr;
-    block const& b = blocks()[id];
-    numbers_.count_allocation(bytes, b.bytes());
-    return reinterpret_cast<void*>(b.address());
+    std::uint64_t const key = reuse_.clock().known_key(stream);
+    if (stream_clock::must_ask(stream, key)) [[unlikely]]
+      return allocate_after_asking(stream, r, effort);
+    return allocate(key, stream, r, effort);
   }
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
   bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    std::uint64_t key = 0;
-    bool const known = succeeded(reuse_.clock().key_of(stream, key));
+    std::uint64_t key = reuse_.clock().known_key(stream);
+    if (stream_clock::must_ask(stream, key)) [[unlikely]] {
+      auto const who = stream_clock::ask(stream, key);
+      if (who.capture != 0) return deallocate_in_capture(who, p, bytes, alignment);
+      key = succeeded(who.code) ? who.key : 0;
+    }
     lock_type lock(mutex_);
     block_id id = reuse_.find_live(p, bytes, alignment);
     if (id == 0) return false;
-    lane_number const lane = known ? reuse_.lane_of_free(key, stream) : shared;
+    if (blocks()[id].captured != 0) [[unlikely]]
+      return keep_for_graph(id, {.key = key}, bytes);
+    lane_number const lane = reuse_.lane_of_free(key, stream);
     if (lane == shared && !stream.is_host_order()) [[unlikely]] {
       lock.unlock();  // no room to remember this stream: see its work done, or never hand the block out again
       bool const done = wait_for(stream, reuse_.clock().device());
@@ -104,7 +99,13 @@ class segment_pool {
 
   void synchronize() noexcept {
     lock_type lock(mutex_);
-    synchronize(lock);
+    ++numbers_.synchronizations;
+    reuse_.synchronize(lock);
+  }
+
+  std::size_t release_captured(std::uint64_t capture) noexcept {
+    lock_type lock(mutex_);
+    return reuse_.release_captured(capture);
   }
 
   void count_refusal() noexcept {  // by whoever stands above
@@ -112,15 +113,15 @@ class segment_pool {
     ++numbers_.out_of_memory;
   }
 
-  /// Cheap: one lock.
   pool_numbers numbers() const {
     spin_guard const lock(mutex_);
     pool_numbers now = numbers_;
     now.free = reuse_.store().free_bytes(shared);
-    now.pending = now.reserved.current - now.allocated.current - now.free;
+    now.captured = reuse_.captured_bytes();
+    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
     return now;
   }
-  /// Slow: looks at every stream's largest blocks.
+  /// Slow, unlike `numbers`: looks at every stream's largest blocks.
   pool_snapshot snapshot() const {
     pool_snapshot s{.numbers = numbers()};
     spin_guard const lock(mutex_);
@@ -154,11 +155,49 @@ class segment_pool {
 
   block_table const& blocks() const noexcept { return reuse_.store().blocks(); }
 
+  [[gnu::always_inline]] void* allocate(std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
+    lock_type lock(mutex_);
+    reuse_.reserve();
+    block_id id = reuse_.take_ready(reuse_.clock().lane_of(key, stream), r);
+    if (id == 0) [[unlikely]]
+      id = search(lock, key, stream, r, effort);
+    if (id == 0) return nullptr;
+    block const& b = blocks()[id];
+    numbers_.count_allocation(r.requested, b.bytes());
+    return reinterpret_cast<void*>(b.address());
+  }
+
+  std::uint64_t key_in_capture(stream_clock::identity const& who) {
+    lock_type lock(mutex_);
+    return reuse_.key_in_capture(who);
+  }
+  /// A stream that is being captured has lanes of its own; what it gets belongs to the capture.
+  [[gnu::noinline, gnu::cold]] void* allocate_after_asking(stream_ref stream, request const& r, pool_effort effort) {
+    auto const who = reuse_.clock().identify(stream);
+    if (who.capture == 0) return allocate(who.key, stream, r, effort);
+    std::uint64_t const key = key_in_capture(who);
+    void* const p = allocate(key, stream, r, effort);
+    lock_type lock(mutex_);
+    if (p != nullptr) reuse_.mark_captured(p, key, stream);
+    return p;
+  }
+  [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_clock::identity const& who, void* p, std::size_t bytes,
+                                                          std::size_t alignment) noexcept {
+    lock_type lock(mutex_);
+    block_id const id = reuse_.find_live(p, bytes, alignment);
+    return id != 0 && keep_for_graph(id, who, bytes);
+  }
+  [[gnu::noinline, gnu::cold]] bool keep_for_graph(block_id id, stream_clock::identity const& who,
+                                                   std::size_t bytes) noexcept {
+    numbers_.count_deallocation(bytes, blocks()[id].bytes());
+    reuse_.give_captured(id, who);
+    return true;
+  }
+
   /// Bytes that may still be taken from the upstream.
   std::size_t room() const noexcept {
-    std::size_t const held = numbers_.reserved.current + growing_ + going_;
-    std::size_t const most = options_.max_bytes == 0 ? max_block_bytes + held : options_.max_bytes;
-    return (most - lesser(most, held)) / unit_bytes * unit_bytes;
+    if (options_.max_bytes == 0) return max_block_bytes / unit_bytes * unit_bytes;
+    return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
   }
 
   /// The ladder, when nothing is ready: ask what is done, grow or let the stream wait, let the host wait, give idle
@@ -182,7 +221,8 @@ class segment_pool {
     if (id == 0) id = waiting();
     if (id != 0 || effort != pool_effort::all) return id;
     if (options_.synchronize) {
-      synchronize(lock);
+      ++numbers_.synchronizations;
+      reuse_.synchronize(lock);
       id = ready();
     }
     if (id == 0 && release_idle(lock, 0) != 0 && grow(lock, r)) id = ready();
@@ -199,7 +239,7 @@ class segment_pool {
     for (;;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
       if (bytes < least) {
-        if (going_ == 0 || least > room() + going_) return false;
+        if (source_.giving() == 0 || least > room() + source_.giving()) return false;
         lock.unlock();  // another thread is giving it back just now
         ::sched_yield();
         lock.lock();
@@ -213,25 +253,13 @@ class segment_pool {
 
   /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
   bool grow_by(lock_type& lock, std::size_t bytes) {
-    growing_ += bytes;
-    lock.unlock();
-    void* p = nullptr;
-    try {
-      p = weir::allocate_sync(upstream_, bytes, default_alignment);
-    } catch (std::bad_alloc const&) {
-    } catch (...) {
-      lock.lock();
-      growing_ -= bytes;
-      throw;
-    }
-    lock.lock();
-    growing_ -= bytes;
+    void* const p = source_.take(lock, bytes);
     if (p == nullptr) return false;
     try {
       segments_.reserve(segments_.size() + 1);
       reuse_.reserve();
     } catch (...) {
-      give_back(lock, p, bytes);
+      source_.give(lock, p, bytes);
       throw;
     }
     auto const address = reinterpret_cast<std::uintptr_t>(p);
@@ -239,14 +267,6 @@ class segment_pool {
     numbers_.reserved.add(bytes);
     ++numbers_.growths;
     return true;
-  }
-
-  void give_back(lock_type& lock, void* p, std::size_t bytes) noexcept {
-    going_ += bytes;
-    lock.unlock();
-    weir::deallocate_sync(upstream_, p, bytes, default_alignment);
-    lock.lock();
-    going_ -= bytes;
   }
 
   std::size_t release_idle(lock_type& lock, std::size_t keep) noexcept {
@@ -260,37 +280,18 @@ class segment_pool {
       numbers_.reserved.current -= gone.bytes;
       ++numbers_.releases;
       released += gone.bytes;
-      give_back(lock, gone.address, gone.bytes);
+      source_.give(lock, gone.address, gone.bytes);
     }
     return released;
   }
 
-  /// Waits for each stream's frees in turn, without the lock.
-  void synchronize(lock_type& lock) noexcept {
-    ++numbers_.synchronizations;
-    for (lane_number lane = 1; lane < reuse_.clock().lane_count(); ++lane) {
-      if (!reuse_.clock().is_open(lane) || reuse_.store().free_bytes(lane) == 0) continue;
-      cudaEvent_t const event = reuse_.clock().event_behind_all(lane);
-      auto const upto = reuse_.clock().issued(lane);
-      int const device = reuse_.clock().device_of(lane);
-      lock.unlock();
-      // A stream that left no event behind can only be waited for together with its device.
-      bool const done = (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device);
-      lock.lock();
-      if (done) reuse_.clock().complete(lane, upto);
-    }
-    reuse_.poll(shared);
-  }
-
-  Upstream& upstream_;
+  segment_source<Upstream> source_;
   pool options_;
   units max_split_;  // what `options_` say, in units
   spin_lock mutable mutex_;
   pool_reuse reuse_;
   std::vector<segment> segments_;
   pool_numbers numbers_;
-  std::size_t growing_ = 0;  // bytes that threads are asking the upstream for
-  std::size_t going_ = 0;    // bytes that threads are giving back to it
 };
 
 }  // namespace weir::detail

@@ -173,6 +173,15 @@ class block_store {
     return put_merged(first, lane, ticket);
   }
 
+  /// A block that is live belongs to a stream capture, of which `lane` is one; 0: to none, as when it was handed out.
+  void set_captured(block_id id, lane_id lane) noexcept { table_[id].captured = lane; }
+  /// Blocks of captures whose lane `is_over(lane)` belong to none any more. Looks at every block.
+  template <class IsOver>
+  void forget_captured(IsOver is_over) noexcept {
+    for (std::size_t id = 1; id < table_.end(); ++id)
+      if (block& b = table_[static_cast<block_id>(id)]; b.captured != 0 && is_over(b.captured)) b.captured = 0;
+  }
+
   block_table const& blocks() const noexcept { return table_; }
   /// The live block at an address, or 0.
   block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }

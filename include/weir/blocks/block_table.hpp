@@ -53,6 +53,7 @@ class alignas(32) block {
   block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   block_id list_next = 0;      ///< free; unused: next unused record
   lane_id lane = 0;            ///< free: whose
+  lane_id captured = 0;        ///< live: a lane of the stream capture that it was allocated in; 0: in none
 
  private:
   std::uintptr_t place_ = 0;  // the address; its low 8 bits, which are 0, keep the state and the alignment
@@ -161,7 +162,10 @@ class block_table {
       if (b.right != 0 && (blocks_[b.right].left != id || blocks_[b.right].address() != b.address() + b.bytes()))
         return false;
       if (b.left != 0 && blocks_[b.left].right != id) return false;
-      if (b.state() != block_state::live) continue;
+      if (b.state() != block_state::live) {
+        if (b.captured != 0) return false;
+        continue;
+      }
       ++live;
       if (live_.look_up(b.address(), address_of()) != id) return false;
     }

@@ -1,6 +1,7 @@
 #pragma once
 // CUDA's allocation calls, checked: too little memory is an answer (nullptr), anything else that fails is an error.
 
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
@@ -21,20 +22,20 @@ inline void* obtained(void* p, cudaError_t code, char const* call) {
 
 inline void* try_malloc(std::size_t bytes) {
   void* p = nullptr;
-  cudaError_t const code = cudaMalloc(&p, bytes);
+  cudaError_t const code = relaxed([&] { return cudaMalloc(&p, bytes); });
   return obtained(p, code, "cudaMalloc");
 }
 
 inline void* try_malloc_managed(std::size_t bytes) {
   void* p = nullptr;
-  cudaError_t const code = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
+  cudaError_t const code = relaxed([&] { return cudaMallocManaged(&p, bytes, cudaMemAttachGlobal); });
   return obtained(p, code, "cudaMallocManaged");
 }
 
 /// Page-locked host memory that every device of the process can use.
 inline void* try_malloc_host(std::size_t bytes) {
   void* p = nullptr;
-  cudaError_t const code = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
+  cudaError_t const code = relaxed([&] { return cudaHostAlloc(&p, bytes, cudaHostAllocPortable); });
   return obtained(p, code, "cudaHostAlloc");
 }
 
@@ -49,8 +50,10 @@ inline bool cuda_is_absent(cudaError_t code) noexcept {
   return code == cudaErrorCudartUnloading || code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
 }
 
-/// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be.
+/// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be. Not while
+/// a capture is declared, which such a wait would break.
 inline bool wait_for_device(int device) noexcept try {
+  if (captures_declared()) return false;
   device_guard const on_device(device < 0 ? current_device() : device);
   return succeeded(cudaDeviceSynchronize());
 } catch (...) {  // CUDA does not answer, or there is no memory to say so
@@ -58,9 +61,11 @@ inline bool wait_for_device(int device) noexcept try {
 }
 
 /// Blocks until the work queued on `stream` so far is done, and says whether it is known to be. Where CUDA cannot wait
-/// for the stream (it may have been destroyed), all work of `device` is waited for instead.
+/// for the stream (it may have been destroyed), all work of `device` is waited for instead. A stream that is being
+/// captured is not waited for: what it was given runs whenever the graph does.
 inline bool wait_for(stream_ref stream, int device) noexcept {
-  cudaError_t const code = cudaStreamSynchronize(stream.get());
+  if (may_break_capture(stream.get())) return false;
+  cudaError_t const code = relaxed([&] { return cudaStreamSynchronize(stream.get()); });
   return succeeded(code) || cuda_is_absent(code) || wait_for_device(device);
 }
 
@@ -112,7 +117,9 @@ class memory_pool {
     check(cudaMemPoolGetAttribute(handle_, bytes, &value), "cudaMemPoolGetAttribute");
     return value;
   }
-  void trim(std::size_t keep_bytes) { check(cudaMemPoolTrimTo(handle_, keep_bytes), "cudaMemPoolTrimTo"); }
+  void trim(std::size_t keep_bytes) {
+    check(relaxed([&] { return cudaMemPoolTrimTo(handle_, keep_bytes); }), "cudaMemPoolTrimTo");
+  }
 
  private:
   memory_pool() = default;

@@ -1,10 +1,11 @@
 #pragma once
 // The ledger of a pool's frees, tied to CUDA: keys of streams, events behind frees, waits between streams.
 
-#include <weir/blocks/spin_lock.hpp>
 #include <weir/blocks/stream_ledger.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/cuda/running_thread.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -12,43 +13,6 @@
 #include <vector>
 
 namespace weir::detail {
-
-/// Gives every thread a number, never 0 and never used twice in a process (a thread's address may come back), and knows
-/// which threads still run: the default streams of the others get no more work. Allocates nothing.
-class running_thread {
- public:
-  static std::uint64_t this_number() noexcept {
-    thread_local running_thread const mine;
-    return mine.number_;
-  }
-  static bool has_ended(std::uint64_t number) noexcept {
-    spin_guard const lock(mutex);
-    running_thread const* t = first;
-    while (t != nullptr && t->number_ != number) t = t->next_;
-    return t == nullptr;
-  }
-
- private:
-  running_thread() noexcept {
-    spin_guard const lock(mutex);
-    number_ = ++last;
-    next_ = first;
-    first = this;
-  }
-  ~running_thread() {
-    spin_guard const lock(mutex);
-    running_thread const** place = &first;
-    while (*place != this) place = &(*place)->next_;
-    *place = next_;
-  }
-
-  static inline constinit spin_lock mutex;
-  static inline constinit running_thread const* first = nullptr;
-  static inline constinit std::uint64_t last = 0;
-
-  std::uint64_t number_ = 0;
-  mutable running_thread const* next_ = nullptr;
-};
 
 /// Orders frees and takes between streams with as few CUDA calls as is sound. Guarded by its pool's lock; makes no call
 /// that blocks. What a free costs depends on whether the stream can still be asked later:
@@ -72,17 +36,17 @@ class stream_clock {
   stream_clock(stream_clock const&) = delete;
   stream_clock& operator=(stream_clock const&) = delete;
 
-  /// A stream's identity. One CUDA call (`cudaStreamGetId`) for a stream that may be destroyed, none for others;
-  /// handles are no identity, since CUDA gives a new stream the handle of a dead one. Call it without the lock.
-  std::uint64_t key_of(stream_ref stream) const {
-    std::uint64_t key = 0;
-    check(key_of(stream, key), "cudaStreamGetId");
-    return key;
-  }
-  cudaError_t key_of(stream_ref stream, std::uint64_t& key) const noexcept {
+  /// Who a stream is. Handles are no identity, since CUDA gives a new stream the handle of a dead one.
+  struct identity {
+    std::uint64_t key = 0;           ///< 0 in host order
+    std::uint64_t capture = 0;       ///< the capture that it takes part in; 0: none
+    cudaError_t code = cudaSuccess;  ///< else CUDA could not say
+  };
+  /// A stream's key where that takes no call, else 0. Call it without the lock, as what follows.
+  std::uint64_t known_key(stream_ref stream) const noexcept {
     cudaStream_t const handle = stream.get();
-    key = 0;
-    if (stream.is_host_order()) return cudaSuccess;
+    std::uint64_t key = 0;
+    if (stream.is_host_order()) return 0;
     if (handle == cudaStreamLegacy) {
       key = legacy_key;
     } else if (handle == cudaStreamPerThread) {
@@ -91,14 +55,37 @@ class stream_clock {
       key = stream.lasting_id() << kind_bits | lasting_kind;
     } else if (all_last_) {
       key = reinterpret_cast<std::uintptr_t>(handle) << kind_bits | promised_kind;
-    } else {
+    }
+    return key;
+  }
+  /// True if only CUDA can say who the stream with this known key is, or whether it is being captured.
+  static bool must_ask(stream_ref stream, std::uint64_t known_key) noexcept {
+    return captures_declared() || (known_key == 0 && !stream.is_host_order());
+  }
+  /// Two calls for a stream that may be destroyed (`cudaStreamGetId`, `cudaStreamGetCaptureInfo`), one for others that
+  /// can be captured.
+  [[gnu::noinline]] static identity ask(stream_ref stream, std::uint64_t known_key) noexcept {
+    identity who{.key = known_key};
+    cudaStream_t const handle = stream.get();
+    if (stream.is_host_order() || handle == cudaStreamLegacy) return who;
+    if (known_key == 0) {
       unsigned long long id = 0;
       cudaError_t const code = cudaStreamGetId(handle, &id);
-      key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;
-      return code;
+      std::uint64_t const key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;
+      if (who.code = code; code != cudaSuccess) return who;
+      who.key = key;
     }
-    return cudaSuccess;
+    who.code = capture_of(handle, who.capture);
+    return who;
   }
+  /// The same, all in one. Throws `cuda_error`.
+  identity identify(stream_ref stream) const {
+    std::uint64_t const key = known_key(stream);
+    identity const who = must_ask(stream, key) ? ask(stream, key) : identity{.key = key};
+    check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
+    return who;
+  }
+  std::uint64_t key_of(stream_ref stream) const { return identify(stream).key; }
 
   /// True if few lanes are left for streams not seen before.
   bool is_short_of_lanes() const noexcept { return ledger_.closed_count() < spare_lanes; }
@@ -129,24 +116,52 @@ class stream_clock {
     return lane;
   }
 
+  /// The lane of what is freed on a stream, named by its key, while that takes part in a capture: private to both, and
+  /// never done. Key 0: of what not even that stream may have. `shared` if there is no room.
+  lane_number captured_lane(std::uint64_t capture, std::uint64_t key) noexcept {
+    for (std::size_t i = 1; i < lane_count(); ++i) {
+      auto const lane = static_cast<lane_number>(i);
+      if (is_captured(lane) && streams_[lane].capture == capture && streams_[lane].key == key) return lane;
+    }
+    bool opened = false;
+    lane_number const lane = ledger_.find_or_open(++captured_lanes_ << kind_bits | captured_kind, opened);
+    if (opened) streams_[lane] = {nullptr, device_, capture, key};
+    return lane;
+  }
+  bool is_captured(lane_number lane) const noexcept { return kind(lane) == captured_kind; }
+  /// False if there never was such a lane.
+  bool has_captured() const noexcept { return captured_lanes_ != 0; }
+  std::uint64_t capture_in(lane_number lane) const noexcept { return streams_[lane].capture; }
+  std::uint64_t key(lane_number lane) const noexcept { return ledger_.key(lane); }
+  /// The graph is gone: what was freed in this lane is done, and the lane is closed. Returns its last ticket.
+  ticket end_captured(lane_number lane) noexcept {
+    ledger_.complete(lane, ledger_.issued(lane));
+    ledger_.close(lane);
+    return ledger_.issued(lane);
+  }
+
   /// Numbers a free on `lane` by the calling thread and leaves an event behind if the stream may die.
   ticket on_free(lane_number lane) noexcept {
     ticket const t = ledger_.issue(lane);
-    if (kind(lane) == mortal_kind) record(lane, frees_an_event);
+    if (kind(lane) == mortal_kind) record_on(lane, streams_[lane].handle, frees_an_event);
     return t;
   }
 
   /// Puts an event behind all frees of `lane` so far, where that can be done without holding up other streams.
   bool cover(lane_number lane) noexcept {
     if (ledger_.covered(lane) == ledger_.issued(lane)) return true;
-    if (kind(lane) == mortal_kind) return false;  // its record failed, and the handle may be another stream's by now
-    return record(lane, 1);
+    // Of a mortal one the record failed, and the handle may be another stream's by now.
+    if (kind(lane) == mortal_kind || is_captured(lane)) return false;
+    return record(lane);
   }
 
   /// Asks CUDA which frees of `lane` are done; never waits. Returns the last ticket that is. Frees with no event behind
   /// them get one, if that does not move one that is still to come: else a busy stream would never be seen done.
-  ticket poll(lane_number lane) noexcept {
-    auto const done = [](cudaEvent_t event) { return succeeded(cudaEventQuery(event)); };
+  ticket poll(lane_number lane, relaxed_capture& calls) noexcept {
+    auto const done = [&](cudaEvent_t event) {
+      calls.enter();
+      return succeeded(cudaEventQuery(event));
+    };
     ledger_.advance(lane, done);
     if (ledger_.covered(lane) != ledger_.issued(lane) && !ledger_.is_full(lane) && cover(lane))
       ledger_.advance(lane, done);
@@ -163,7 +178,9 @@ class stream_clock {
     if (ledger_.available(taker, giver, t)) return true;
     if (ledger_.covered(giver) < t && !cover(giver) && !cover_through_legacy(giver)) return false;
     auto const* const behind = ledger_.covering(giver, t);
-    if (behind == nullptr || !succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0))) return false;
+    if (behind == nullptr || may_break_capture(stream.get()) ||
+        !succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0)))
+      return false;
     ledger_.joined(taker, giver, behind->upto);
     return true;
   }
@@ -173,6 +190,14 @@ class stream_clock {
     if (!cover(lane) && !cover_through_legacy(lane)) return nullptr;
     auto const* const behind = ledger_.covering(lane, ledger_.issued(lane));
     return behind == nullptr ? nullptr : behind->event;
+  }
+
+  /// False where a wait for the whole device would break a capture on a stream that is known here.
+  bool may_wait_for_device() const noexcept {
+    bool broken = may_break_capture(cudaStreamLegacy);
+    for (lane_number lane = 1; lane < lane_count() && !broken; ++lane)
+      broken = (kind(lane) == lasting_kind || kind(lane) == promised_kind) && may_break_capture(streams_[lane].handle);
+    return !broken;
   }
 
   ticket issued(lane_number lane) const noexcept { return ledger_.issued(lane); }
@@ -192,13 +217,14 @@ class stream_clock {
  private:
   static constexpr unsigned kind_bits = 3;
   static constexpr std::uint64_t legacy_key = 1 << kind_bits, per_thread_kind = 1, lasting_kind = 2, promised_kind = 3,
-                                 mortal_kind = 4;
+                                 mortal_kind = 4, captured_kind = 5;
   static constexpr std::size_t spare_lanes = 4;
   static constexpr unsigned frees_an_event = 32;
 
   struct known_stream {
     cudaStream_t handle = nullptr;
     int device = 0;
+    std::uint64_t capture = 0, key = 0;  // of a captured lane
   };
 
   std::uint64_t kind(lane_number lane) const noexcept { return ledger_.key(lane) & ((1u << kind_bits) - 1); }
@@ -215,19 +241,25 @@ class stream_clock {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
         event = nullptr;
       });
-    s = {handle, device};
+    s = {handle, device, 0, 0};
   }
 
-  bool record(lane_number lane, unsigned epoch) noexcept {
+  /// On a stream that the caller does not use just now.
+  bool record_elsewhere_on(lane_number lane, cudaStream_t handle) noexcept {
+    record_elsewhere const record;
+    return record.allowed() && !may_break_capture(handle) && record_on(lane, handle, 1);
+  }
+
+  bool record(lane_number lane) noexcept {
     if (kind(lane) == per_thread_kind && ledger_.key(lane) >> kind_bits != running_thread::this_number())
       return running_thread::has_ended(ledger_.key(lane) >> kind_bits) && cover_through_legacy(lane);
-    return record_on(lane, streams_[lane].handle, epoch);
+    return record_elsewhere_on(lane, streams_[lane].handle);
   }
 
   /// Another thread's default stream has no name here, but the legacy stream comes after it (and after every other
   /// blocking stream): wide, so only for who would otherwise go without, and once for a thread that ended.
   bool cover_through_legacy(lane_number lane) noexcept {
-    return kind(lane) == per_thread_kind && record_on(lane, cudaStreamLegacy, 1);
+    return kind(lane) == per_thread_kind && record_elsewhere_on(lane, cudaStreamLegacy);
   }
 
   bool record_on(lane_number lane, cudaStream_t handle, unsigned epoch) noexcept {
@@ -254,6 +286,7 @@ class stream_clock {
 
   int device_;
   bool all_last_;
+  std::uint64_t captured_lanes_ = 0;  // opened so far
   stream_ledger<cudaEvent_t> ledger_;
   std::vector<known_stream> streams_;
 };

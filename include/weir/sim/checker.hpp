@@ -9,6 +9,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -30,6 +31,20 @@ struct grave {
   std::uint64_t owner = 0;  // 0: CUDA
   mark freed;
   marks before;
+  operation_number born = 0;  // the block's allocation
+};
+
+/// Memory that a graph touches: a range of a block, which goes by the number of its allocation.
+struct captured_use {
+  std::uintptr_t begin = 0, end = 0;
+  operation_number block = 0;
+  std::uint64_t owner = 0;
+  auto operator<=>(captured_use const&) const = default;
+};
+struct captured_work {
+  std::set<operation_number> own;    // allocations made in the capture
+  std::set<operation_number> frees;  // and frees
+  std::set<captured_use> uses;
 };
 
 using regions = std::map<std::uintptr_t, region>;  // by first address; they do not overlap
@@ -74,6 +89,11 @@ class order_checker {
   void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
   void owner_ended(std::uint64_t id);
 
+  // ---- captures and graphs, which go by the capture's id
+  void capture_ended(capture_state const& c);
+  void launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
+  void graph_gone(std::uint64_t graph) { captures_.erase(graph); }
+
   std::vector<order_report> reports;
   std::uint64_t report_count = 0;
 
@@ -84,6 +104,7 @@ class order_checker {
     bool blocking = false;
     bool legacy = false;
     bool open = false;
+    bool captured = false;  // a lane of a capture
     vector_clock clock;
     std::uint64_t last_event = 0;
     operation_number last_event_at = 0;
@@ -109,6 +130,14 @@ class order_checker {
   /// Memory goes back: nothing that was cut from it may be live or have work to come.
   void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const& known);
 
+  /// What `t` is capturing; null if it is not.
+  captured_work* work_captured_by(timeline const* t);
+  void replay_on_memory(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
+  void replay_on_blocks(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
+  void replay_on_region(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known,
+                        region& r);
+  std::string name_of_replay(captured_use const& use, mark m) const;
+
   std::string name(slot_number slot) const;
   std::string name_of_owner(std::uint64_t id) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
@@ -125,7 +154,9 @@ class order_checker {
   regions memory_;  // CUDA's
   graves dead_memory_;
   std::map<std::uint64_t, heap> heaps_;
-  graves dead_blocks_;  // of all owners: memory may pass from one to another
+  std::map<std::uint64_t, captured_work> captures_;   // by the capture's id
+  std::map<std::uint64_t, vector_clock> executions_;  // of executable graphs: what their latest launch came after
+  graves dead_blocks_;                                // of all owners: memory may pass from one to another
 };
 
 /// Does what makes the host wait, and lets it know what `seen` says it then knows: as of before, since other threads

@@ -1,6 +1,7 @@
 // What tests do to the stand-in: modes, capacities, counters, failures, and work that stands for kernels.
 
 #include <weir/sim/call.hpp>
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -94,8 +95,14 @@ void reset() {
   held_lock held(r.mutex);
   drop_work(r, held);
   r.check.reset();
+  detail::forget_captures(r);
+  r.executions.remove_if([](auto const&) { return true; });
+  r.graphs.remove_if([](auto const&) { return true; });
   drop_memory(r);
-  r.events.for_each([](detail::event_state& e) { e.recorded = false; });
+  r.events.for_each([](detail::event_state& e) {
+    e.recorded = false;
+    e.captured = nullptr;
+  });
   r.how = mode::immediate;
   r.chance = 0;
   r.starved = 0;
@@ -197,6 +204,8 @@ void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   if (r.how == mode::random) detail::let_time_pass(r, held);
   timeline* const t = detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
   if (t == nullptr) refuse("touch: not a valid stream");
+  if (detail::admit_work(r, *t) != cudaSuccess)
+    refuse("touch: a stream capture was invalidated, or is by this use of the legacy stream");
   if (bytes == 0) return;
   bool const valid = detail::look_up(r, p, bytes).valid;
   if (r.check != nullptr) r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid);

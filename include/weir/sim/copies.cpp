@@ -1,5 +1,6 @@
 // Copies and sets: the bytes really move, at the operation's place in its stream.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -22,6 +23,13 @@ bool fits(cudaMemcpyKind kind, bool source, range const& what) {
 }
 
 bool fits(rows const& what, std::size_t pitch) { return what.width <= pitch && pitch <= max_pitch; }
+
+// A call that makes the host wait is none that a capture can record.
+cudaError_t admit(runtime& r, timeline const& t, host_waits waits) {
+  if (waits == host_waits::no) return admit_work(r, t);
+  cudaError_t const code = admit_wait(r, t);
+  return code != cudaSuccess ? code : admit_unsafe(r);
+}
 
 // From the first byte of the first row to the last byte of the last one.
 std::size_t span(rows const& what, std::size_t pitch) {
@@ -53,6 +61,7 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
   return [=](runtime& r, held_lock& held) -> cudaError_t {
     timeline* t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     bool const pitched = what.height > 1;
     if (pitched && !(fits(what, what.to_pitch) && fits(what, what.from_pitch))) return cudaErrorInvalidPitchValue;
@@ -73,9 +82,10 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
     if (!fits(kind, false, target) || !fits(kind, true, source)) return cudaErrorInvalidValue;
 
     bool const on_host = !target.device_only() && !source.device_only();
-    bool const from_pageable = source.pageable() && !on_host;
-    bool const waits_for_end = on_host || (waits == host_waits::as_documented && !from_pageable &&
-                                           !(target.device_only() && source.device_only()));
+    bool const captured = t->capture != nullptr;  // then the bytes are read by each launch
+    bool const from_pageable = source.pageable() && !on_host && !captured;
+    bool const waits_for_end = !captured && (on_host || (waits == host_waits::as_documented && !from_pageable &&
+                                                         !(target.device_only() && source.device_only())));
     std::uint64_t const id = t->id;
     if (from_pageable && waits == host_waits::as_documented) {
       seeing(
@@ -129,6 +139,7 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
   return api(which, [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
     if (what.height > 1 && !fits(what, what.to_pitch)) return cudaErrorInvalidValue;
     if (what.empty()) return cudaSuccess;
     std::size_t const bytes = span(what, what.to_pitch);

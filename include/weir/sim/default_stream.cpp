@@ -87,6 +87,34 @@ cudaError_t CUDARTAPI cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptu
   return sim::stream_is_capturing(resolve(stream), status);
 }
 
+cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return sim::stream_begin_capture(resolve(stream), mode);
+}
+
+cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return sim::stream_end_capture(resolve(stream), graph);
+}
+
+#if CUDART_VERSION >= 13000
+cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                               unsigned long long* id, cudaGraph_t* graph,
+                                               cudaGraphNode_t const** nodes, cudaGraphEdgeData const** edges,
+                                               size_t* count) {
+  bool const wants_nodes = nodes != nullptr || edges != nullptr || count != nullptr;
+  return sim::stream_get_capture_info(resolve(stream), status, id, graph, wants_nodes);
+}
+#else  // NVIDIA's header gives this the name of its second version
+cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                               unsigned long long* id, cudaGraph_t* graph,
+                                               cudaGraphNode_t const** nodes, size_t* count) {
+  return sim::stream_get_capture_info(resolve(stream), status, id, graph, nodes != nullptr || count != nullptr);
+}
+#endif
+
+cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t execution, cudaStream_t stream) {
+  return sim::graph_launch(execution, resolve(stream));
+}
+
 cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return sim::launch_host_function(resolve(stream), function, data);
 }

@@ -1,5 +1,6 @@
 // Devices: which there are, what they can do, and waiting for all of one.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -151,6 +152,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
   return sim::api("cudaDeviceSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
     int const device = sim::this_thread().device;
+    if (cudaError_t const code = sim::admit_device_wait(r, device); code != cudaSuccess) return code;
     sim::seeing(
         r, [&](sim::order_checker& check) { return check.end_of_device(device); },
         [&] { sim::force_device(r, held, device); });
@@ -162,6 +164,7 @@ cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
 cudaError_t CUDARTAPI cudaDeviceReset(void) {
   return sim::api("cudaDeviceReset", [&](sim::runtime& r, sim::held_lock& held) {
     int const device = sim::this_thread().device;
+    if (cudaError_t const code = sim::admit_device_wait(r, device); code != cudaSuccess) return code;
     sim::seeing(
         r, [&](sim::order_checker& check) { return check.end_of_device(device); },
         [&] { sim::force_device(r, held, device); });

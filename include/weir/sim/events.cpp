@@ -1,5 +1,6 @@
 // Events: snapshots of a stream's work.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
@@ -31,6 +32,14 @@ cudaError_t event_record(call which, cudaEvent_t event, cudaStream_t stream, uns
     if (e == nullptr || t == nullptr || e->device != t->device) return cudaErrorInvalidResourceHandle;
     // The other flag, `cudaEventRecordExternal`, is for streams that are being captured.
     if (flags != cudaEventRecordDefault) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
+    e->captured = nullptr;
+    if (t->capture != nullptr) {
+      capture_event(*t, *e);
+      e->recorded = true;
+      if (r.check != nullptr) r.check->record(*t, *e);
+      return cudaSuccess;
+    }
     // A new place for the time: work queued for the previous snapshot still writes to the old one.
     if (e->timed) e->reached = std::make_shared<clock::time_point>();
     e->at = record(r, held, *t, e->reached);
@@ -47,10 +56,13 @@ cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned f
     event_state const* const e = r.events.find(event);
     if (t == nullptr || e == nullptr) return cudaErrorInvalidResourceHandle;
     if (flags != cudaEventWaitDefault) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     if (!e->recorded) return cudaSuccess;
+    bool const captured = t->capture != nullptr || e->captured != nullptr;
+    if (cudaError_t const code = captured ? capture_wait(r, *t, *e) : cudaSuccess; code != cudaSuccess) return code;
     if (r.check != nullptr) [[unlikely]]
       r.check->wait(*t, *e);
-    wait_for(r, *t, e->at);
+    if (!captured) wait_for(r, *t, e->at);
     return cudaSuccess;
   });
 }
@@ -73,6 +85,7 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock&) {
     sim::event_state const* const e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
     if (!e->recorded) return cudaSuccess;
     if (!sim::done(r, e->at)) return cudaErrorNotReady;
     if (r.check != nullptr) [[unlikely]]
@@ -85,6 +98,7 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
   return sim::api("cudaEventSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
     sim::event_state const* const e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
     if (!e->recorded) {
       sim::force(r, held, std::vector<sim::point>{});
       return cudaSuccess;
@@ -111,6 +125,7 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEve
     for (sim::event_state const* e : {from, to}) {
       if (e == nullptr || !e->timed || !e->recorded) return cudaErrorInvalidResourceHandle;
     }
+    if (from->captured != nullptr || to->captured != nullptr) return cudaErrorCapturedEvent;
     if (!sim::done(r, from->at) || !sim::done(r, to->at)) return cudaErrorNotReady;
     *ms = std::chrono::duration<float, std::milli>(*to->reached - *from->reached).count();
     return cudaSuccess;

@@ -1,5 +1,6 @@
 // The program's own memory, made pinned where it lies, and what can be asked about pinned memory.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -71,6 +72,7 @@ cudaError_t CUDARTAPI cudaHostRegister(void* p, size_t bytes, unsigned int flags
     constexpr unsigned unsupported = cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
     if (p == nullptr || bytes == 0 || (flags & ~(supported | unsupported)) != 0) return cudaErrorInvalidValue;
     if ((flags & unsupported) != 0) return cudaErrorNotSupported;
+    if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     return sim::register_memory(r, p, bytes);
   });
 }
@@ -79,6 +81,7 @@ cudaError_t CUDARTAPI cudaHostRegister(void* p, size_t bytes, unsigned int flags
 cudaError_t CUDARTAPI cudaHostUnregister(void* p) {
   return sim::api("cudaHostUnregister", [&](sim::runtime& r, sim::held_lock&) {
     if (p == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     auto const found = r.registrations.find(reinterpret_cast<std::uintptr_t>(p));
     if (found == r.registrations.end()) return cudaErrorHostMemoryNotRegistered;
     if (r.check != nullptr) [[unlikely]] {

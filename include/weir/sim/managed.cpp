@@ -1,5 +1,6 @@
 // Managed memory: where it is meant to be, and whose it is. Checked as CUDA checks it, then without effect.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -22,6 +23,7 @@ cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned fla
     bool const known = flags == cudaMemAttachGlobal || flags == cudaMemAttachHost || flags == cudaMemAttachSingle;
     // Not to the legacy stream alone: that is no single stream.
     if (!whole || !known || (flags == cudaMemAttachSingle && t->legacy)) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
     submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream

@@ -1,5 +1,6 @@
 // Memory that is not stream-ordered, and the bookkeeping of all memory.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -73,6 +74,7 @@ bool charge_host(runtime& r, std::size_t bytes) { return charge(r.host_used, r.h
 cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, bool valid_arguments, unsigned flags) {
   return api(which, [&](runtime& r, held_lock&) {
     if (p == nullptr || !valid_arguments) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_unsafe(r); code != cudaSuccess) return code;
     if (bytes == 0) {
       *p = nullptr;
       // Managed memory of no size is the one that CUDA refuses.
@@ -156,6 +158,7 @@ std::uint64_t begin_free(runtime& r, allocation& a) {
 void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket) {
   auto const found = r.allocations.find(address);
   if (found == r.allocations.end() || !found->second.freeing || found->second.ticket != ticket) return;
+  if (found->second.graph != 0) return;  // its next launch needs it
   give_back(r, found->second);
   forget_pending(found->second, address);
   r.allocations.erase(found);
@@ -175,6 +178,7 @@ cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flag
     range const what = look_up(r, p, bytes);
     bool const managed = what.in != nullptr && what.in->kind == memory_kind::managed;
     if (flags != 0 || bytes == 0 || !what.valid || !managed) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
     submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream
@@ -225,6 +229,7 @@ cudaError_t CUDARTAPI cudaMallocManaged(void** p, size_t bytes, unsigned int fla
 
 cudaError_t CUDARTAPI cudaFree(void* p) {
   return sim::api("cudaFree", [&](sim::runtime& r, sim::held_lock& held) {
+    if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
     if (a == nullptr || a->kind == sim::memory_kind::pinned) {
@@ -244,6 +249,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
 
 cudaError_t CUDARTAPI cudaFreeHost(void* p) {
   return sim::api("cudaFreeHost", [&](sim::runtime& r, sim::held_lock&) {
+    if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
     if (a == nullptr || a->kind != sim::memory_kind::pinned) {

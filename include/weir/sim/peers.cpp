@@ -1,5 +1,6 @@
 // Devices among each other: who may use whose memory, and copies from one to another.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -101,6 +102,9 @@ cudaError_t CUDARTAPI cudaMemcpyPeer(void* to, int to_device, void const* from, 
   return sim::api("cudaMemcpyPeer", [&](sim::runtime& r, sim::held_lock& held) {
     cudaError_t const code = sim::valid(r, to, to_device, from, from_device, bytes);
     if (code != cudaSuccess || bytes == 0) return code;
+    if (cudaError_t const no = sim::admit_unsafe(r); no != cudaSuccess) return no;
+    for (int const device : {to_device, from_device})
+      if (cudaError_t const no = sim::admit_work(r, *sim::at(r, device).legacy); no != cudaSuccess) return no;
     sim::timeline& here = *sim::at(r, sim::this_thread().device).legacy;
     sim::timeline* const ends[] = {sim::at(r, to_device).legacy, sim::at(r, from_device).legacy};
     for (sim::timeline* const other : ends)

@@ -1,5 +1,6 @@
 // Stream-ordered memory: what a pool holds, and allocation and free as operations of a stream.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/memory.hpp>
 #include <weir/sim/schedule.hpp>
@@ -41,8 +42,16 @@ bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
 
 cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t bytes, std::shared_ptr<pool_state> pool,
                            timeline& t) {
+  if (cudaError_t const code = admit_work(r, t); code != cudaSuccess) return code;
   if (bytes == 0) {
     *p = nullptr;
+    return cudaSuccess;
+  }
+  if (t.capture != nullptr) {
+    void* const node = capture_allocation(r, t, bytes, std::move(pool));
+    if (node == nullptr) return cudaErrorMemoryAllocation;
+    *p = node;
+    if (r.check != nullptr) r.check->allocated(&t, node, bytes);
     return cudaSuccess;
   }
   std::uint64_t const id = t.id;
@@ -134,7 +143,13 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
   return api("cudaFreeAsync", [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     allocation* const a = find_live(r, p);
+    if (t->capture != nullptr) {
+      if (!capture_free(r, *t, p)) return cudaErrorInvalidValue;
+      if (r.check != nullptr) r.check->freed(t, p);
+      return cudaSuccess;
+    }
     bool const right_kind = a != nullptr && (a->kind == memory_kind::async || a->kind == memory_kind::device);
     if (!right_kind) {
       if (r.check != nullptr) r.check->refused_free(t, p);
@@ -144,7 +159,7 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
       r.check->freed(t, p);
     auto const address = reinterpret_cast<std::uintptr_t>(p);
     std::uint64_t const ticket = begin_free(r, *a);
-    if (a->pool != nullptr && r.how != mode::immediate) {
+    if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate) {
       a->freed_on = t->id;
       a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
     }

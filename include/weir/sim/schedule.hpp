@@ -10,11 +10,16 @@ namespace weir::sim::detail {
 std::vector<point> implicit_order(runtime& r, timeline const& t);
 
 void enqueue(runtime& r, timeline& t, std::vector<point> after, work run);
+/// The operation becomes part of the graph that `t` captures (capture.cpp).
+void capture_operation(timeline const& t, work run);
 
-/// Puts an operation into a stream. In immediate mode it runs before this returns.
+/// Puts an operation into a stream, or into the graph that the stream captures. In immediate mode it runs before this
+/// returns.
 template <class Work>
 void submit(runtime& r, held_lock& held, timeline& t, Work&& run) {
-  if (r.how == mode::immediate) {
+  if (t.capture != nullptr) [[unlikely]] {
+    capture_operation(t, std::forward<Work>(run));
+  } else if (r.how == mode::immediate) {
     t.completed = ++t.submitted;
     run(held);
   } else {

@@ -87,11 +87,16 @@ std::size_t live_bytes(int device);
 /// How many allocations that is, over all devices.
 std::size_t live_allocations();
 
+/// How many stream captures were broken since `reset` by a call that CUDA does not allow during a capture, from
+/// whatever thread. Ending a capture on a stream that misses a join counts.
+std::uint64_t captures_invalidated();
+
 /// Stands for a kernel that reads or writes all of [p, p + bytes) on `stream`: the bytes are really read, or
 /// overwritten with a changing pattern, when the stream gets there. 0 is the legacy default stream. Counts as no
 /// runtime call. Throws `std::invalid_argument` for a stream that is not valid, for a range that leaves its allocation,
-/// for memory whose stream-ordered free was already called, and, after `check_access(true)`, for another device's
-/// memory that the stream's device was given no access to.
+/// for memory whose stream-ordered free was already called, where a capture was invalidated, and, after
+/// `check_access(true)`, for another device's memory that the stream's device was given no access to. On a stream that
+/// is being captured it stands for a kernel node.
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what);
 
 }  // namespace weir::sim

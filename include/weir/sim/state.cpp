@@ -1,4 +1,5 @@
 #include <weir/sim/call.hpp>
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/state.hpp>
 
@@ -42,6 +43,7 @@ thread_state& this_thread() {
     me.generation = now;
     me.device = 0;
     me.last_error = cudaSuccess;
+    me.capture_mode = cudaStreamCaptureModeGlobal;
   }
   return me;
 }

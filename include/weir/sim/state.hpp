@@ -38,6 +38,11 @@ struct operation {
   work run;
 };
 
+struct capture_state;
+struct captured_point;
+struct graph_state;
+struct graph_execution;
+
 /// One stream from its creation until its last operation is done, which may be after its handle is gone.
 struct timeline {
   std::uint64_t id = 0;
@@ -48,8 +53,9 @@ struct timeline {
   bool destroyed = false;
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
-  std::uint64_t planned = 0;      // used by `force` while it collects what must run
-  std::deque<operation> waiting;  // the operations after `completed`, in order
+  std::uint64_t planned = 0;               // used by `force` while it collects what must run
+  std::deque<operation> waiting;           // the operations after `completed`, in order
+  std::shared_ptr<capture_state> capture;  // set: work is not queued, it becomes part of a graph
 
   bool blocking() const { return !legacy && flags == cudaStreamDefault; }
   bool idle() const { return completed == submitted; }
@@ -63,9 +69,10 @@ struct event_state {
   int device = 0;
   bool timed = true;
   bool recorded = false;
-  point at;                                    // the latest snapshot
-  vector_clock seen;                           // what the snapshot comes after; only while order is checked
-  std::shared_ptr<clock::time_point> reached;  // set when the snapshot's work is done; timed events only
+  point at;                                        // the latest snapshot
+  vector_clock seen;                               // what the snapshot comes after; only while order is checked
+  std::shared_ptr<clock::time_point> reached;      // set when the snapshot's work is done; timed events only
+  std::shared_ptr<captured_point const> captured;  // set: the latest record was captured
 };
 
 struct pool_state {
@@ -95,6 +102,7 @@ struct allocation {
   bool freeing = false;              // the free was called; the memory goes when it executes
   std::uint64_t freed_on = 0;        // id of the stream, for stream-ordered memory in lazy mode
   std::uint64_t ticket = 0;          // which free that is, as another allocation may take the block over first
+  std::uint64_t graph = 0;           // of an allocation node: whose; the address is that graph's until it is gone
 };
 
 struct device_state {
@@ -114,6 +122,7 @@ struct thread_state {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   // Owners of checked blocks whose own work this is.
   std::array<std::uint64_t, 8> inside{};
   unsigned inside_depth = 0;
@@ -145,11 +154,16 @@ struct runtime {
   handle_table<cudaStream_t, timeline*, 0x5100'0000'0000> streams;
   handle_table<cudaEvent_t, event_state, 0x5200'0000'0000> events;
   handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
+  handle_table<cudaGraph_t, std::shared_ptr<graph_state>, 0x5400'0000'0000> graphs;
+  handle_table<cudaGraphExec_t, graph_execution, 0x5500'0000'0000> executions;
   std::map<std::uintptr_t, allocation> allocations;    // by address, of every kind
   std::map<std::uintptr_t, allocation> registrations;  // the program's own memory that it made pinned
 
+  std::vector<std::shared_ptr<capture_state>> captures;  // under way
+  std::uint64_t capture_count = 0, captures_invalidated = 0, execution_count = 0;
+
   std::unique_ptr<order_checker> check;  // null: the order is not checked
-  std::uint64_t checks = 0, owners = 0, event_count = 0;
+  std::uint64_t checks = 0, owners = 0, event_count = 0, lanes = 0;
 
   runtime();
   ~runtime();

@@ -32,6 +32,12 @@ cudaError_t stream_get_flags(cudaStream_t stream, unsigned* flags);
 cudaError_t stream_get_id(cudaStream_t stream, unsigned long long* id);
 cudaError_t stream_get_priority(cudaStream_t stream, int* priority);
 cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t stream_begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t stream_end_capture(cudaStream_t stream, cudaGraph_t* graph);
+/// `nodes`: the caller also asks for the nodes that the stream's next one depends on.
+cudaError_t stream_get_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                    cudaGraph_t* graph, bool nodes);
+cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream);
 cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, void* data);
 /// `handle` is what the callback is told, `stream` the stream it is put into.
 cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCallback_t callback, void* data,

@@ -1,5 +1,6 @@
 // Streams: their creation, their end, and what can be asked of them.
 
+#include <weir/sim/capture.hpp>
 #include <weir/sim/checker.hpp>
 #include <weir/sim/schedule.hpp>
 #include <weir/sim/stream_calls.hpp>
@@ -88,6 +89,7 @@ void retire_if_over(runtime& r, timeline* t) {
 }
 
 void end_stream(runtime& r, timeline* t) {
+  leave_capture(r, *t);
   if (r.check != nullptr) [[unlikely]]
     r.check->stream_ended(*t);
   t->destroyed = true;
@@ -98,6 +100,7 @@ cudaError_t stream_query(cudaStream_t stream) {
   return api("cudaStreamQuery", [&](runtime& r, held_lock&) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;
     if (!done(r, *t)) return cudaErrorNotReady;
     if (r.check != nullptr) [[unlikely]]
       r.check->host_saw(r.check->end_of(*t));
@@ -109,6 +112,7 @@ cudaError_t stream_synchronize(cudaStream_t stream) {
   return api("cudaStreamSynchronize", [&](runtime& r, held_lock& held) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;
     seeing(
         r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
     return cudaSuccess;
@@ -127,15 +131,13 @@ cudaError_t stream_get_id(cudaStream_t stream, unsigned long long* id) {
 cudaError_t stream_get_priority(cudaStream_t stream, int* priority) {
   return ask("cudaStreamGetPriority", stream, priority, [](timeline const& t) { return t.priority; });
 }
-cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return ask("cudaStreamIsCapturing", stream, status, [](timeline const&) { return cudaStreamCaptureStatusNone; });
-}
 
 cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return api("cudaLaunchHostFunc", [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (function == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
     submit(r, held, *t, [function, data](held_lock& lock) {

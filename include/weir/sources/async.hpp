@@ -74,18 +74,24 @@ class async_resource {
     if (p == nullptr)
       throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "async", report_of(*this));
     if (stream.is_host_order()) {
-      cudaError_t const code = cudaStreamSynchronize(order);
+      cudaError_t const code = detail::relaxed([order] { return cudaStreamSynchronize(order); });
       if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
       detail::check(code, "cudaStreamSynchronize");
     }
     return p;
   }
 
-  /// Frees after the work queued on `stream` so far. The stream must not have been destroyed.
+  /// Frees after the work queued on `stream` so far. The stream must not have been destroyed. On a stream that is being
+  /// captured, only what was allocated in the same capture is freed, by each launch; other memory is kept for good.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     void* const base = shifted_.base_of(p, alignment);
     cudaError_t code = cudaFreeAsync(base, order_of(stream));
+    // A capture frees what it allocated, and nothing else: other memory is kept, since the graph may use it.
+    if (code != cudaSuccess && !stream.is_host_order() && detail::may_break_capture(stream.get())) {
+      detail::succeeded(code);
+      return;
+    }
     if (!detail::succeeded(code) && code != cudaErrorInvalidValue && !detail::cuda_is_absent(code)) {
       // CUDA does not take the free on that stream. The memory is still good: wait for all work, free it on our own.
       if (!detail::wait_for_device(device_)) return;

@@ -16,7 +16,9 @@ struct device_memory {
 
   static void require(int) {}  // every CUDA device has this
   static void* take(std::size_t bytes) { return try_malloc(bytes); }
-  static cudaError_t give(void* p) { return cudaFree(p); }
+  static cudaError_t give(void* p) {
+    return relaxed([p] { return cudaFree(p); });
+  }
   static std::string state(int device) { return device_state(device); }
 };
 

@@ -19,7 +19,9 @@ struct managed_memory {
                     "cannot allocate managed memory (cudaDevAttrManagedMemory is 0); use device or pinned");
   }
   static void* take(std::size_t bytes) { return try_malloc_managed(bytes); }
-  static cudaError_t give(void* p) { return cudaFree(p); }
+  static cudaError_t give(void* p) {
+    return relaxed([p] { return cudaFree(p); });
+  }
   static std::string state(int device) { return device_state(device); }
 };
 

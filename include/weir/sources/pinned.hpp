@@ -19,7 +19,9 @@ struct pinned_memory {
                     "cannot reach host memory (cudaDevAttrCanMapHostMemory is 0); use host for the host alone");
   }
   static void* take(std::size_t bytes) { return try_malloc_host(bytes); }
-  static cudaError_t give(void* p) { return cudaFreeHost(p); }
+  static cudaError_t give(void* p) {
+    return relaxed([p] { return cudaFreeHost(p); });
+  }
   static std::string state(int) { return "page-locked host memory; the operating system sets how much there is"; }
 };
 

@@ -1,0 +1,127 @@
+#pragma once
+// Stream capture: how a program declares it, and how the library's own calls keep from breaking one.
+
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <sched.h>
+
+#include <cstdint>
+
+namespace weir {
+namespace detail {
+
+/// Scopes that live, and events that are being recorded on streams of others just now. Changed by atomic operations
+/// only: `<atomic>` would cost each file that includes a pool more than all of this header.
+inline constinit unsigned declared_captures = 0;
+inline constinit unsigned records_elsewhere = 0;
+
+/// What a pool takes for the id of a capture that was invalidated: its graph will never be.
+inline constexpr std::uint64_t invalidated_capture = ~std::uint64_t{0};
+
+/// True while a program says that streams may be capturing. One load.
+inline bool captures_declared() noexcept { return __atomic_load_n(&declared_captures, __ATOMIC_RELAXED) != 0; }
+
+/// Asks CUDA for the id of the capture that a stream is in; 0: it is in none. Not for the legacy stream.
+inline cudaError_t capture_of(cudaStream_t stream, std::uint64_t& id) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;
+  cudaError_t const code = cudaStreamGetCaptureInfo(stream, &status, &number);
+  id = code != cudaSuccess || status == cudaStreamCaptureStatusNone ? 0
+       : status == cudaStreamCaptureStatusActive                    ? number
+                                                                    : invalidated_capture;
+  return code;
+}
+
+/// True if a call that names this stream could break a capture: it captures, or it is the legacy stream and a stream
+/// that it waits for does. Any stream; one CUDA call.
+inline bool may_break_capture(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaError_t const code = cudaStreamIsCapturing(stream, &status);
+  bool const answered = succeeded(code);
+  return answered ? status != cudaStreamCaptureStatusNone : code == cudaErrorStreamCaptureImplicit;
+}
+
+/// Begins the line of a pool that refuses a request, where the stream's capture is a reason.
+inline char const* capture_reason(stream_ref stream) noexcept {
+  std::uint64_t capture = 0;
+  bool const can_capture = !stream.is_host_order() && stream.get() != cudaStreamLegacy;
+  if (!can_capture || !succeeded(capture_of(stream.get(), capture)) || capture == 0) return "";
+  return "the stream is being captured, and may have no memory that waits for work; ";
+}
+
+/// While entered, the calling thread may make calls that captures cannot see, such as `cudaMalloc` and
+/// `cudaEventQuery`, without breaking one, its own or another thread's. One CUDA call each way.
+class relaxed_capture {
+ public:
+  relaxed_capture() = default;
+  ~relaxed_capture() {
+    if (entered_) succeeded(cudaThreadExchangeStreamCaptureMode(&mode_));
+  }
+  relaxed_capture(relaxed_capture const&) = delete;
+  relaxed_capture& operator=(relaxed_capture const&) = delete;
+
+  relaxed_capture& enter() noexcept {
+    if (!entered_) entered_ = succeeded(cudaThreadExchangeStreamCaptureMode(&mode_));
+    return *this;
+  }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // what to exchange for
+  bool entered_ = false;
+};
+
+/// Calls `f()` so.
+template <class F>
+decltype(auto) relaxed(F f) {
+  relaxed_capture calls;
+  calls.enter();
+  return f();
+}
+
+/// Held while an event is recorded on a stream that is not the caller's. Not allowed while a capture is declared: the
+/// stream might begin to capture between a question and the record, and the event would then be the graph's.
+class record_elsewhere {
+ public:
+  record_elsewhere() noexcept {
+    __atomic_fetch_add(&records_elsewhere, 1, __ATOMIC_SEQ_CST);
+    allowed_ = __atomic_load_n(&declared_captures, __ATOMIC_SEQ_CST) == 0;
+  }
+  ~record_elsewhere() { __atomic_fetch_sub(&records_elsewhere, 1, __ATOMIC_RELEASE); }
+  record_elsewhere(record_elsewhere const&) = delete;
+  record_elsewhere& operator=(record_elsewhere const&) = delete;
+
+  bool allowed() const noexcept { return allowed_; }
+
+ private:
+  bool allowed_;
+};
+
+}  // namespace detail
+
+/// Declares, while it lives, that streams of this process may be captured: make one before `cudaStreamBeginCapture`,
+/// destroy it after `cudaStreamEndCapture`. Pools then ask CUDA at each call whether the stream is being captured, also
+/// for streams that they otherwise know without a CUDA call (`weir::stream`, per-thread default streams, those promised
+/// to outlive the pool), and record no event on a stream that is not the caller's. Any thread; scopes may overlap.
+/// When not to use it: for as long as a program runs, since each pool call then costs a CUDA call.
+class capture_scope {
+ public:
+  capture_scope() noexcept {
+    __atomic_fetch_add(&detail::declared_captures, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&detail::records_elsewhere, __ATOMIC_SEQ_CST) != 0) ::sched_yield();  // none of them blocks
+  }
+  ~capture_scope() { __atomic_fetch_sub(&detail::declared_captures, 1, __ATOMIC_SEQ_CST); }
+  capture_scope(capture_scope const&) = delete;
+  capture_scope& operator=(capture_scope const&) = delete;
+};
+
+/// The id of the capture that `stream` takes part in (`cudaStreamGetCaptureInfo`), by which a pool can be told that its
+/// graph is gone. 0: none, or one that was invalidated. One CUDA call. Throws `cuda_error`.
+inline std::uint64_t capture_id(stream_ref stream) {
+  if (stream.is_host_order() || stream.get() == cudaStreamLegacy) return 0;
+  std::uint64_t id = 0;
+  detail::check(detail::capture_of(stream.get(), id), "cudaStreamGetCaptureInfo");
+  return id == detail::invalidated_capture ? 0 : id;
+}
+
+}  // namespace weir

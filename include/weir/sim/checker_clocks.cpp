@@ -1,0 +1,113 @@
+// The happens-before checker's clocks: what each call adds to those of streams, events and the host.
+
+#include <weir/sim/capture.hpp>
+#include <weir/sim/checker.hpp>
+
+#include <algorithm>
+
+namespace weir::sim::detail {
+
+slot_number order_checker::slot_of(timeline const& t) {
+  auto const [found, is_new] = slots_.try_emplace(acting_id(t), host_slot);
+  if (!is_new) return found->second;
+  slot_number slot = static_cast<slot_number>(streams_.size());
+  auto const reusable = std::find_if(ended_slots_.begin(), ended_slots_.end(),
+                                     [&](slot_number ended) { return host_[ended] >= streams_[ended].clock[ended]; });
+  if (reusable != ended_slots_.end()) {
+    slot = *reusable;
+    ended_slots_.erase(reusable);
+  } else {
+    streams_.emplace_back();
+  }
+  stream_state& s = streams_[slot];
+  s = {};
+  s.id = t.id;
+  s.device = t.device;
+  s.captured = t.capture != nullptr;
+  s.blocking = !s.captured && t.blocking();
+  s.legacy = t.legacy;
+  s.open = true;
+  s.clock = host_;
+  return found->second = slot;
+}
+
+vector_clock order_checker::ahead(stream_state const& s) const {
+  vector_clock known = s.clock;
+  known.join(host_);
+  device_clocks const& device = devices_[static_cast<std::size_t>(s.device)];
+  if (s.blocking) known.join(device.legacy);
+  if (s.legacy) {
+    known.join(device.ended_blocking);
+    for (stream_state const& other : streams_)
+      if (other.open && other.blocking && other.device == s.device) known.join(other.clock);
+  }
+  return known;
+}
+
+mark order_checker::operate(timeline const& t) {
+  slot_number const slot = slot_of(t);
+  stream_state& s = streams_[slot];
+  s.clock = ahead(s);
+  mark const m{slot, ++last_};
+  s.clock.set(slot, m.operation);
+  if (s.legacy) clocks_of(s.device).legacy = s.clock;
+  return m;
+}
+
+void order_checker::record(timeline const& t, event_state& e) {
+  slot_number const slot = slot_of(t);
+  stream_state& s = streams_[slot];
+  s.clock = ahead(s);
+  if (s.legacy) clocks_of(s.device).legacy = s.clock;
+  e.seen = s.clock;
+  s.last_event = e.number;
+  s.last_event_at = ++last_;
+}
+
+void order_checker::wait(timeline const& t, event_state const& e) {
+  mark const m = operate(t);
+  stream_state& s = streams_[m.slot];
+  s.clock.join(e.seen);
+  if (s.legacy) clocks_of(s.device).legacy = s.clock;
+}
+
+vector_clock order_checker::end_of(timeline const& t) {
+  stream_state const& s = streams_[slot_of(t)];
+  return s.legacy ? ahead(s) : s.clock;
+}
+
+vector_clock order_checker::end_of_device(int device) const {
+  vector_clock all = devices_[static_cast<std::size_t>(device)].ended;
+  for (stream_state const& s : streams_)
+    if (s.open && !s.captured && s.device == device) all.join(s.clock);
+  return all;
+}
+
+void order_checker::stream_ended(timeline const& t) {
+  auto const found = slots_.find(t.id);
+  if (found == slots_.end()) return;
+  stream_state& s = streams_[found->second];
+  s.open = false;
+  clocks_of(s.device).ended.join(s.clock);
+  if (s.blocking) clocks_of(s.device).ended_blocking.join(s.clock);
+  ended_slots_.push_back(found->second);
+  slots_.erase(found);
+}
+
+vector_clock order_checker::view(timeline const* t) { return t == nullptr ? host_ : ahead(streams_[slot_of(*t)]); }
+
+mark order_checker::act(timeline const* t) {
+  mark const m{t == nullptr ? host_slot : slot_of(*t), ++last_};
+  if (t == nullptr) {
+    host_.set(host_slot, m.operation);
+  } else {
+    stream_state& s = streams_[m.slot];
+    s.clock.set(m.slot, m.operation);
+    // Blocking streams come after the legacy one's work so far. What that stream in turn comes after is theirs only
+    // once it gets an operation of CUDA's.
+    if (s.legacy) clocks_of(s.device).legacy.set(m.slot, m.operation);
+  }
+  return m;
+}
+
+}  // namespace weir::sim::detail

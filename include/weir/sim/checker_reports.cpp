@@ -1,0 +1,50 @@
+// What the happens-before checker says: names, and which edge is missing.
+
+#include <weir/sim/checker.hpp>
+
+#include <utility>
+
+namespace weir::sim::detail {
+
+void (*report_handler)(order_report const&) = nullptr;
+
+namespace {
+constexpr std::size_t most_reports = 1000;
+}
+
+std::string order_checker::name(slot_number slot) const {
+  if (slot == host_slot) return "the host";
+  stream_state const& s = streams_[slot];
+  if (s.legacy) return "the legacy stream of device " + std::to_string(s.device);
+  return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
+}
+
+std::string order_checker::name_of_owner(std::uint64_t id) const {
+  auto const found = heaps_.find(id);
+  return found == heaps_.end() ? "CUDA" : found->second.name;
+}
+
+std::string order_checker::missing_edge(mark missing, slot_number in, vector_clock const& known) const {
+  std::string const knower = name(in);
+  std::string const other = name(missing.slot);
+  operation_number const upto = known[missing.slot];
+  std::string text =
+      "; " + knower + " knows " + other + (upto == 0 ? " not at all" : " only up to operation " + std::to_string(upto));
+  if (missing.slot == host_slot) return text;
+  stream_state const& s = streams_[missing.slot];
+  std::string const event =
+      "event " + std::to_string(s.last_event) + ", recorded at operation " + std::to_string(s.last_event_at);
+  if (s.last_event == 0) return text + "; no event was ever recorded on " + other;
+  if (s.last_event_at > missing.operation)
+    return text + "; " + event + " on " + other + ", stands behind it, but " + knower + " never waited for that";
+  return text + "; the last event recorded on " + other + " is too early: " + event;
+}
+
+void order_checker::say(order_problem kind, std::string text) {
+  ++report_count;
+  order_report made{kind, std::move(text)};
+  if (report_handler != nullptr) report_handler(made);
+  if (reports.size() < most_reports) reports.push_back(std::move(made));
+}
+
+}  // namespace weir::sim::detail

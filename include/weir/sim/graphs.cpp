@@ -1,0 +1,132 @@
+// Graphs: what a capture became, launched as often as the program likes; and the memory of their allocation nodes.
+
+#include <weir/sim/call.hpp>
+#include <weir/sim/capture.hpp>
+#include <weir/sim/checker.hpp>
+#include <weir/sim/memory.hpp>
+#include <weir/sim/schedule.hpp>
+#include <weir/sim/stream_calls.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace weir::sim::detail {
+namespace {
+
+allocation& allocation_of(runtime& r, graph_memory const& m) {
+  return r.allocations.at(reinterpret_cast<std::uintptr_t>(m.p));
+}
+
+cudaError_t instantiate(call which, cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
+  return api(which, [&](runtime& r, held_lock&) {
+    auto* const found = r.graphs.find(graph);
+    if (made == nullptr || found == nullptr || (*found)->open) return cudaErrorInvalidValue;
+    if (flags != 0) return cudaErrorNotSupported;
+    *made = r.executions.add({++r.execution_count, *found, {}});
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+graph_state::~graph_state() {
+  runtime& r = state();
+  if (r.check != nullptr) r.check->graph_gone(number);
+  for (graph_memory const& m : memory) {
+    auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
+    if (found == r.allocations.end() || found->second.graph != number) continue;
+    found->second.graph = 0;
+    if (found->second.freeing) finish_free(r, found->first, found->second.ticket);
+  }
+}
+
+void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared_ptr<pool_state> pool) {
+  allocation made;
+  made.bytes = bytes;
+  made.kind = memory_kind::async;
+  made.device = pool->device;
+  made.pool = std::move(pool);
+  made.graph = t.capture->id;
+  t.capture->graph->memory.reserve(t.capture->graph->memory.size() + 1);
+  void* const p = make_allocation(r, std::move(made));
+  if (p == nullptr) return nullptr;
+  t.capture->graph->memory.push_back({p, false});
+  unsigned char const pattern = r.pattern = static_cast<unsigned char>(r.pattern + 37);
+  capture_operation(t, [p, bytes, pattern](held_lock&) { scribble(p, bytes, pattern); });
+  return p;
+}
+
+bool capture_free(runtime& r, timeline& t, void* p) {
+  allocation* const a = find_live(r, p);
+  if (a == nullptr || a->graph != t.capture->id) return false;
+  for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
+  begin_free(r, *a);
+  capture_operation(t, [](held_lock&) {});
+  return true;
+}
+
+cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
+  return api("cudaGraphLaunch", [&](runtime& r, held_lock& held) {
+    timeline* t = find_stream(r, stream);
+    graph_execution* const found = r.executions.find(execution);
+    if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (found == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
+    std::shared_ptr<graph_state> const graph = found->graph;
+    if (t->capture != nullptr && !graph->memory.empty()) return cudaErrorNotSupported;
+    // What a launch allocated and nobody freed since is in the way of the next one.
+    for (graph_memory const& m : graph->memory)
+      if (!m.freed && !allocation_of(r, m).freeing) return cudaErrorInvalidValue;
+    for (graph_memory const& m : graph->memory)
+      if (!m.freed) revive(r, allocation_of(r, m));
+    if (r.check != nullptr) [[unlikely]]
+      r.check->launched(*t, found->number, graph->number);
+    std::uint64_t const id = t->id;
+    bool const captured = t->capture != nullptr;
+    if (!captured && !done(r, found->last)) wait_for(r, *t, found->last);
+    for (work const& node : graph->nodes) {
+      // While a node ran without the lock, another thread may have destroyed the stream.
+      if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
+      submit(r, held, *t, [graph, &node](held_lock& lock) { node(lock); });
+    }
+    graph_execution* const still_there = r.executions.find(execution);
+    t = find_timeline(r, id);
+    if (!captured && still_there != nullptr && t != nullptr) still_there->last = t->end();
+    return cudaSuccess;
+  });
+}
+
+}  // namespace weir::sim::detail
+
+namespace sim = weir::sim::detail;
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
+  return sim::instantiate("cudaGraphInstantiate", made, graph, flags);
+}
+
+cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
+                                                    unsigned long long flags) {
+  return sim::instantiate("cudaGraphInstantiateWithFlags", made, graph, flags);
+}
+
+// What is launched goes on, and keeps what it needs.
+cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t execution) {
+  return sim::api("cudaGraphExecDestroy", [&](sim::runtime& r, sim::held_lock&) {
+    if (r.executions.find(execution) == nullptr) return cudaErrorInvalidValue;
+    r.executions.remove(execution);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph) {
+  return sim::api("cudaGraphDestroy", [&](sim::runtime& r, sim::held_lock&) {
+    auto* const found = r.graphs.find(graph);
+    if (found == nullptr || (*found)->open) return cudaErrorInvalidValue;
+    r.graphs.remove(graph);
+    return cudaSuccess;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,103 @@
+// The check of order as programs call it.
+
+#include <weir/sim/checker.hpp>
+
+#include <utility>
+
+namespace weir::sim {
+namespace {
+
+using detail::held_lock;
+
+template <class Action>
+void with_checker(Action action) {
+  detail::runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  if (r.check != nullptr) action(r, *r.check);
+}
+
+detail::timeline const* stream_in(detail::runtime& r, cudaStream_t stream) {
+  return detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
+}
+
+}  // namespace
+
+void check_order(bool on) {
+  detail::runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.check.reset();
+  // What they saw was in the numbers of an earlier check; all of it is past.
+  r.events.for_each([](detail::event_state& e) { e.seen.clear(); });
+  if (on) r.check = std::make_unique<detail::order_checker>(++r.checks);
+}
+
+std::vector<order_report> reports() {
+  std::vector<order_report> result;
+  with_checker([&](auto&, auto& check) { result = check.reports; });
+  return result;
+}
+
+std::uint64_t report_count() {
+  std::uint64_t result = 0;
+  with_checker([&](auto&, auto& check) { result = check.report_count; });
+  return result;
+}
+
+void clear_reports() {
+  with_checker([](auto&, auto& check) {
+    check.reports.clear();
+    check.report_count = 0;
+  });
+}
+
+void set_report_handler(void (*handler)(order_report const&)) {
+  held_lock const held(detail::state().mutex);
+  detail::report_handler = handler;
+}
+
+checked_blocks::checked_blocks(std::string name) : name_(std::move(name)) {
+  detail::runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  id_ = ++r.owners;
+  check_ = r.check == nullptr ? 0 : r.check->number();
+}
+
+checked_blocks::~checked_blocks() {
+  with_checker([this](auto&, auto& check) { check.owner_ended(id_); });
+}
+
+void checked_blocks::allocated(cudaStream_t stream, void const* p, std::size_t bytes, std::size_t alignment) {
+  with_checker([&](auto& r, auto& check) {
+    detail::timeline const* const t = stream_in(r, stream);
+    if (t != nullptr) check.block_allocated({id_, name_, check_ == check.number()}, t, p, bytes, alignment);
+  });
+}
+
+void checked_blocks::allocated_for_all(void const* p, std::size_t bytes, std::size_t alignment) {
+  with_checker([&](auto&, auto& check) {
+    check.block_allocated({id_, name_, check_ == check.number()}, nullptr, p, bytes, alignment);
+  });
+}
+
+void checked_blocks::freed(cudaStream_t stream, void const* p, std::size_t bytes, std::size_t alignment) {
+  with_checker([&](auto& r, auto& check) {
+    detail::timeline const* const t = stream_in(r, stream);
+    if (t != nullptr) check.block_freed({id_, name_, check_ == check.number()}, t, p, bytes, alignment);
+  });
+}
+
+void checked_blocks::freed_by_host(void const* p, std::size_t bytes, std::size_t alignment) {
+  with_checker([&](auto&, auto& check) {
+    check.block_freed({id_, name_, check_ == check.number()}, nullptr, p, bytes, alignment);
+  });
+}
+
+checked_blocks::inside::inside(checked_blocks const& blocks) {
+  detail::thread_state& me = detail::this_thread();
+  if (me.inside_depth < me.inside.size()) me.inside[me.inside_depth] = blocks.id_;
+  ++me.inside_depth;
+}
+
+checked_blocks::inside::~inside() { --detail::this_thread().inside_depth; }
+
+}  // namespace weir::sim

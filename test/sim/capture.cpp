@@ -1,0 +1,681 @@
+// needs: tsan
+// Stream capture and graphs: what is recorded, what runs when, what is refused, and which refusals break a capture.
+
+#include "support.hpp"
+
+#include <weir/sim/order.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <string>
+#include <thread>
+
+using namespace sim_test;
+using sim::access;
+using sim::order_problem;
+
+namespace {
+
+void begin(cudaStream_t s, cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed) {
+  ok(cudaStreamBeginCapture(s, mode));
+}
+
+cudaGraph_t end(cudaStream_t s) {
+  cudaGraph_t graph = nullptr;
+  ok(cudaStreamEndCapture(s, &graph));
+  REQUIRE(graph != nullptr);
+  return graph;
+}
+
+/// The capture on `s`, ended whatever became of it.
+cudaError_t code_of_end(cudaStream_t s) {
+  cudaGraph_t graph = nullptr;
+  cudaError_t const code = cudaStreamEndCapture(s, &graph);
+  if (graph != nullptr) ok(cudaGraphDestroy(graph));
+  return code;
+}
+
+cudaStreamCaptureStatus status_of(cudaStream_t s) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  ok(cudaStreamIsCapturing(s, &status));
+  return status;
+}
+
+/// An executable graph of what was captured on `s`.
+struct executable {
+  explicit executable(cudaStream_t s) {
+    cudaGraph_t const graph = end(s);
+    ok(cudaGraphInstantiate(&handle, graph, 0));
+    ok(cudaGraphDestroy(graph));
+  }
+  ~executable() { cudaGraphExecDestroy(handle); }
+  executable(executable const&) = delete;
+  executable& operator=(executable const&) = delete;
+  void launch(cudaStream_t s) const { ok(cudaGraphLaunch(handle, s)); }
+
+  cudaGraphExec_t handle = nullptr;
+};
+
+/// `after` comes after all that `before` has now.
+void order(cudaStream_t before, cudaStream_t after) {
+  cudaEvent_t const e = make_event();
+  ok(cudaEventRecord(e, before));
+  ok(cudaStreamWaitEvent(after, e, 0));
+  ok(cudaEventDestroy(e));
+}
+
+cudaStreamCaptureMode exchange_mode(cudaStreamCaptureMode mode) {
+  ok(cudaThreadExchangeStreamCaptureMode(&mode));
+  return mode;
+}
+
+template <class F>
+void in_another_thread(F f) {
+  std::thread(f).join();
+}
+
+struct checking : fresh {
+  checking() { sim::check_order(true); }
+};
+
+sim::order_report the_report() {
+  auto const all = sim::reports();
+  for (std::size_t i = 1; i < all.size(); ++i) MESSAGE(all[i].text);
+  REQUIRE_EQ(all.size(), 1);
+  sim::clear_reports();
+  return all.front();
+}
+
+void* take(std::size_t bytes = 4096) {
+  void* p = nullptr;
+  ok(cudaMalloc(&p, bytes));
+  return p;
+}
+
+void write(cudaStream_t s, void* p, std::size_t bytes = 4096) { sim::touch(s, p, bytes, access::write); }
+
+}  // namespace
+
+// ---- what is recorded, and when it runs
+
+TEST_CASE_FIXTURE(fresh, "a capturing stream runs nothing; each launch runs it all, in order, where it is launched") {
+  for (sim::mode const how : {sim::mode::immediate, sim::mode::lazy, sim::mode::random}) {
+    CAPTURE(static_cast<int>(how));
+    sim::set_mode(how);
+    cudaStream_t const s = make_stream(), other = make_stream();
+    diary d;
+    begin(s);
+    d.mark(s, 1);
+    d.mark(s, 2);
+    executable const graph(s);
+    sim::run_all();
+    CHECK_EQ(d.reached(), numbers{});
+    d.mark(other, 3);
+    graph.launch(other);
+    d.mark(other, 4);
+    graph.launch(other);
+    ok(cudaStreamSynchronize(other));
+    CHECK_EQ(d.reached(), numbers{3, 1, 2, 4, 1, 2});
+    ok(cudaStreamDestroy(s));
+    ok(cudaStreamDestroy(other));
+  }
+}
+
+TEST_CASE_FIXTURE(fresh, "copies and sets are captured, and read their source at each launch") {
+  cudaStream_t const s = make_stream();
+  auto* const p = static_cast<unsigned char*>(take(16));
+  unsigned char source[16] = {1};
+  begin(s);
+  ok(cudaMemsetAsync(p, 7, 16, s));
+  ok(cudaMemcpyAsync(p, source, 1, cudaMemcpyHostToDevice, s));
+  executable const graph(s);
+  p[0] = p[15] = 0;
+  source[0] = 9;
+  graph.launch(s);
+  CHECK_EQ(p[0], 9);
+  CHECK_EQ(p[15], 7);
+  ok(cudaFree(p));
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "launches of one executable graph run one after another, on whatever streams") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  diary d;
+  begin(a);
+  d.mark(a, 1);
+  executable const graph(a);
+  d.mark(a, 0);
+  graph.launch(a);
+  graph.launch(b);
+  ok(cudaStreamSynchronize(b));
+  CHECK_EQ(d.reached(), numbers{0, 1, 1});
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "an executable graph may go while its launch has yet to run") {
+  cudaStream_t const s = make_stream();
+  diary d;
+  begin(s);
+  d.mark(s, 1);
+  {
+    executable const graph(s);
+    graph.launch(s);
+  }
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(d.reached(), numbers{1});
+}
+
+TEST_CASE_FIXTURE(fresh, "a wait for a captured event brings a stream in; a join lets the capture end") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  diary d;
+  begin(a);
+  d.mark(a, 1);
+  order(a, b);
+  CHECK_EQ(status_of(b), cudaStreamCaptureStatusActive);
+  d.mark(b, 2);
+  SUBCASE("joined") {
+    order(b, a);
+    d.mark(a, 3);
+    executable const graph(a);
+    CHECK_EQ(status_of(b), cudaStreamCaptureStatusNone);
+    graph.launch(b);
+    CHECK_EQ(d.reached(), numbers{1, 2, 3});
+    CHECK_EQ(sim::captures_invalidated(), 0);
+  }
+  SUBCASE("not joined") {
+    CHECK_EQ(code_of_end(a), cudaErrorStreamCaptureUnjoined);
+    CHECK_EQ(sim::captures_invalidated(), 1);
+  }
+  SUBCASE("given more work after the join") {
+    order(b, a);
+    d.mark(b, 4);
+    CHECK_EQ(code_of_end(a), cudaErrorStreamCaptureUnjoined);
+  }
+  SUBCASE("ended on the wrong stream") {
+    CHECK_EQ(code_of_end(b), cudaErrorStreamCaptureUnmatched);
+    order(b, a);
+    ok(code_of_end(a));
+  }
+  SUBCASE("the origin destroyed: all of it is over") {
+    ok(cudaStreamDestroy(a));
+    CHECK_EQ(status_of(b), cudaStreamCaptureStatusNone);
+    CHECK_EQ(sim::captures_invalidated(), 1);
+  }
+}
+
+TEST_CASE_FIXTURE(fresh, "a launch into a capturing stream becomes part of that graph") {
+  cudaStream_t const s = make_stream();
+  diary d;
+  begin(s);
+  d.mark(s, 1);
+  executable const inner(s);
+  begin(s);
+  inner.launch(s);
+  d.mark(s, 2);
+  executable const outer(s);
+  CHECK_EQ(d.reached(), numbers{});
+  outer.launch(s);
+  CHECK_EQ(d.reached(), numbers{1, 2});
+}
+
+TEST_CASE_FIXTURE(fresh, "a capture has an id of its own, and says what it is") {
+  cudaStream_t const s = make_stream();
+  auto const id_of_capture = [s] {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+#if CUDART_VERSION >= 13000
+    ok(cudaStreamGetCaptureInfo(s, &status, &id, nullptr, nullptr, nullptr, nullptr));
+#else
+    ok(cudaStreamGetCaptureInfo(s, &status, &id, nullptr, nullptr, nullptr));
+#endif
+    CHECK_EQ(status, status_of(s));
+    return id;
+  };
+  CHECK_EQ(id_of_capture(), 0);
+  begin(s);
+  auto const first = id_of_capture();
+  CHECK_NE(first, 0);
+  CHECK_EQ(id_of_capture(), first);
+  ok(code_of_end(s));
+  begin(s);
+  CHECK_NE(id_of_capture(), first);
+  ok(code_of_end(s));
+}
+
+TEST_CASE_FIXTURE(fresh, "calls of captures and graphs refuse wrong arguments") {
+  cudaStream_t const s = make_stream();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t execution = nullptr;
+  auto wrong = static_cast<cudaStreamCaptureMode>(3);
+  CHECK_EQ(cudaStreamBeginCapture(s, wrong), cudaErrorInvalidValue);
+  CHECK_EQ(cudaThreadExchangeStreamCaptureMode(&wrong), cudaErrorInvalidValue);
+  CHECK_EQ(cudaThreadExchangeStreamCaptureMode(nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeRelaxed), cudaErrorStreamCaptureUnsupported);
+  CHECK_EQ(cudaStreamEndCapture(s, &graph), cudaErrorIllegalState);
+  begin(s);
+  CHECK_EQ(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), cudaErrorIllegalState);
+  CHECK_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorInvalidValue);
+  graph = end(s);
+  CHECK_EQ(cudaGraphInstantiate(nullptr, graph, 0), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGraphInstantiate(&execution, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch), cudaErrorNotSupported);
+  CHECK_EQ(cudaGraphLaunch(nullptr, s), cudaErrorInvalidValue);
+  ok(cudaGraphDestroy(graph));
+  CHECK_EQ(cudaGraphDestroy(graph), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGraphInstantiate(&execution, graph, 0), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGraphExecDestroy(execution), cudaErrorInvalidValue);
+}
+
+// ---- memory of allocation nodes
+
+TEST_CASE_FIXTURE(fresh, "memory allocated and freed in a capture is the graph's until that is gone") {
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  CHECK_EQ(sim::live_allocations(), 1);
+  write(s, p);
+  ok(cudaFreeAsync(p, s));
+  CHECK_EQ(sim::live_allocations(), 0);
+  {
+    executable const graph(s);
+    for (int i = 0; i < 3; ++i) graph.launch(s);
+    for (int i = 0; i < 100; ++i) {
+      void* q = nullptr;
+      ok(cudaMallocAsync(&q, 4096, s));
+      CHECK_NE(q, p);
+      ok(cudaFreeAsync(q, s));
+    }
+  }
+  CHECK_EQ(sim::live_bytes(0), 0);
+}
+
+TEST_CASE_FIXTURE(fresh,
+                  "memory allocated in a capture and not freed there is live after a launch, until it is freed") {
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  executable const graph(s);
+  CHECK_EQ(sim::live_allocations(), 0);
+  CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);
+  graph.launch(s);
+  CHECK_EQ(sim::live_allocations(), 1);
+  write(s, p);
+  CHECK_EQ(cudaGraphLaunch(graph.handle, s), cudaErrorInvalidValue);
+  ok(cudaFreeAsync(p, s));
+  graph.launch(s);
+  write(s, p);
+  ok(cudaFree(p));
+  CHECK_EQ(sim::live_allocations(), 0);
+}
+
+TEST_CASE_FIXTURE(fresh, "memory that a graph left live outlives the graph") {
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  {
+    executable const graph(s);
+    graph.launch(s);
+  }
+  write(s, p);
+  ok(cudaFreeAsync(p, s));
+}
+
+TEST_CASE_FIXTURE(fresh, "a capture frees memory of its own graph only") {
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocAsync(&p, 4096, s));
+  begin(s);
+  CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);
+  ok(code_of_end(s));
+  ok(cudaFreeAsync(p, s));
+}
+
+// ---- what is refused
+
+TEST_CASE_FIXTURE(fresh, "waiting for a capturing stream or asking it breaks the capture, in every mode") {
+  cudaStream_t const s = make_stream();
+  cudaEvent_t const e = make_event(), outside = make_event();
+  ok(cudaEventRecord(outside, make_stream()));
+  for (auto const mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed})
+    for (int what = 0; what < 6; ++what) {
+      CAPTURE(what);
+      cudaStreamCaptureMode const mine = exchange_mode(cudaStreamCaptureModeRelaxed);
+      auto const before = sim::captures_invalidated();
+      begin(s, mode);
+      ok(cudaEventRecord(e, s));
+      if (what == 0) CHECK_EQ(cudaStreamSynchronize(s), cudaErrorStreamCaptureUnsupported);
+      if (what == 1) CHECK_EQ(cudaStreamQuery(s), cudaErrorStreamCaptureUnsupported);
+      if (what == 2) CHECK_EQ(cudaEventSynchronize(e), cudaErrorCapturedEvent);
+      if (what == 3) CHECK_EQ(cudaEventQuery(e), cudaErrorCapturedEvent);
+      if (what == 4) CHECK_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+      if (what == 5) CHECK_EQ(cudaStreamWaitEvent(s, outside, 0), cudaErrorStreamCaptureIsolation);
+      CHECK_EQ(sim::captures_invalidated(), before + 1);
+      CHECK_EQ(status_of(s), cudaStreamCaptureStatusInvalidated);
+      CHECK_EQ(cudaEventRecord(outside, s), cudaErrorStreamCaptureInvalidated);
+      CHECK_EQ(cudaMemsetAsync(nullptr, 0, 0, s), cudaErrorStreamCaptureInvalidated);
+      CHECK_EQ(code_of_end(s), cudaErrorStreamCaptureInvalidated);
+      CHECK_EQ(status_of(s), cudaStreamCaptureStatusNone);
+      exchange_mode(mine);
+    }
+}
+
+TEST_CASE_FIXTURE(fresh, "an event is captured until it is recorded anew") {
+  cudaStream_t const s = make_stream();
+  cudaEvent_t const e = make_event();
+  begin(s);
+  ok(cudaEventRecord(e, s));
+  ok(code_of_end(s));
+  CHECK_EQ(cudaEventQuery(e), cudaErrorCapturedEvent);
+  CHECK_EQ(cudaStreamWaitEvent(s, e, 0), cudaErrorCapturedEvent);
+  ok(cudaEventRecord(e, s));
+  ok(cudaEventQuery(e));
+  CHECK_EQ(sim::captures_invalidated(), 0);
+}
+
+TEST_CASE_FIXTURE(fresh, "two captures cannot wait for each other") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  cudaEvent_t const e = make_event();
+  begin(a);
+  begin(b);
+  ok(cudaEventRecord(e, a));
+  CHECK_EQ(cudaStreamWaitEvent(b, e, 0), cudaErrorStreamCaptureMerge);
+  CHECK_EQ(sim::captures_invalidated(), 2);
+  code_of_end(a);
+  code_of_end(b);
+}
+
+TEST_CASE_FIXTURE(fresh, "while a blocking stream captures, nothing may use the legacy stream") {
+  cudaEvent_t const e = make_event();
+  void* const p = take();
+  cudaStreamCaptureStatus status{};
+  SUBCASE("blocking") {
+    cudaStream_t const s = make_stream(cudaStreamDefault);
+    for (int what = 0; what < 5; ++what) {
+      CAPTURE(what);
+      begin(s);
+      CHECK_EQ(cudaStreamIsCapturing(cudaStreamLegacy, &status), cudaErrorStreamCaptureImplicit);
+      CHECK_EQ(sim::captures_invalidated(), static_cast<std::uint64_t>(what));
+      if (what == 0) CHECK_EQ(cudaEventRecord(e, cudaStreamLegacy), cudaErrorStreamCaptureImplicit);
+      if (what == 1) CHECK_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaErrorStreamCaptureImplicit);
+      if (what == 2) CHECK_EQ(cudaMemset(p, 0, 4096), cudaErrorStreamCaptureImplicit);
+      if (what == 3) CHECK_THROWS_AS(write(cudaStreamLegacy, p), std::invalid_argument);
+      if (what == 4) {
+        ok(cudaEventRecord(e, s));
+        CHECK_EQ(cudaStreamWaitEvent(cudaStreamLegacy, e, 0), cudaErrorStreamCaptureImplicit);
+      }
+      CHECK_EQ(code_of_end(s), cudaErrorStreamCaptureInvalidated);
+    }
+  }
+  SUBCASE("non-blocking, or of another device") {
+    cudaStream_t const s = make_stream();
+    ok(cudaSetDevice(1));
+    cudaStream_t const far = make_stream(cudaStreamDefault);
+    ok(cudaSetDevice(0));
+    begin(s);
+    begin(far);
+    ok(cudaStreamIsCapturing(cudaStreamLegacy, &status));
+    ok(cudaEventRecord(e, cudaStreamLegacy));
+    ok(cudaStreamSynchronize(cudaStreamLegacy));
+    ok(cudaMemset(p, 0, 4096));
+    ok(code_of_end(far));
+    ok(code_of_end(s));
+  }
+  ok(cudaFree(p));
+}
+
+TEST_CASE_FIXTURE(fresh, "calls that a capture cannot see are refused by the modes of the capture and of the thread") {
+  constexpr auto global = cudaStreamCaptureModeGlobal, local = cudaStreamCaptureModeThreadLocal,
+                 relaxed = cudaStreamCaptureModeRelaxed;
+  struct row {
+    cudaStreamCaptureMode capture, thread;
+    bool same_thread, refused;
+  };
+  row const table[] = {
+      {global, global, true, true},    {global, local, true, true},    {global, relaxed, true, false},
+      {local, global, true, true},     {local, local, true, true},     {local, relaxed, true, false},
+      {relaxed, global, true, false},  {relaxed, local, true, false},  {relaxed, relaxed, true, false},
+      {global, global, false, true},   {global, local, false, false},  {global, relaxed, false, false},
+      {local, global, false, false},   {local, local, false, false},   {local, relaxed, false, false},
+      {relaxed, global, false, false}, {relaxed, local, false, false}, {relaxed, relaxed, false, false},
+  };
+  cudaStream_t const s = make_stream();
+  cudaEvent_t const e = make_event();
+  ok(cudaEventRecord(e, make_stream()));
+  for (row const& r : table)
+    for (int what = 0; what < 6; ++what) {
+      CAPTURE(static_cast<int>(r.capture));
+      CAPTURE(static_cast<int>(r.thread));
+      CAPTURE(r.same_thread);
+      CAPTURE(what);
+      auto const before = sim::captures_invalidated();
+      begin(s, r.capture);
+      cudaError_t code = cudaSuccess;
+      auto const call = [&] {
+        exchange_mode(r.thread);
+        void* p = nullptr;
+        if (what == 0) code = cudaMalloc(&p, 64);
+        if (what == 1) code = cudaMallocHost(&p, 64);
+        if (what == 2) code = cudaMallocManaged(&p, 64, cudaMemAttachGlobal);
+        if (what == 3) code = cudaEventQuery(e);
+        if (what == 4) code = cudaEventSynchronize(e);
+        if (what == 5) code = cudaFree(nullptr);
+        exchange_mode(relaxed);
+        if (what == 1) ok(cudaFreeHost(p));
+        if (what == 0 || what == 2) ok(cudaFree(p));
+        exchange_mode(global);
+      };
+      r.same_thread ? call() : in_another_thread(call);
+      CHECK_EQ(code, r.refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+      CHECK_EQ(sim::captures_invalidated(), before + r.refused);
+      CHECK_EQ(code_of_end(s), r.refused ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+    }
+}
+
+TEST_CASE_FIXTURE(fresh, "a thread's mode is given back by the exchange, and each thread has its own") {
+  CHECK_EQ(exchange_mode(cudaStreamCaptureModeRelaxed), cudaStreamCaptureModeGlobal);
+  CHECK_EQ(exchange_mode(cudaStreamCaptureModeThreadLocal), cudaStreamCaptureModeRelaxed);
+  in_another_thread([] { CHECK_EQ(exchange_mode(cudaStreamCaptureModeRelaxed), cudaStreamCaptureModeGlobal); });
+  sim::reset();
+  CHECK_EQ(exchange_mode(cudaStreamCaptureModeGlobal), cudaStreamCaptureModeGlobal);
+}
+
+TEST_CASE_FIXTURE(fresh, "only a relaxed capture may be ended by another thread") {
+  cudaStream_t const s = make_stream();
+  begin(s, cudaStreamCaptureModeThreadLocal);
+  in_another_thread([s] { CHECK_EQ(code_of_end(s), cudaErrorStreamCaptureWrongThread); });
+  ok(code_of_end(s));
+  begin(s, cudaStreamCaptureModeRelaxed);
+  in_another_thread([s] { CHECK_EQ(code_of_end(s), cudaSuccess); });
+  CHECK_EQ(sim::captures_invalidated(), 0);
+}
+
+TEST_CASE_FIXTURE(fresh, "other streams, and what is legal on a capturing one, break nothing") {
+  cudaStream_t const s = make_stream(), other = make_stream();
+  void* const p = take();
+  begin(s, cudaStreamCaptureModeGlobal);
+  CHECK_NE(id_of(s), 0);
+  unsigned flags = 0;
+  ok(cudaStreamGetFlags(s, &flags));
+  cudaEvent_t const e = make_event();
+  ok(cudaEventRecord(e, other));
+  ok(cudaStreamSynchronize(other));
+  ok(cudaStreamQuery(other));
+  write(other, p);
+  ok(cudaEventDestroy(e));
+  ok(cudaStreamDestroy(other));
+  ok(code_of_end(s));
+  CHECK_EQ(sim::captures_invalidated(), 0);
+  ok(cudaFree(p));
+}
+
+TEST_CASE_FIXTURE(fresh, "a reset ends every capture and forgets every graph") {
+  cudaStream_t const s = make_stream();
+  begin(s);
+  cudaGraph_t const graph = end(s);
+  begin(s);
+  CHECK_EQ(cudaStreamSynchronize(s), cudaErrorStreamCaptureUnsupported);
+  sim::reset();
+  CHECK_EQ(sim::captures_invalidated(), 0);
+  CHECK_EQ(status_of(s), cudaStreamCaptureStatusNone);
+  CHECK_EQ(cudaGraphDestroy(graph), cudaErrorInvalidValue);
+  ok(cudaStreamSynchronize(s));
+}
+
+// ---- the check of order
+
+TEST_CASE_FIXTURE(checking, "a capture is no use of memory; its launch is, on the stream that launches") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocAsync(&p, 4096, a));
+  begin(a);
+  write(a, p);
+  executable const graph(a);
+  CHECK_EQ(sim::report_count(), 0);
+  SUBCASE("on the stream of the allocation") { graph.launch(a); }
+  SUBCASE("on another, unordered") {
+    graph.launch(b);
+    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  }
+  SUBCASE("on another, which waited") {
+    order(a, b);
+    graph.launch(b);
+    ok(cudaFreeAsync(p, a));  // but a did not wait for the launch
+    CHECK_EQ(the_report().kind, order_problem::free_not_after_use);
+  }
+  SUBCASE("after the memory was freed") {
+    sim::set_mode(sim::mode::lazy);  // nothing of it has to run
+    ok(cudaFreeAsync(p, a));
+    graph.launch(a);
+    CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(checking, "branches of a capture have to be joined like streams") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  begin(a);
+  order(a, b);
+  ok(cudaMallocAsync(&p, 4096, a));
+  SUBCASE("unordered") {
+    write(b, p);
+    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  }
+  SUBCASE("ordered") {
+    order(a, b);
+    write(b, p);
+  }
+  order(b, a);
+  ok(cudaFreeAsync(p, a));
+  executable const graph(a);
+  graph.launch(b);
+  graph.launch(a);
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(checking, "a second launch of one executable graph comes after the first") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocAsync(&p, 4096, a));
+  begin(a);
+  write(a, p);
+  executable const graph(a);
+  graph.launch(a);
+  graph.launch(b);
+  ok(cudaFreeAsync(p, b));
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+namespace {
+
+/// A block handed out and taken back in a capture, with a graph made of that.
+struct captured_block : checking {
+  captured_block() {
+    memory = take();
+    begin(a);
+    blocks.allocated(a, memory, 1024, 256);
+    write(a, memory, 1024);
+    blocks.freed(a, memory, 1024, 256);
+  }
+  ~captured_block() { ok(cudaFree(memory)); }
+
+  sim::checked_blocks blocks{"a pool"};
+  cudaStream_t a = make_stream(), b = make_stream();
+  void* memory = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(captured_block, "memory freed in a capture and handed out again in it is in order") {
+  blocks.allocated(a, memory, 512, 256);
+  write(a, memory, 512);
+  blocks.freed(a, memory, 512, 256);
+  executable const graph(a);
+  graph.launch(a);
+  graph.launch(b);
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(captured_block, "memory freed in a capture and handed out elsewhere meanwhile is a breach") {
+  blocks.allocated(b, memory, 512, 256);
+  CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+  blocks.freed(b, memory, 512, 256);
+  ok(code_of_end(a));
+}
+
+TEST_CASE_FIXTURE(captured_block, "memory of a graph that is in use elsewhere at a launch is a breach") {
+  executable const graph(a);
+  graph.launch(a);
+  order(a, b);
+  blocks.allocated(b, memory, 512, 256);
+  write(b, memory, 512);
+  CHECK_EQ(sim::report_count(), 0);  // had the graph not been launched again, no harm
+  SUBCASE("live") {
+    graph.launch(a);
+    CHECK_EQ(the_report().kind, order_problem::use_after_free);
+    ok(cudaDeviceSynchronize());
+    blocks.freed(b, memory, 512, 256);
+  }
+  SUBCASE("freed, but not before the launch") {
+    blocks.freed(b, memory, 512, 256);
+    graph.launch(a);
+    CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+  }
+  SUBCASE("freed, and waited for") {
+    blocks.freed(b, memory, 512, 256);
+    order(b, a);
+    graph.launch(a);
+  }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(captured_block, "memory handed out after a launch that it does not come after is a breach") {
+  executable const graph(a);
+  graph.launch(a);
+  blocks.allocated(b, memory, 512, 256);
+  CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+  blocks.freed(b, memory, 512, 256);
+}
+
+TEST_CASE_FIXTURE(checking, "a block from outside that a capture frees is used by the launch, and free after it") {
+  sim::checked_blocks blocks("a pool");
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* const p = take();
+  blocks.allocated(a, p, 1024, 256);
+  write(a, p, 1024);
+  begin(a);
+  write(a, p, 1024);
+  blocks.freed(a, p, 1024, 256);
+  SUBCASE("the same memory in the same capture would not come after the work from outside") {
+    blocks.allocated(a, p, 1024, 256);
+    CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+    blocks.freed(a, p, 1024, 256);
+  }
+  {
+    executable const graph(a);
+    graph.launch(a);
+  }
+  blocks.allocated(b, p, 1024, 256);
+  CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+  blocks.freed(b, p, 1024, 256);
+  ok(cudaFree(p));
+}
