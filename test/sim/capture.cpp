@@ -335,8 +335,9 @@ TEST_CASE_FIXTURE(fresh, "waiting for a capturing stream or asking it breaks the
   cudaStream_t const s = make_stream();
   cudaEvent_t const e = make_event(), outside = make_event();
   ok(cudaEventRecord(outside, make_stream()));
+  auto const callback = [](cudaStream_t, cudaError_t, void*) {};
   for (auto const mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed})
-    for (int what = 0; what < 6; ++what) {
+    for (int what = 0; what < 7; ++what) {
       CAPTURE(what);
       cudaStreamCaptureMode const mine = exchange_mode(cudaStreamCaptureModeRelaxed);
       auto const before = sim::captures_invalidated();
@@ -348,6 +349,7 @@ TEST_CASE_FIXTURE(fresh, "waiting for a capturing stream or asking it breaks the
       if (what == 3) CHECK_EQ(cudaEventQuery(e), cudaErrorCapturedEvent);
       if (what == 4) CHECK_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
       if (what == 5) CHECK_EQ(cudaStreamWaitEvent(s, outside, 0), cudaErrorStreamCaptureIsolation);
+      if (what == 6) CHECK_EQ(cudaStreamAddCallback(s, callback, nullptr, 0), cudaErrorStreamCaptureUnsupported);
       CHECK_EQ(sim::captures_invalidated(), before + 1);
       CHECK_EQ(status_of(s), cudaStreamCaptureStatusInvalidated);
       CHECK_EQ(cudaEventRecord(outside, s), cudaErrorStreamCaptureInvalidated);
@@ -439,9 +441,10 @@ TEST_CASE_FIXTURE(fresh, "calls that a capture cannot see are refused by the mod
   };
   cudaStream_t const s = make_stream();
   cudaEvent_t const e = make_event();
+  static unsigned char host[64];
   ok(cudaEventRecord(e, make_stream()));
   for (row const& r : table)
-    for (int what = 0; what < 6; ++what) {
+    for (int what = 0; what < 7; ++what) {
       CAPTURE(static_cast<int>(r.capture));
       CAPTURE(static_cast<int>(r.thread));
       CAPTURE(r.same_thread);
@@ -458,7 +461,9 @@ TEST_CASE_FIXTURE(fresh, "calls that a capture cannot see are refused by the mod
         if (what == 3) code = cudaEventQuery(e);
         if (what == 4) code = cudaEventSynchronize(e);
         if (what == 5) code = cudaFree(nullptr);
+        if (what == 6) code = cudaHostRegister(host, sizeof host, cudaHostRegisterDefault);
         exchange_mode(relaxed);
+        if (what == 6 && code == cudaSuccess) ok(cudaHostUnregister(host));
         if (what == 1) ok(cudaFreeHost(p));
         if (what == 0 || what == 2) ok(cudaFree(p));
         exchange_mode(global);

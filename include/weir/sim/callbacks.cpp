@@ -13,8 +13,7 @@ cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCal
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (callback == nullptr || flags != 0) return cudaErrorInvalidValue;
-    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
-    if (t->capture != nullptr) return cudaErrorStreamCaptureUnsupported;  // a graph has host functions, no callbacks
+    if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;  // no part of a graph
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
     submit(r, held, *t, [handle, callback, data](held_lock& lock) {
