@@ -143,8 +143,9 @@ extern std::atomic<bool> calls_have_plans;
 /// What the plans (plans.cpp) want of this call: success, or the code that it must return.
 cudaError_t follow_plans(call which);
 
-/// In random mode: time passes, and some of the queued work that may run does (schedule.cpp).
+/// In random and pct mode: time passes, and some of the queued work that may run does (chance.cpp).
 void let_time_pass(runtime& r, held_lock& held);
+inline bool time_passes(mode how) { return how == mode::random || how == mode::pct; }
 
 /// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
 template <class Body>
@@ -159,7 +160,7 @@ cudaError_t api(call which, Body&& body) {
     try {
       runtime& r = state();
       held_lock held(r.mutex);
-      if (r.how == mode::random) [[unlikely]]
+      if (time_passes(r.how)) [[unlikely]]
         let_time_pass(r, held);
       code = body(r, held);
     } catch (std::bad_alloc const&) {

@@ -54,6 +54,7 @@ struct timeline {
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   std::uint64_t planned = 0;               // used by `force` while it collects what must run
+  std::uint64_t rank = 0;                  // in pct mode: the highest runs first; 0: not drawn yet
   std::deque<operation> waiting;           // the operations after `completed`, in order
   std::shared_ptr<capture_state> capture;  // set: work is not queued, it becomes part of a graph
 
@@ -131,13 +132,24 @@ struct thread_state {
 
 class order_checker;
 
+/// The priorities of pct mode.
+struct ranks {
+  unsigned depth = 3;
+  std::uint64_t steps = 1000;  // among which the ranks change
+  bool drawn = false;          // false: the next call draws them anew
+  std::uint64_t taken = 0;     // steps so far
+  std::uint64_t host = 0;
+  std::vector<std::uint64_t> changes;  // at the n-th of these steps, whoever takes it falls to rank n + 1
+};
+
 struct runtime {
   std::mutex mutex;
   std::condition_variable finished;  // notified when `running` becomes false
   bool running = false;              // some thread executes queued operations
 
   mode how = mode::immediate;
-  std::uint64_t chance = 0;   // state of the random mode's numbers
+  std::uint64_t chance = 0;  // state of the random numbers
+  ranks by_rank;
   std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
   bool access_checked = false;  // whether `touch` needs access to other devices' memory
