@@ -221,7 +221,9 @@ void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
     refuse("touch: a stream capture was invalidated, or is by this use of the legacy stream");
   if (bytes == 0) return;
   bool const valid = detail::look_up(r, p, bytes).valid;
-  if (r.check != nullptr) r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid);
+  if (r.check != nullptr)
+    r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid,
+                    what == access::read ? detail::use::read : detail::use::write);
   if (!valid) refuse("touch: the range leaves its allocation, or that is freed");
   if (r.access_checked) require_access(r, t->device, p, bytes);
   if (what == access::read) {

@@ -89,7 +89,7 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     if (found == nullptr) return cudaErrorMemoryAllocation;
     *p = found;
     if (r.check != nullptr) [[unlikely]]
-      r.check->allocated(nullptr, found, bytes);
+      r.check->allocated(nullptr, found, bytes, on_host(kind));
     return cudaSuccess;
   });
 }

@@ -117,6 +117,13 @@ struct device_state {
   std::array<bool, max_devices> reaches{};  // whose `cudaMalloc` memory it was given access to
 };
 
+/// Where a host function stands in its stream.
+struct host_function_place {
+  std::uint64_t check;  // its number
+  mark at;
+  vector_clock known;
+};
+
 /// What belongs to one host thread. Trivial, so that it can be used until the thread's very end.
 struct thread_state {
   std::uint64_t generation = 0;  // which `reset` this is about
@@ -124,6 +131,10 @@ struct thread_state {
   cudaError_t last_error = cudaSuccess;
   bool in_host_function = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+  host_function_place const* host_function = nullptr;  // while order is checked
+  // The slot of the thread's clock, and the check that it was given by.
+  std::uint64_t check = 0;
+  slot_number slot = host_slot;
   // Owners of checked blocks whose own work this is.
   std::array<std::uint64_t, 8> inside{};
   unsigned inside_depth = 0;
