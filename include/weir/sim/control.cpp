@@ -58,7 +58,7 @@ void drop_memory(runtime& r) {
   for (int i = 0; i < detail::max_devices; ++i) {
     detail::device_state& d = r.devices[static_cast<std::size_t>(i)];
     cudaMemPool_t const handle = d.default_pool->handle;
-    *d.default_pool = *detail::make_pool(i);
+    *d.default_pool = std::move(*detail::make_pool(i));
     d.default_pool->handle = handle;
     d.default_pool->is_default = true;
     d.current_pool = d.default_pool;

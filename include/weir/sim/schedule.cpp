@@ -3,6 +3,7 @@
 #include <weir/sim/schedule.hpp>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace weir::sim::detail {
@@ -88,6 +89,25 @@ void wait_for(runtime& r, timeline& t, point p) {
   std::vector<point> after = implicit_order(r, t);
   after.push_back(p);
   enqueue(r, t, std::move(after), [](held_lock&) {});
+}
+
+bool comes_after(runtime& r, timeline const& t, point p) {
+  std::map<std::uint64_t, std::uint64_t> seen;  // how far each stream was looked at
+  std::vector<point> open = implicit_order(r, t);
+  open.push_back(t.end());
+  while (!open.empty()) {
+    point const next = open.back();
+    open.pop_back();
+    if (next.stream == p.stream && next.sequence >= p.sequence) return true;
+    timeline const* const in = find_timeline(r, next.stream);
+    if (in == nullptr) continue;
+    std::uint64_t& upto = seen[next.stream];
+    for (upto = std::max(upto, in->completed); upto < next.sequence; ++upto) {
+      auto const& after = in->waiting[static_cast<std::size_t>(upto - in->completed)].after;
+      open.insert(open.end(), after.begin(), after.end());
+    }
+  }
+  return false;
 }
 
 bool done(runtime& r, point p) {

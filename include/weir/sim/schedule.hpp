@@ -13,6 +13,9 @@ void enqueue(runtime& r, timeline& t, std::vector<point> after, work run);
 /// The operation becomes part of the graph that `t` captures (capture.cpp).
 void capture_operation(timeline const& t, work run);
 
+/// Whether what `t` gets next comes after `p` by what it was told to wait for.
+bool comes_after(runtime& r, timeline const& t, point p);
+
 /// Puts an operation into a stream, or into the graph that the stream captures. In immediate mode it runs before this
 /// returns.
 template <class Work>

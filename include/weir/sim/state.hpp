@@ -76,6 +76,16 @@ struct event_state {
   std::shared_ptr<captured_point const> captured;  // set: the latest record was captured
 };
 
+/// Memory that a pool keeps after its free has executed; nobody may touch it meanwhile.
+struct kept_block {
+  struct release {
+    std::size_t bytes;
+    void operator()(void* p) const;
+  };
+  std::unique_ptr<void, release> memory;
+  std::uint64_t freed_on = 0;  // id of the stream
+};
+
 struct pool_state {
   int device = 0;
   bool is_default = false;
@@ -89,6 +99,7 @@ struct pool_state {
   std::array<cudaMemAccessFlags, max_devices> access{};
   // Freed but not yet executed, by stream id and size: the same stream may have it at once.
   std::multimap<std::pair<std::uint64_t, std::size_t>, std::uintptr_t> pending;
+  std::vector<kept_block> kept;  // the latest last
   cudaMemPool_t handle = nullptr;
 };
 
@@ -101,7 +112,7 @@ struct allocation {
   unsigned flags = 0;                // of pinned memory, as asked for
   std::shared_ptr<pool_state> pool;  // of stream-ordered memory
   bool freeing = false;              // the free was called; the memory goes when it executes
-  std::uint64_t freed_on = 0;        // id of the stream, for stream-ordered memory in lazy mode
+  point freed_at;                    // the place of the free, for stream-ordered memory
   std::uint64_t ticket = 0;          // which free that is, as another allocation may take the block over first
   std::uint64_t graph = 0;           // of an allocation node: whose; the address is that graph's until it is gone
 };
