@@ -261,6 +261,7 @@ TEST_CASE_FIXTURE(fresh, "the host's accesses are checked in blocks too, and ref
   auto* const second = static_cast<char*>(managed) + 1024;
   blocks.allocated(a, managed, 1024, 256);
   blocks.allocated_for_all(second, 1024, 256);
+  sim::touch(a, managed, 1024, access::write);
   sim::host_access(second, 1024, access::write);
   CHECK_EQ(sim::report_count(), 0);
   sim::host_access(second, 1025, access::write);

@@ -112,7 +112,7 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
     say(order_problem::use_before_allocation, what() + ", was allocated by " + name(r.allocated.slot) +
                                                   at(r.allocated) + ", which " + name(u.by.slot) +
                                                   " does not come after" + missing_edge(r.allocated, u.by.slot, known));
-  if (u.by_host)
+  if (u.by_host && innermost)  // of one block, not of all that is cut from the same memory
     if (auto const missing = (u.how == use::read ? r.writes : r.uses).missing_in(known, u.by.operation))
       say(order_problem::host_access_not_after_use,
           what() + ", is still " + (r.writes.missing_in(known, u.by.operation) ? "written" : "read") + " by " +
