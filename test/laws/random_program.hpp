@@ -2,10 +2,9 @@
 // A program in correct stream order, made of random numbers, on any resource: what it does is always allowed, so
 // whatever the check of order or the contents of its memory complain about is the resource's fault.
 
+#include <laws/open_stack.hpp>
+
 #include <weir/core/error.hpp>
-#include <weir/core/recipe.hpp>
-#include <weir/core/report.hpp>
-#include <weir/core/resource.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
@@ -25,6 +24,7 @@
 namespace random_program {
 
 namespace sim = weir::sim;
+using namespace open_stack;
 
 /// What a step does, and how many of a thousand do it.
 enum kind : std::uint32_t {
@@ -72,56 +72,6 @@ struct setting {
   std::size_t most_bytes = std::size_t{3} << 20;
   bool starving = false;  ///< random mode, with one stream that gets nowhere from the start
 };
-
-/// A stack, made anew for each program. Functions that the stack lacks are empty.
-struct stack {
-  std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
-  std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
-  std::function<void(std::size_t keep)> trim;
-  std::function<void()> synchronize;
-  std::function<std::string()> describe;
-  std::shared_ptr<void> owner;
-};
-
-/// Adds what one layer can do.
-template <class Layer>
-void add_layer(stack& s, Layer& layer) {
-  auto const then = [](auto& list, auto f) {
-    list = [before = std::move(list), f](auto... argument) {
-      if (before) before(argument...);
-      f(argument...);
-    };
-  };
-  if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
-  if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
-}
-
-template <class Top>
-void add_layers(stack& s, Top& top) {
-  add_layer(s, top);
-  if constexpr (requires { top.upstream(); }) add_layers(s, top.upstream());
-}
-
-template <weir::recipe F>
-stack make_stack(F const& recipe) {
-  struct holder {
-    weir::made_by<F> top;
-    explicit holder(F const& f) : top(f()) {}
-  };
-  auto const held = std::make_shared<holder>(recipe);
-  stack s;
-  s.allocate = [&top = held->top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
-  s.deallocate = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) {
-    top.deallocate(st, p, n, a);
-  };
-  s.describe = [&top = held->top] {
-    weir::report const r = weir::report_of(top);
-    return r.chain() + r.lines();
-  };
-  add_layers(s, held->top);
-  s.owner = held;
-  return s;
-}
 
 /// What went wrong, and at which step; empty if nothing did.
 struct outcome {

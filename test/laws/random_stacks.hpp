@@ -1,6 +1,7 @@
 #pragma once
 // The stacks that random programs run on: some that people would write, and any number that are made from a number.
 
+#include <laws/open_stack.hpp>
 #include <laws/random_program.hpp>
 
 #include <weir/adaptors/arena.hpp>
@@ -11,7 +12,6 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
-#include <weir/core/any_resource.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
 
@@ -65,34 +65,6 @@ struct renting {
 };
 
 // ---- stacks from a number
-
-using anything = weir::basic_any_resource<false, false>;
-
-/// Lets a stack's owner reach the functions of a layer whose type is forgotten.
-template <weir::resource Upstream>
-class exposed_resource;
-struct exposed {
-  stack* into;
-  template <weir::resource Upstream>
-  using on = exposed_resource<Upstream>;
-};
-template <weir::resource Upstream>
-class exposed_resource {
- public:
-  template <weir::recipe F>
-  exposed_resource(F const& upstream, exposed const& options) : upstream_(upstream()) {
-    add_layer(*options.into, upstream_);
-  }
-  void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return upstream_.allocate(s, n, a); }
-  void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept {
-    upstream_.deallocate(s, p, n, a);
-  }
-  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
-  void describe(weir::report& out) const { weir::describe(upstream_, out); }
-
- private:
-  Upstream upstream_;
-};
 
 /// Draws the layers and options of a stack.
 class drawing {

@@ -81,10 +81,11 @@ inline std::string as_test(std::string const& stack_name, setting const& how, st
   return text + "});\n}\n";
 }
 
-/// The commit that the program was built from, for what is printed when it fails.
+/// The commit that is checked out, for what is printed when a test fails.
 inline std::string commit() {
-  std::string const here = __FILE__;
-  std::string const command = "git -C '" + here.substr(0, here.rfind('/')) + "' describe --always --dirty 2>/dev/null";
+  std::string const here = __FILE__, folder = here.substr(0, here.rfind('/'));
+  std::string const describe = " describe --always --dirty 2>/dev/null";
+  std::string const command = "git -C '" + folder + "'" + describe + " || git" + describe;
   std::string text;
   if (std::FILE* const out = popen(command.c_str(), "r")) {
     for (int c = std::fgetc(out); c != EOF && c != '\n'; c = std::fgetc(out)) text += static_cast<char>(c);

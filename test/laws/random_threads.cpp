@@ -196,7 +196,8 @@ void run_all_modes(F const& recipe) {
   for (sim::mode const mode : {sim::mode::immediate, sim::mode::lazy, sim::mode::random, sim::mode::pct})
     for (sim::host_clocks const clocks : {sim::host_clocks::one, sim::host_clocks::per_thread})
       for (std::uint64_t seed = 1; seed <= 2; ++seed) run_threads(recipe, mode, clocks, seed, operations);
-  MESSAGE(4 * 2 * 2 * 2 * 4 * operations << " operations by threads");
+  constexpr int workers = 4 * 2 * 2 * 2 * 4;  // modes, clocks, seeds, rounds, threads
+  MESSAGE((workers * operations) << " operations by threads");
 }
 
 checked const above{"the top"};

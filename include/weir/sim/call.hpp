@@ -147,6 +147,19 @@ cudaError_t follow_plans(call which);
 void let_time_pass(runtime& r, held_lock& held);
 inline bool time_passes(mode how) { return how == mode::random || how == mode::pct; }
 
+/// While one lives, the thread works for the stand-in, except in host functions: so that a test that lets host memory
+/// run out can leave the stand-in alone.
+class in_call {
+ public:
+  explicit in_call(thread_state& me) : me_(me) { me_.in_call = true; }
+  ~in_call() { me_.in_call = false; }
+  in_call(in_call const&) = delete;
+  in_call& operator=(in_call const&) = delete;
+
+ private:
+  thread_state& me_;
+};
+
 /// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
 template <class Body>
 cudaError_t api(call which, Body&& body) {
@@ -157,6 +170,7 @@ cudaError_t api(call which, Body&& body) {
     code = follow_plans(which);
   if (me.in_host_function) code = cudaErrorNotPermitted;
   if (code == cudaSuccess) {
+    in_call const own_work(me);
     try {
       runtime& r = state();
       held_lock held(r.mutex);

@@ -92,9 +92,9 @@ struct order_checker::range_used {
 };
 
 void order_checker::use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost) {
-  regions::value_type& found = *l.found;
+  std::uintptr_t const begin = l.found->first;
+  region& r = l.found->second;
   heap const* const of = l.of;
-  auto& [begin, r] = found;
   auto const what = [&] {
     return "the range " + range_text(u.begin, u.end) + ", used by " + name(u.by.slot) + at(u.by);
   };

@@ -140,6 +140,7 @@ struct thread_state {
   std::uint64_t generation = 0;  // which `reset` this is about
   int device = 0;
   cudaError_t last_error = cudaSuccess;
+  bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   host_function_place const* host_function = nullptr;  // while order is checked
