@@ -267,7 +267,9 @@ TEST_CASE_FIXTURE(fresh, "the host's accesses are checked in blocks too, and ref
   sim::host_access(second, 1025, access::write);
   CHECK_EQ(the_report().kind, order_problem::out_of_bounds);
   sim::host_access(managed, 1024, access::write);
-  CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  REQUIRE_EQ(sim::report_count(), 2);
+  CHECK_EQ(sim::reports().front().kind, order_problem::use_before_allocation);
+  CHECK_EQ(sim::reports().back().kind, order_problem::host_access_not_after_use);
 }
 
 TEST_CASE_FIXTURE(fresh, "reads of memory that nobody wrote are reported if asked for") {
