@@ -121,6 +121,7 @@ class trial {
       CHECK(p == nullptr);
       CHECK(before == numbers());
       if (!hit_now_) return nullptr;
+      lost_ += gave_back_;
       bool const again = try_to(allocate, true);
       if (!again) return nullptr;
     }
@@ -136,17 +137,19 @@ class trial {
     if (order.is_host_order()) wait_for(given->used_on);
     try_to([&] { stack_.deallocate(order, given->p, given->bytes, given->alignment); });
     CHECK_EQ(host_allocations_, 0);
-    lost_ += hit_now_;
+    lost_ += hit_now_ && gave_back_;
     blocks_.remove_if([given](block const& each) { return &each == given; });
   }
 
   void trim() {
     if (!stack_.trim) return;
     try_to([&] { stack_.trim(0); });
-    lost_ += hit_now_;
+    lost_ += hit_now_ && gave_back_;
   }
   void synchronize() {
-    if (stack_.synchronize) try_to([&] { stack_.synchronize(); });
+    if (!stack_.synchronize) return;
+    try_to([&] { stack_.synchronize(); });
+    lost_ += hit_now_ && gave_back_;
   }
   void describe() {
     open_stack::numbers const before = numbers();
@@ -167,7 +170,7 @@ class trial {
       for (std::uint64_t const n : numbers()) CHECK_EQ(n, 0);
     }
     try_to([&] { stack_ = {}; });
-    lost_ += hit_now_;
+    lost_ += hit_now_ && gave_back_;
     sim::run_all();
     CHECK(sim::live_allocations() <= lost_);
     CHECK(handles() <= handles_ + lost_);
@@ -220,6 +223,7 @@ class trial {
 
   void arm() {
     calls_ = sim::calls();
+    calls_back_ = open_stack::calls_that_give_back();
     bool const cuda = kind_ != fault::host_memory;
     if (cuda && left_ != 0)
       sim::fail_call(left_, kind_ == fault::unknown ? cudaErrorUnknown : cudaErrorMemoryAllocation);
@@ -232,12 +236,13 @@ class trial {
     std::uint64_t const seen = kind_ == fault::host_memory ? plan.asked : sim::calls() - calls_;
     hit_now_ = left_ != 0 && seen >= left_;
     hit_ |= hit_now_;
+    gave_back_ = open_stack::calls_that_give_back() != calls_back_;
     left_ = hit_now_ ? 0 : left_ == 0 ? 0 : left_ - seen;
   }
 
   fault kind_;
-  std::uint64_t left_, calls_ = 0, host_allocations_ = 0;
-  bool hit_ = false, hit_now_ = false;
+  std::uint64_t left_, calls_ = 0, calls_back_ = 0, host_allocations_ = 0;
+  bool hit_ = false, hit_now_ = false, gave_back_ = false;
   std::size_t lost_ = 0, handles_ = 0;
   open_stack::stack stack_;
   std::list<block> blocks_;

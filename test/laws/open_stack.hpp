@@ -6,6 +6,7 @@
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/sim/sim.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,15 @@ namespace open_stack {
 
 /// What the layers of a stack say is in use, one layer after the other.
 using numbers = std::vector<std::uint64_t>;
+
+/// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
+inline std::uint64_t calls_that_give_back() {
+  std::uint64_t sum = 0;
+  for (char const* name :
+       {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaMemPoolDestroy", "cudaStreamDestroy", "cudaEventDestroy"})
+    sum += weir::sim::calls(name);
+  return sum;
+}
 
 /// A stack, made anew for each program. Functions that the stack lacks are empty.
 struct stack {

@@ -140,7 +140,7 @@ class world {
     sim::run_all();
     result.what = trouble();
     // Memory whose free failed is lost, and CUDA's to blame.
-    if (result.what.empty() && sim::live_allocations() != 0 && !any_failed_) result.what = "memory is lost";
+    if (result.what.empty() && sim::live_allocations() != 0 && !may_be_lost_) result.what = "memory is lost";
     return result;
   }
 
@@ -252,15 +252,23 @@ class world {
         return;
       case fail_in_allocate:
         if (blocks_.size() >= most_blocks || streams_[stream].device != 0) return;
-        failing_ = true;
-        fails_in_ = 1 + s.z / 32 % 4;
-        allocate(s, streams_[stream].ref(), stream, result);
-        failing_ = false;
-        static_cast<void>(cudaGetLastError());
+        failing(1 + s.z / 32 % 4, [&] { allocate(s, streams_[stream].ref(), stream, result); });
         return;
       default:
         if (!blocks_.empty()) do_with_block(s, s.y % blocks_.size(), stream);
     }
+  }
+
+  /// One of the calls that the stack makes meanwhile fails.
+  template <class Action>
+  void failing(std::uint64_t call, Action action) {
+    std::uint64_t const before = calls_that_give_back();
+    failing_ = true;
+    fails_in_ = call;
+    action();
+    failing_ = false;
+    may_be_lost_ |= calls_that_give_back() != before;
+    static_cast<void>(cudaGetLastError());
   }
 
   void do_with_block(step const& s, std::size_t which, std::size_t stream) {
@@ -281,12 +289,7 @@ class world {
         return free_block(which, no_stream, s.z);
       case fail_in_free:
         if (streams_[b.on].device != 0) return;
-        failing_ = any_failed_ = true;
-        fails_in_ = 1 + s.z % 4;
-        free_block(which, b.on, 0);
-        failing_ = false;
-        static_cast<void>(cudaGetLastError());
-        return;
+        return failing(1 + s.z % 4, [&] { free_block(which, b.on, 0); });
       case pass_to_other_stream:
         return pass(b, stream);
       case write_block:
@@ -432,7 +435,7 @@ class world {
   std::vector<block> blocks_;
   std::deque<expectation> expectations_;
   std::string wrong_;
-  bool failing_ = false, any_failed_ = false;
+  bool failing_ = false, may_be_lost_ = false;
   std::uint64_t fails_in_ = 0;
   weir::misuse_handler before_ = nullptr;
 };
