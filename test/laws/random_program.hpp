@@ -251,7 +251,7 @@ class world {
         if (stack_.synchronize) stack_.synchronize();
         return;
       case fail_in_allocate:
-        if (blocks_.size() >= most_blocks || streams_[stream].device != 0) return;
+        if (blocks_.size() >= most_blocks) return;
         failing(1 + s.z / 32 % 4, [&] { allocate(s, streams_[stream].ref(), stream, result); });
         return;
       default:
@@ -288,7 +288,6 @@ class world {
         require(cudaStreamSynchronize(streams_[b.on].handle));
         return free_block(which, no_stream, s.z);
       case fail_in_free:
-        if (streams_[b.on].device != 0) return;
         return failing(1 + s.z % 4, [&] { free_block(which, b.on, 0); });
       case pass_to_other_stream:
         return pass(b, stream);
