@@ -14,8 +14,9 @@
 #define WEIR_SIM_POISON 1
 #endif
 #endif
-#ifdef WEIR_SIM_POISON
-#include <sanitizer/asan_interface.h>
+#ifdef WEIR_SIM_POISON  // as in <sanitizer/asan_interface.h>
+extern "C" void __asan_poison_memory_region(void const volatile* p, std::size_t bytes);
+extern "C" void __asan_unpoison_memory_region(void const volatile* p, std::size_t bytes);
 #endif
 
 namespace weir::sim::detail {
