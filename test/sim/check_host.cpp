@@ -323,3 +323,17 @@ TEST_CASE_FIXTURE(fresh,
   sim::touch(a, static_cast<char*>(pinned) + 1024, 1024, access::read);
   CHECK_EQ(sim::report_count(), 0);
 }
+
+TEST_CASE_FIXTURE(fresh, "rows that lie apart are written and read as rows") {
+  cudaStream_t const a = make_stream();
+  void *p = nullptr, *q = nullptr;
+  sim::check_order(true, {.uninitialised = true});
+  ok(cudaMalloc(&p, 4 * 64));
+  ok(cudaMalloc(&q, 4 * 32));
+  ok(cudaMemset2DAsync(p, 64, 0, 32, 4, a));
+  ok(cudaMemcpy2DAsync(q, 32, p, 64, 32, 4, cudaMemcpyDeviceToDevice, a));
+  sim::touch(a, q, 4 * 32, access::read);
+  CHECK_EQ(sim::report_count(), 0);
+  sim::touch(a, p, 64, access::read);
+  CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+}

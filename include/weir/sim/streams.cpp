@@ -143,11 +143,10 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
     submit(r, held, *t, [function, data, place](held_lock& lock) {
       lock.unlock();
-      this_thread().in_host_function = true;
-      this_thread().host_function = place.get();
-      function(data);
-      this_thread().host_function = nullptr;
-      this_thread().in_host_function = false;
+      {
+        host_function_scope const scope(place.get());
+        function(data);
+      }
       lock.lock();
     });
     return cudaSuccess;
