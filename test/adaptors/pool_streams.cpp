@@ -1,4 +1,5 @@
 // The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
+#include <weir/adaptors/checked.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
@@ -615,5 +616,32 @@ TEST_CASE("random work on many streams of all kinds never sees another's bytes")
     memory.trim();
     CHECK(memory.numbers().reserved.current == 0);
     CHECK(sim::live_bytes(0) == 0);
+  }
+}
+
+TEST_CASE("a stream whose device CUDA did not say at first is waited for on its own device") {
+  for (std::uint64_t failing = 1; failing <= 6; ++failing) {
+    CAPTURE(failing);
+    lazy_world const world;
+    sim::check_order(true);
+    auto memory = make(device{.device = 0} | pool{.max_bytes = 2_MiB} | checked{"pool"});
+    device_guard const elsewhere(1);
+    mortal_stream const far;
+    sim::fail_call(failing, cudaErrorUnknown);
+    void* p = nullptr;
+    try {
+      p = memory.allocate(far.get(), 2_MiB);
+    } catch (std::exception const&) {  // a call without which there is no memory
+    }
+    sim::clear_failure();
+    if (p == nullptr) continue;
+    sim::touch(far.get(), p, 2_MiB, sim::access::write);
+    memory.deallocate(far.get(), p, 2_MiB);
+    device_guard const back(0);
+    weir::stream const near;
+    void* const q = memory.allocate(near, 2_MiB);
+    sim::touch(near.get(), q, 2_MiB, sim::access::write);
+    memory.deallocate(near, q, 2_MiB);
+    CHECK(sim::report_count() == 0);
   }
 }

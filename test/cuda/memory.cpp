@@ -92,6 +92,20 @@ TEST_CASE("if a stream cannot be waited for, its device is, and the device that 
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
+TEST_CASE("a stream of another device that could not be waited for at first is waited for again") {
+  sim::reset();
+  sim::set_mode(sim::mode::lazy);
+  device_guard const on_other(1);
+  weir::stream const s;
+  bool done = false;
+  REQUIRE(cudaLaunchHostFunc(
+              s.get(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
+  sim::fail_call(1, cudaErrorUnknown);
+  CHECK(detail::wait_for(s, 0));
+  CHECK(done);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
 TEST_CASE("if nothing can be waited for, that is said") {
   sim::reset();
   weir::stream const s;

@@ -2,9 +2,9 @@
 // A program in correct stream order, made of random numbers, on any resource: what it does is always allowed, so
 // whatever the check of order or the contents of its memory complain about is the resource's fault.
 
+#include <laws/open_stack.hpp>
+
 #include <weir/core/error.hpp>
-#include <weir/core/recipe.hpp>
-#include <weir/core/resource.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
@@ -13,11 +13,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -26,6 +24,7 @@
 namespace random_program {
 
 namespace sim = weir::sim;
+using namespace open_stack;
 
 /// What a step does, and how many of a thousand do it.
 enum kind : std::uint32_t {
@@ -47,9 +46,18 @@ enum kind : std::uint32_t {
   synchronize_stack,
   fail_in_allocate,  // one of the CUDA calls that the stack makes fails
   fail_in_free,
+  write_by_host,
+  describe_stack,
   kinds
 };
-inline constexpr unsigned weights[kinds] = {280, 20, 220, 40, 20, 80, 140, 80, 40, 20, 20, 5, 15, 8, 8, 4, 10, 10};
+inline constexpr unsigned weights[kinds] = {280, 20, 220, 40, 20, 80, 140, 80, 40, 20,
+                                            20,  5,  15,  8,  8,  4,  10,  10, 10, 1};
+inline constexpr char const* names[kinds] = {
+    "allocate_block",       "allocate_in_host_order", "free_where_it_is", "free_elsewhere",
+    "free_in_host_order",   "pass_to_other_stream",   "write_block",      "read_block",
+    "read_on_other_stream", "wait_for_stream",        "query_stream",     "wait_for_device",
+    "end_stream",           "starve_stream",          "trim_stack",       "synchronize_stack",
+    "fail_in_allocate",     "fail_in_free",           "write_by_host",    "describe_stack"};
 
 /// One step: plain numbers that mean something whatever the state is, so that any steps may be left out.
 struct step {
@@ -62,46 +70,8 @@ struct setting {
   std::size_t capacity = std::size_t{32} << 20;
   bool streams_end = true;  ///< false: the stack was promised that they do not
   std::size_t most_bytes = std::size_t{3} << 20;
+  bool starving = false;  ///< random mode, with one stream that gets nowhere from the start
 };
-
-/// A stack, made anew for each program. Functions that the stack lacks are empty.
-struct stack {
-  std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
-  std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
-  std::function<void(std::size_t keep)> trim;
-  std::function<void()> synchronize;
-  std::shared_ptr<void> owner;
-};
-
-template <class Top>
-void add_layers(stack& s, Top& top) {
-  auto const then = [](auto& list, auto f) {
-    list = [before = std::move(list), f](auto... argument) {
-      if (before) before(argument...);
-      f(argument...);
-    };
-  };
-  if constexpr (requires { top.trim(std::size_t{}); }) then(s.trim, [&top](std::size_t keep) { top.trim(keep); });
-  if constexpr (requires { top.synchronize(); }) then(s.synchronize, [&top] { top.synchronize(); });
-  if constexpr (requires { top.upstream(); }) add_layers(s, top.upstream());
-}
-
-template <weir::recipe F>
-stack make_stack(F const& recipe) {
-  struct holder {
-    weir::made_by<F> top;
-    explicit holder(F const& f) : top(f()) {}
-  };
-  auto const held = std::make_shared<holder>(recipe);
-  stack s;
-  s.allocate = [&top = held->top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
-  s.deallocate = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) {
-    top.deallocate(st, p, n, a);
-  };
-  add_layers(s, held->top);
-  s.owner = held;
-  return s;
-}
 
 /// What went wrong, and at which step; empty if nothing did.
 struct outcome {
@@ -117,8 +87,9 @@ class world {
     sim::set_capacity(0, how.capacity);
     sim::set_host_capacity(how.capacity);
     sim::set_mode(how.mode);
+    sim::set_depth(3, 2000);
     sim::set_seed(how.schedule);
-    sim::check_order(true);
+    sim::check_order(true, {.uninitialised = how.schedule % 4 == 0});
     misuse().clear();
     before_ = weir::set_misuse_handler([](char const* what) noexcept { misuse() = what; });
     stack_ = make();
@@ -129,12 +100,19 @@ class world {
     }
     streams_.back().lasting = std::make_unique<weir::stream>();
     streams_.back().handle = streams_.back().lasting->get();
-    for (unsigned i = 0; i < 3; ++i) streams_.push_back(new_stream(i));
-    for (auto& e : events_) require(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    for (unsigned i = 0; i < 3; ++i) streams_.push_back(new_stream(0, i));
+    for (unsigned i = 0; i < 2; ++i) streams_.push_back(new_stream(1, i));
+    for (int device : {1, 0}) {
+      require(cudaSetDevice(device));
+      for (cudaEvent_t& e : events_[static_cast<std::size_t>(device)])
+        require(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    }
+    if (how.starving) sim::starve(streams_[3 + how.schedule % 5].id);
   }
   ~world() {
     stack_ = {};
-    for (cudaEvent_t const e : events_) cudaEventDestroy(e);
+    for (auto const& of_device : events_)
+      for (cudaEvent_t const e : of_device) cudaEventDestroy(e);
     for (auto const& s : streams_)
       if (s.mortal()) cudaStreamDestroy(s.handle);
     streams_.clear();
@@ -155,14 +133,14 @@ class world {
       }
       if (!result.what.empty()) return result;
     }
-    while (!blocks_.empty()) free_block(blocks_.size() - 1, blocks_.back().on);
+    while (!blocks_.empty()) free_block(blocks_.size() - 1, blocks_.back().on, 0);
     if (result.what = trouble(); !result.what.empty()) return result;
-    if (how_.schedule % 2 == 0) require(cudaDeviceSynchronize());  // else the stack ends with work to come
+    if (how_.schedule % 2 == 0) wait_for_devices();  // else the stack ends with work to come
     stack_ = {};
     sim::run_all();
     result.what = trouble();
     // Memory whose free failed is lost, and CUDA's to blame.
-    if (result.what.empty() && sim::live_allocations() != 0 && !any_failed_) result.what = "memory is lost";
+    if (result.what.empty() && sim::live_allocations() != 0 && !may_be_lost_) result.what = "memory is lost";
     return result;
   }
 
@@ -172,6 +150,7 @@ class world {
     unsigned long long id = 0;
     std::unique_ptr<weir::stream> lasting;
     bool blocking = false;  // before the legacy stream's next work, and after its work so far
+    int device = 0;
     bool mortal() const { return id != 0; }
     weir::stream_ref ref() const { return lasting ? weir::stream_ref(*lasting) : weir::stream_ref(handle); }
   };
@@ -199,12 +178,40 @@ class world {
       throw std::runtime_error(std::string("the program's own call failed: ") + cudaGetErrorName(code));
   }
 
-  a_stream new_stream(unsigned number) {
+  a_stream new_stream(int device, unsigned number) {
     a_stream s;
-    s.blocking = number % 3 == 0;
-    require(cudaStreamCreateWithFlags(&s.handle, s.blocking ? cudaStreamDefault : cudaStreamNonBlocking));
+    bool const blocking = number % 3 == 0;
+    s.device = device;
+    s.blocking = blocking && device == 0;  // the programs use the legacy stream of device 0 only
+    require(cudaSetDevice(device));
+    require(cudaStreamCreateWithFlags(&s.handle, blocking ? cudaStreamDefault : cudaStreamNonBlocking));
+    require(cudaSetDevice(0));
     require(cudaStreamGetId(s.handle, &s.id));
     return s;
+  }
+
+  static void wait_for_devices() {
+    for (int device : {1, 0}) {
+      require(cudaSetDevice(device));
+      require(cudaDeviceSynchronize());
+    }
+  }
+
+  /// Calls the stack while some device is current: which one matters for default streams only, and it stays so.
+  template <class Call>
+  void with_device(bool any, std::uint32_t chance, Call call) {
+    int const device = any ? static_cast<int>(chance >> 4 & 1) : 0;
+    struct back {
+      ~back() {
+        sim::clear_failure();  // is for the stack's calls only
+        cudaSetDevice(0);
+      }
+    } const to_first;
+    require(cudaSetDevice(device));
+    call();
+    int now = -1;
+    require(cudaGetDevice(&now));
+    if (now != device && !failing_) wrong_ = "the stack changed the current device";
   }
 
   std::string trouble() {
@@ -227,7 +234,10 @@ class world {
         static_cast<void>(cudaGetLastError());  // not ready
         return;
       case wait_for_device:
-        return require(cudaDeviceSynchronize());
+        return wait_for_devices();
+      case describe_stack:
+        if (stack_.describe && stack_.describe().empty()) wrong_ = "the stack has nothing to say about itself";
+        return;
       case end_stream:
         if (streams_[stream].mortal() && how_.streams_end) replace(stream, s);
         return;
@@ -242,23 +252,30 @@ class world {
         return;
       case fail_in_allocate:
         if (blocks_.size() >= most_blocks) return;
-        sim::fail_call(1 + s.z / 32 % 4, s.y % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown);
-        failing_ = true;
-        allocate(s, streams_[stream].ref(), stream, result);
-        sim::clear_failure();
-        failing_ = false;
-        static_cast<void>(cudaGetLastError());
+        failing(1 + s.z / 32 % 4, [&] { allocate(s, streams_[stream].ref(), stream, result); });
         return;
       default:
         if (!blocks_.empty()) do_with_block(s, s.y % blocks_.size(), stream);
     }
   }
 
+  /// One of the calls that the stack makes meanwhile fails.
+  template <class Action>
+  void failing(std::uint64_t call, Action action) {
+    std::uint64_t const before = calls_that_give_back();
+    failing_ = true;
+    fails_in_ = call;
+    action();
+    failing_ = false;
+    may_be_lost_ |= calls_that_give_back() != before;
+    static_cast<void>(cudaGetLastError());
+  }
+
   void do_with_block(step const& s, std::size_t which, std::size_t stream) {
     block& b = blocks_[which];
     switch (s.what) {
       case free_where_it_is:
-        return free_block(which, b.on);
+        return free_block(which, b.on, s.z);
       case free_elsewhere:
         if (stream == legacy && streams_[b.on].blocking && s.z % 2 == 0) {
           expect(b, b.on);  // the legacy stream comes after it by itself
@@ -266,37 +283,38 @@ class world {
         } else {
           pass(b, stream);
         }
-        return free_block(which, stream);
+        return free_block(which, stream, s.z);
       case free_in_host_order:
         require(cudaStreamSynchronize(streams_[b.on].handle));
-        return free_block(which, no_stream);
+        return free_block(which, no_stream, s.z);
       case fail_in_free:
-        failing_ = any_failed_ = true;
-        fails_in_ = 1 + s.z % 4;
-        free_block(which, b.on);
-        failing_ = false;
-        static_cast<void>(cudaGetLastError());
-        return;
+        return failing(1 + s.z % 4, [&] { free_block(which, b.on, 0); });
       case pass_to_other_stream:
         return pass(b, stream);
       case write_block:
         return write(b, static_cast<unsigned char>(s.z));
       case read_block:
         return expect(b, b.on);
+      case write_by_host:
+        return host_write(b, static_cast<unsigned char>(s.z));
       default:
         return read_elsewhere(b, stream);
     }
   }
 
   void allocate(step const& s, weir::stream_ref order, std::size_t stream, outcome& result) {
-    if (blocks_.size() >= most_blocks) return free_block(s.y % blocks_.size(), blocks_[s.y % blocks_.size()].on);
+    if (blocks_.size() >= most_blocks) return free_block(s.y % blocks_.size(), blocks_[s.y % blocks_.size()].on, s.z);
     // Small ones are many, large ones fill the device.
     std::size_t const scale[] = {256, 4096, 4096, 65536, 65536, 1 << 20, how_.most_bytes};
     std::size_t const bytes = 1 + s.y % std::min(scale[s.z % std::size(scale)], how_.most_bytes);
     std::size_t const alignment = s.z % 16 == 0 ? std::size_t{1} << (s.z >> 8) % 17 : 256;
     void* p = nullptr;
     try {
-      p = stack_.allocate(order, bytes, alignment);
+      with_device(stream > per_thread, s.x, [&] {
+        if (failing_) sim::fail_call(fails_in_, s.y % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown);
+        p = stack_.allocate(order, bytes, alignment);
+        sim::clear_failure();
+      });
     } catch (weir::out_of_memory const&) {
       ++result.refused;
       if (cudaPeekAtLastError() != cudaSuccess) wrong_ = "a refusal left an error behind";
@@ -305,7 +323,6 @@ class world {
       if (!failing_) throw;
       return;
     }
-    sim::clear_failure();
     ++result.served;
     if (p == nullptr || reinterpret_cast<std::uintptr_t>(p) % alignment != 0) wrong_ = "not aligned as asked";
     blocks_.push_back({p, bytes, alignment, stream, 0, false});
@@ -313,19 +330,22 @@ class world {
   }
 
   /// `no_stream`: by the host, who knows that all is done.
-  void free_block(std::size_t which, std::size_t on) {
+  void free_block(std::size_t which, std::size_t on, std::uint32_t chance) {
     block const b = blocks_[which];
     if (on != no_stream) expect(b, on);
     blocks_[which] = blocks_.back();
     blocks_.pop_back();
-    if (failing_) sim::fail_call(fails_in_, cudaErrorUnknown);
-    stack_.deallocate(on == no_stream ? weir::stream_ref(weir::host_order) : streams_[on].ref(), b.p, b.bytes,
-                      b.alignment);
-    if (failing_) sim::clear_failure();
+    with_device(on > per_thread, chance, [&] {
+      if (failing_) sim::fail_call(fails_in_, cudaErrorUnknown);
+      stack_.deallocate(on == no_stream ? weir::stream_ref(weir::host_order) : streams_[on].ref(), b.p, b.bytes,
+                        b.alignment);
+      sim::clear_failure();
+    });
   }
 
   void order(std::size_t before, std::size_t after) {
-    cudaEvent_t const e = events_[next_event_++ % std::size(events_)];
+    auto const& of_device = events_[static_cast<std::size_t>(streams_[before].device)];
+    cudaEvent_t const e = of_device[next_event_++ % std::size(of_device)];
     require(cudaEventRecord(e, streams_[before].handle));
     require(cudaStreamWaitEvent(streams_[after].handle, e, 0));
   }
@@ -352,6 +372,22 @@ class world {
     require(cudaPointerGetAttributes(&known, b.p));
     for (unsigned char* p : {first, first + b.bytes - n})
       known.type == cudaMemoryTypeUnregistered ? host(p, n) : device(p, n);
+  }
+
+  /// Through a pointer, where the host can reach the memory.
+  void host_write(block& b, unsigned char content) {
+    cudaPointerAttributes known;
+    require(cudaPointerGetAttributes(&known, b.p));
+    if (known.type == cudaMemoryTypeDevice) return;
+    require(cudaStreamSynchronize(streams_[b.on].handle));
+    b.content = content;
+    b.written = true;
+    auto* const first = static_cast<unsigned char*>(b.p);
+    std::size_t const n = std::min<std::size_t>(b.bytes, 256);
+    for (unsigned char* p : {first, first + b.bytes - n}) {
+      sim::host_access(p, n, sim::access::write);
+      std::fill_n(p, n, content);
+    }
   }
 
   void expect(block const& b, std::size_t on) {
@@ -385,20 +421,20 @@ class world {
       if (b.on == which) pass(b, s.y % 3);
     require(cudaStreamDestroy(streams_[which].handle));
     if (s.z % 2 == 0) require(cudaGetLastError());
-    streams_[which] = new_stream(s.z);
+    streams_[which] = new_stream(streams_[which].device, s.z);
   }
 
-  static constexpr std::size_t most_blocks = 60, legacy = 0, no_stream = ~std::size_t{0};
+  static constexpr std::size_t most_blocks = 60, legacy = 0, per_thread = 1, no_stream = ~std::size_t{0};
 
   setting how_;
   stack stack_;
   std::vector<a_stream> streams_;
-  cudaEvent_t events_[4] = {};
+  std::array<std::array<cudaEvent_t, 4>, 2> events_ = {};  // of each device
   std::size_t next_event_ = 0;
   std::vector<block> blocks_;
   std::deque<expectation> expectations_;
   std::string wrong_;
-  bool failing_ = false, any_failed_ = false;
+  bool failing_ = false, may_be_lost_ = false;
   std::uint64_t fails_in_ = 0;
   weir::misuse_handler before_ = nullptr;
 };
@@ -408,63 +444,6 @@ inline outcome run(setting const& how, std::function<stack()> const& make, std::
   return w.run(steps);
 } catch (std::exception const& failure) {
   return {failure.what()};
-}
-
-/// Every seed likes some kinds of steps more than others, and some not at all: that reaches further than the same
-/// mixture always.
-inline std::vector<step> steps_from(std::uint64_t seed, std::size_t count) {
-  std::mt19937_64 random(seed);
-  unsigned upto[kinds];
-  unsigned sum = 0;
-  for (unsigned i = 0; i < kinds; ++i) {
-    unsigned const liking = i == allocate_block || i == free_where_it_is ? 1 : std::array{0u, 1u, 1u, 4u}[random() % 4];
-    upto[i] = sum += weights[i] * liking;
-  }
-  std::vector<step> steps(count);
-  for (step& s : steps) {
-    auto const what = std::upper_bound(upto, upto + kinds, random() % sum) - upto;
-    std::uint64_t const a = random(), b = random();
-    s = {static_cast<std::uint32_t>(what), static_cast<std::uint32_t>(a >> 32), static_cast<std::uint32_t>(b),
-         static_cast<std::uint32_t>(b >> 32)};
-  }
-  return steps;
-}
-
-/// Leaves out whatever is not needed for some failure; `failing` is one that fails.
-inline std::vector<step> shrunk(setting const& how, std::function<stack()> const& make, std::vector<step> failing) {
-  int tries = 3000;
-  for (std::size_t chunk = failing.size() / 2; chunk > 0 && tries > 0;) {
-    bool smaller = false;
-    for (std::size_t begin = 0; begin + chunk <= failing.size() && --tries > 0;) {
-      std::vector<step> candidate = failing;
-      auto const first = candidate.begin() + static_cast<std::ptrdiff_t>(begin);
-      candidate.erase(first, first + static_cast<std::ptrdiff_t>(chunk));
-      outcome const o = run(how, make, candidate);
-      if (o.what.empty()) {
-        begin += chunk;
-        continue;
-      }
-      if (o.at < candidate.size()) candidate.resize(o.at + 1);
-      failing = std::move(candidate);
-      smaller = true;
-    }
-    if (!smaller) chunk /= 2;
-  }
-  return failing;
-}
-
-inline std::string text_of(std::span<step const> steps) {
-  std::string text;
-  for (step const& s : steps) {
-    text += (text.empty() ? "" : ", ");
-    char const* between = "{";
-    for (std::uint32_t const part : {s.what, s.x, s.y, s.z}) {
-      text += between + std::to_string(part);
-      between = ", ";
-    }
-    text += "}";
-  }
-  return text;
 }
 
 }  // namespace random_program

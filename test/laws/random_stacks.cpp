@@ -1,23 +1,16 @@
 // Random programs on stacks, in every schedule: no breach of order, no contents lost, nothing leaked.
 //
-//   WEIR_SOAK_OPERATIONS  how many operations in all (default 600,000)
+//   WEIR_SOAK_OPERATIONS  how many operations in all, at least (default 600,000)
 //   WEIR_SOAK_SEED        where to begin (default 1); a failure prints what repeats it
-//   WEIR_SOAK_STACK       only stacks whose name has this in it
+//   WEIR_SOAK_STACK       only the stack of this name, in all schedules
 //   WEIR_SOAK_SHRINK      0: do not look for the fewest steps that fail
-#include "random_program.hpp"
-
-#include <weir/adaptors/arena.hpp>
-#include <weir/adaptors/binning.hpp>
-#include <weir/adaptors/checked.hpp>
-#include <weir/adaptors/fixed_size.hpp>
-#include <weir/adaptors/limit.hpp>
-#include <weir/adaptors/pool.hpp>
-#include <weir/adaptors/statistics.hpp>
-#include <weir/sources.hpp>
+#include "random_stacks.hpp"
+#include "random_steps.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 using namespace weir;
@@ -25,113 +18,111 @@ using namespace random_program;
 
 namespace {
 
-struct candidate {
-  char const* name;
-  std::function<stack()> make;
-  bool streams_end = true;
-  std::size_t most_bytes = 3_MiB;
-};
-
-template <class F>
-candidate of(char const* name, F const& recipe, bool streams_end = true, std::size_t most_bytes = 3_MiB) {
-  return {name, [recipe] { return make_stack(recipe); }, streams_end, most_bytes};
-}
-
-checked const above{"the top"};
-checked const below{"the pool's upstream"};
-
-std::vector<candidate> candidates() {
-  return {
-      of("async", async{} | above),
-      of("device", device{} | above),
-      of("pinned", pinned{} | above),
-      of("pool on device", device{} | below | pool{} | above),
-      of("pool on async", async{} | below | pool{} | above),
-      of("pool that waits", async{} | below | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait} | above),
-      of("pool with a bound",
-         device{} | below | pool{.max_bytes = 12_MiB, .growth_bytes = 1_MiB, .synchronize = false} | above),
-      of("pool that gives back early", device{} | below | pool{.release_threshold = 2_MiB} | above),
-      of("pool that gives back at once",
-         async{} | below | pool{.growth_bytes = 256_KiB, .release_threshold = 0} | above),
-      of("pool that keeps large blocks whole", device{} | below | pool{.max_split_bytes = 1_MiB} | above),
-      of("pool whose streams last", device{} | below | pool{.streams = stream_lifetime::outlives_pool} | above, false),
-      of("pool whose streams last, that waits",
-         async{} | below | pool{.streams = stream_lifetime::outlives_pool, .pending = when_pending::wait} | above,
-         false),
-      of("pool on a pool", async{} | below | pool{.growth_bytes = 8_MiB} | checked{"between"} |
-                               pool{.growth_bytes = 1_MiB, .release_threshold = 1_MiB} | above),
-      of("pool on pinned memory", pinned{} | below | pool{} | above),
-      of("pool on host memory", host{} | below | pool{} | above),
-      of("limited pool", device{} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
-      of("arena", device{} | below | arena{} | above),
-      of("arena for each stream",
-         async{} | below |
-             arena{.max_bytes = 20_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 3} | above),
-      of("fixed size", async{} | below | fixed_size{.block_bytes = 64_KiB, .blocks_per_chunk = 16} | above, true,
-         64_KiB),
-      of("fixed size with a bound",
-         device{} | below | fixed_size{.block_bytes = 300, .blocks_per_chunk = 8, .max_bytes = 8_KiB} | above, true,
-         300),
-      of("bins", device{} | below | pool{} | checked{"the bins' upstream"} | binning::powers_of_two(8, 16) | above),
-  };
-}
-
 std::uint64_t number_from(char const* variable, std::uint64_t otherwise) {
   char const* const text = std::getenv(variable);
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-char const* name_of(sim::mode m) {
-  return m == sim::mode::immediate ? "immediate" : m == sim::mode::lazy ? "lazy" : "random";
+constexpr std::size_t schedules = 5;
+
+setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule) {
+  constexpr sim::mode modes[schedules] = {sim::mode::immediate, sim::mode::lazy, sim::mode::random, sim::mode::random,
+                                          sim::mode::pct};
+  return {.mode = modes[schedule],
+          .schedule = seed,
+          .capacity = 8_MiB << seed % 3,
+          .streams_end = c.streams_end,
+          .most_bytes = c.most_bytes,
+          .starving = schedule == 3};
 }
 
 std::string repeat_with;  // what a crash prints
+
+struct sums {
+  std::uint64_t operations = 0, programs = 0, served = 0, refused = 0;
+};
+
+/// The steps of a seed on one stack in one schedule; stops the test if they find anything.
+void run_program(candidate const& c, setting const& how, std::span<step const> steps, sums& all) {
+  repeat_with = "WEIR_SOAK_STACK='" + c.name + "' WEIR_SOAK_SEED=" + std::to_string(how.schedule) + ", mode " +
+                name_of(how.mode) + (how.starving ? " with a starved stream" : "");
+  outcome const o = run(how, c.make, steps);
+  all.operations += steps.size();
+  ++all.programs;
+  all.served += o.served;
+  all.refused += o.refused;
+  if (o.what.empty()) return;
+  std::string message = "found after " + std::to_string(all.operations) + " operations: " + o.what + "\nrepeat with " +
+                        repeat_with + ", operation " + std::to_string(o.at) + ", commit " + commit();
+  if (number_from("WEIR_SOAK_SHRINK", 1) != 0) {
+    std::fprintf(stderr, "%s\n", message.c_str());  // memory that is used after its free may end the search
+    auto const last = static_cast<std::ptrdiff_t>(std::min(o.at + 1, steps.size()));
+    auto const few = shrunk(how, c.make, {steps.begin(), steps.begin() + last});
+    message += "\n" + std::to_string(few.size()) +
+               " steps are enough, for which it says: " + run(how, c.make, few).what +
+               "\nAs a test for random_stacks.cpp:\n\n" + as_test(c.name, how, few);
+  }
+  FAIL(message);
+}
+
+/// A list of steps that once found something, on the stack of this name.
+[[maybe_unused]] void repeat(std::string const& name, setting const& how, std::vector<step> const& steps) {
+  candidate const c = find_candidate(name);
+  outcome const o = run(how, c.make, steps);
+  INFO(name << ", step " << o.at);
+  CHECK_EQ(o.what, "");
+}
+
+/// From 50 to 549 steps: short programs see a stack begin and end, long ones see it full.
+std::size_t length_of(std::uint64_t seed) { return 50 + seed * 7919 % 500; }
 
 }  // namespace
 
 // The address sanitizer calls this before it reports.
 extern "C" void __asan_on_error();
-void __asan_on_error() { std::fprintf(stderr, "%s\n", repeat_with.c_str()); }
+void __asan_on_error() { std::fprintf(stderr, "%s, commit %s\n", repeat_with.c_str(), commit().c_str()); }
 
 TEST_CASE("random programs in order stay in order on every stack, in every schedule") {
-  constexpr std::size_t length = 500;
   auto const total = number_from("WEIR_SOAK_OPERATIONS", 600'000);
-  char const* const only = std::getenv("WEIR_SOAK_STACK");
-  auto all = candidates();
-  if (only != nullptr)
-    std::erase_if(all, [&](candidate const& c) { return std::string(c.name).find(only) == std::string::npos; });
-  REQUIRE_FALSE(all.empty());
-
-  std::uint64_t seed = number_from("WEIR_SOAK_SEED", 1);
-  std::size_t served = 0, refused = 0;
-  for (std::uint64_t done = 0; done < total; ++seed) {
-    auto const steps = steps_from(seed, length);
-    for (candidate const& c : all) {
-      for (sim::mode const mode : {sim::mode::immediate, sim::mode::lazy, sim::mode::random}) {
-        setting const how{.mode = mode,
-                          .schedule = seed,
-                          .capacity = 8_MiB << seed % 3,
-                          .streams_end = c.streams_end,
-                          .most_bytes = c.most_bytes};
-        repeat_with = std::string("WEIR_SOAK_STACK='") + c.name + "' WEIR_SOAK_SEED=" + std::to_string(seed) +
-                      ", mode " + name_of(mode);
-        outcome const o = run(how, c.make, steps);
-        done += length;
-        served += o.served;
-        refused += o.refused;
-        if (o.what.empty()) continue;
-        std::string message = "found after " + std::to_string(done) + " operations: " + o.what + "\nrepeat with " +
-                              repeat_with + ", operation " + std::to_string(o.at);
-        if (number_from("WEIR_SOAK_SHRINK", 1) != 0) {
-          auto const last = static_cast<std::ptrdiff_t>(std::min(o.at + 1, length));
-          auto const few = shrunk(how, c.make, {steps.begin(), steps.begin() + last});
-          message += "\n" + std::to_string(few.size()) + " steps are enough: " + text_of(few) +
-                     "\nfor which it says: " + run(how, c.make, few).what;
-        }
-        FAIL(message);
+  std::uint64_t const first = number_from("WEIR_SOAK_SEED", 1);
+  sums all;
+  std::uint64_t seed = first;
+  if (char const* const only = std::getenv("WEIR_SOAK_STACK")) {
+    for (candidate const c = find_candidate(only); all.operations < total; ++seed)
+      for (std::size_t schedule = 0; schedule < schedules; ++schedule)
+        run_program(c, setting_of(c, seed, schedule), steps_from(seed, length_of(seed)), all);
+  } else {
+    auto const listed = candidates();
+    constexpr std::uint64_t drawn_a_seed = 6;
+    for (; all.operations < total; ++seed) {
+      auto const steps = steps_from(seed, length_of(seed));
+      std::size_t turn = seed;
+      for (candidate const& c : listed) run_program(c, setting_of(c, seed, turn++ % schedules), steps, all);
+      for (std::uint64_t i = 0; i < drawn_a_seed; ++i) {
+        candidate const c = drawn(seed * drawn_a_seed + i);
+        run_program(c, setting_of(c, seed, turn++ % schedules), steps, all);
       }
     }
   }
-  MESSAGE(served << " blocks served, " << refused << " requests refused");
-  CHECK(served > 0);
+  MESSAGE(all.operations << " operations in " << all.programs << " programs from " << seed - first << " seeds, commit "
+                         << commit() << ": " << all.served << " blocks served, " << all.refused << " requests refused");
+  CHECK(all.served > 0);
+}
+
+TEST_CASE("every kind of step, in a list as a failure prints it") {
+  for (char const* name : {"pool on async", "pool on pinned memory", "arena", "number 7"})
+    for (sim::mode const mode : {sim::mode::immediate, sim::mode::lazy, sim::mode::random, sim::mode::pct})
+      repeat(name, {.mode = mode, .schedule = 4},
+             {{allocate_block, 3, 4096, 1},    {allocate_in_host_order, 4, 4096, 3},
+              {allocate_block, 6, 100'000, 5}, {write_block, 0, 0, 17},
+              {pass_to_other_stream, 2, 0, 0}, {read_block, 0, 0, 0},
+              {read_on_other_stream, 7, 0, 0}, {write_by_host, 0, 1, 99},
+              {wait_for_stream, 2, 0, 0},      {query_stream, 3, 0, 0},
+              {describe_stack, 0, 0, 0},       {starve_stream, 3, 0, 0},
+              {fail_in_allocate, 3, 5000, 2},  {free_elsewhere, 5, 0, 1},
+              {free_where_it_is, 0, 0, 1},     {end_stream, 3, 1, 2},
+              {allocate_block, 3, 4096, 1},    {fail_in_free, 0, 0, 0},
+              {allocate_block, 3, 4096, 1},    {free_in_host_order, 0, 0, 1},
+              {trim_stack, 0, 0, 0},           {synchronize_stack, 0, 0, 0},
+              {wait_for_device, 0, 0, 0}});
 }

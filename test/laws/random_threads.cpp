@@ -1,10 +1,11 @@
 // needs: tsan
 // Threads that share one stack, each with streams of its own, and hand blocks to each other: in order, whatever
-// happens.
+// happens, whether a thread knows what others waited for or not.
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/checked.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
+#include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
 
@@ -44,10 +45,12 @@ class letter_box {
   void post(parcel p) {
     std::lock_guard const lock(mutex_);
     parcels_.push_back(p);
+    sim::host_release(this);
   }
   bool take(parcel& p) {
     std::lock_guard const lock(mutex_);
     if (parcels_.empty()) return false;
+    sim::host_acquire(this);
     p = parcels_.back();
     parcels_.pop_back();
     return true;
@@ -150,12 +153,12 @@ class worker {
 };
 
 template <class F>
-void run_threads(F const& recipe, sim::mode mode, std::uint64_t seed, int operations) {
+void run_threads(F const& recipe, sim::mode mode, sim::host_clocks clocks, std::uint64_t seed, int operations) {
   sim::reset();
   sim::set_capacity(0, 24_MiB);
   sim::set_mode(mode);
   sim::set_seed(seed);
-  sim::check_order(true);
+  sim::check_order(true, {.host = clocks});
   failures = 0;
   {
     auto memory = make(recipe);
@@ -163,9 +166,15 @@ void run_threads(F const& recipe, sim::mode mode, std::uint64_t seed, int operat
     // Threads come and go: two rounds of them, on the memory that the first leaves behind.
     for (std::uint64_t round = 0; round < 2; ++round) {
       std::vector<std::thread> threads;
+      sim::host_release(&threads);
       for (std::uint64_t i = 0; i < 4; ++i)
-        threads.emplace_back([&, i] { worker(memory, box, seed * 100 + round * 10 + i).run(operations); });
+        threads.emplace_back([&, i] {
+          sim::host_acquire(&threads);
+          worker(memory, box, seed * 100 + round * 10 + i).run(operations);
+          sim::host_release(&failures);
+        });
       for (auto& t : threads) t.join();
+      sim::host_acquire(&failures);
     }
     for (parcel p; box.take(p);) {
       CHECK_EQ(cudaEventSynchronize(p.behind), cudaSuccess);
@@ -184,8 +193,11 @@ template <class F>
 void run_all_modes(F const& recipe) {
   char const* const text = std::getenv("WEIR_SOAK_OPERATIONS");
   int const operations = text == nullptr ? 400 : static_cast<int>(std::strtoul(text, nullptr, 10) / 100 + 1);
-  for (sim::mode const mode : {sim::mode::immediate, sim::mode::lazy, sim::mode::random})
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) run_threads(recipe, mode, seed, operations);
+  for (sim::mode const mode : {sim::mode::immediate, sim::mode::lazy, sim::mode::random, sim::mode::pct})
+    for (sim::host_clocks const clocks : {sim::host_clocks::one, sim::host_clocks::per_thread})
+      for (std::uint64_t seed = 1; seed <= 2; ++seed) run_threads(recipe, mode, clocks, seed, operations);
+  constexpr int workers = 4 * 2 * 2 * 2 * 4;  // modes, clocks, seeds, rounds, threads
+  MESSAGE((workers * operations) << " operations by threads");
 }
 
 checked const above{"the top"};

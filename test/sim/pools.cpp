@@ -293,6 +293,73 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "another stream does not get a block before it
   CHECK_EQ(cudaStreamQuery(a), cudaErrorNotReady);
 }
 
+TEST_CASE_FIXTURE(fresh, "a pool hands out first what another stream freed last, as soon as that is allowed") {
+  cudaStream_t const a = make_stream(), b = make_stream(), c = make_stream();
+  cudaMemPool_t const pool = make_pool();
+  std::uint64_t threshold = ~std::uint64_t{0};
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  auto const take = [&](cudaStream_t s) {
+    void* p = nullptr;
+    ok(cudaMallocFromPoolAsync(&p, 4096, pool, s));
+    return p;
+  };
+  auto const forbid = [&](cudaMemPoolAttr policy) {
+    int no = 0;
+    ok(cudaMemPoolSetAttribute(pool, policy, &no));
+  };
+  void *const by_a = take(a), *const by_b = take(b);
+  SUBCASE("its free is done") {
+    ok(cudaFreeAsync(by_a, a));
+    ok(cudaFreeAsync(by_b, b));
+    SUBCASE("the last one for a third stream") { CHECK_EQ(take(c), by_b); }
+    SUBCASE("another one's for a stream that freed one itself") { CHECK_EQ(take(b), by_a); }
+    SUBCASE("its own if that is forbidden") {
+      forbid(cudaMemPoolReuseAllowOpportunistic);
+      CHECK_EQ(take(b), by_b);
+    }
+  }
+  SUBCASE("its free is queued") {
+    sim::set_mode(sim::mode::lazy);
+    cudaEvent_t const e = make_event();
+    ok(cudaEventRecord(e, a));
+    ok(cudaFreeAsync(by_a, a));
+    SUBCASE("and nothing orders the two streams") { CHECK_NE(take(c), by_a); }
+    SUBCASE("and the event stands before it") {
+      ok(cudaStreamWaitEvent(c, e, 0));
+      CHECK_NE(take(c), by_a);
+    }
+    SUBCASE("behind an event that the stream waits for") {
+      ok(cudaEventRecord(e, a));
+      ok(cudaStreamWaitEvent(b, e, 0));
+      ok(cudaEventRecord(e, b));
+      ok(cudaStreamWaitEvent(c, e, 0));
+      SUBCASE("allowed") {
+        REQUIRE_EQ(take(c), by_a);
+        sim::touch(c, by_a, 4096, sim::access::write);
+        ok(cudaStreamSynchronize(c));
+        ok(cudaFreeAsync(by_a, c));
+      }
+      SUBCASE("forbidden") {
+        forbid(cudaMemPoolReuseFollowEventDependencies);
+        CHECK_NE(take(c), by_a);
+      }
+    }
+  }
+  sim::run_all();
+}
+
+TEST_CASE_FIXTURE(fresh, "what a pool keeps is handed out with the size asked for, and within its maximum") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void *p = nullptr, *q = nullptr;
+  ok(cudaMallocAsync(&p, 4096, a));
+  ok(cudaFreeAsync(p, a));
+  ok(cudaMallocAsync(&q, 8192, b));
+  sim::touch(b, q, 8192, sim::access::write);
+  CHECK_NE(q, p);
+  sim::set_capacity(0, 8192);
+  CHECK_EQ(cudaMallocAsync(&q, 4096, b), cudaErrorMemoryAllocation);
+}
+
 TEST_CASE_FIXTURE(fresh_and_lazy, "a full pool waits for its own queued frees before it fails") {
   cudaStream_t const a = make_stream();
   cudaStream_t const b = make_stream();

@@ -1,20 +1,24 @@
-// Random mode: another legal order of work for every seed, and the same for the same seed.
+// Random and pct mode: another legal order of work for every seed, and the same for the same seed.
 
 #include "support.hpp"
 
 #include <weir/sim/sim.hpp>
 
 #include <set>
+#include <stdexcept>
 
 using namespace sim_test;
 
 namespace {
 
+constexpr std::uint64_t steps = 40;  // of `run_with`, roughly
+
 /// What two independent streams and one that waits for both do, in the order in which it happened. Marks 1 to 4 and 11
 /// to 14 are in order among themselves, 20 comes after 4 and 14; whether it happens before the host waits depends.
-numbers run_with(std::uint64_t seed) {
+numbers run_with(std::uint64_t seed, sim::mode mode, unsigned depth = 3) {
   sim::reset();
-  sim::set_mode(sim::mode::random);
+  sim::set_mode(mode);
+  sim::set_depth(depth, steps);
   sim::set_seed(seed);
   diary d;
   cudaStream_t const a = make_stream(), b = make_stream(), c = make_stream();
@@ -40,25 +44,54 @@ numbers only(numbers all, int from, int to) {
 }  // namespace
 
 TEST_CASE("every seed keeps what CUDA promises, and many seeds make many orders") {
+  sim::mode mode{};
+  SUBCASE("random") { mode = sim::mode::random; }
+  SUBCASE("pct") { mode = sim::mode::pct; }
   std::set<numbers> orders;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    numbers const order = run_with(seed);
+    numbers const order = run_with(seed, mode);
     CHECK_EQ(only(order, 1, 4), numbers{1, 2, 3, 4});
     CHECK_EQ(only(order, 11, 14), numbers{11, 12, 13, 14});
     REQUIRE_EQ(order.size(), 9);
     CHECK_EQ(order.back(), 20);
     orders.insert(order);
   }
-  CHECK(orders.size() > 20);
+  CHECK(orders.size() > (mode == sim::mode::pct ? 10 : 20));
 }
 
 TEST_CASE("the same seed makes the same order") {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) CHECK_EQ(run_with(seed), run_with(seed));
+  for (sim::mode const mode : {sim::mode::random, sim::mode::pct})
+    for (std::uint64_t seed = 0; seed < 20; ++seed) CHECK_EQ(run_with(seed, mode), run_with(seed, mode));
+}
+
+TEST_CASE("without a change of ranks, each stream keeps up with the host, or with the others that do not") {
+  std::set<numbers> orders;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) orders.insert(run_with(seed, sim::mode::pct, 1));
+  CHECK_EQ(orders, std::set<numbers>{{1, 11, 2, 12, 3, 13, 4, 14, 20},    // both do
+                                     {1, 2, 3, 4, 11, 12, 13, 14, 20},    // a does, or comes first when the host waits
+                                     {11, 12, 13, 14, 1, 2, 3, 4, 20}});  // the same for b
+}
+
+TEST_CASE("a bug of depth 2 is found as often as the bound for it says") {
+  constexpr std::uint64_t seeds = 3000;
+  std::uint64_t found = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    numbers const order = run_with(seed, sim::mode::pct, 2);
+    // Stream a stops after its second mark, and all that b has comes before a goes on.
+    found += only(order, 1, 14) == numbers{1, 2, 11, 12, 13, 14, 3, 4};
+  }
+  CHECK(found >= seeds / (4 * steps));  // the host and three streams
+}
+
+TEST_CASE("a depth or a length of nothing is refused") {
+  CHECK_THROWS_AS(sim::set_depth(0, 100), std::invalid_argument);
+  CHECK_THROWS_AS(sim::set_depth(3, 0), std::invalid_argument);
 }
 
 TEST_CASE("a starved stream runs only when the host waits for it") {
   sim::reset();
-  sim::set_mode(sim::mode::random);
+  SUBCASE("random") { sim::set_mode(sim::mode::random); }
+  SUBCASE("pct") { sim::set_mode(sim::mode::pct), sim::set_seed(4); }
   diary d;
   cudaStream_t const a = make_stream(), b = make_stream();
   sim::starve(id_of(a));

@@ -1,5 +1,6 @@
 #include <weir/sources/async.hpp>
 
+#include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
@@ -172,6 +173,20 @@ TEST_CASE("memory whose stream was destroyed is freed all the same") {
   CHECK(sim::calls("cudaDeviceSynchronize") == 1);
   CHECK(current_device() == 0);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("a free that CUDA refuses on another device's stream comes after that stream's work") {
+  fresh_world const world;
+  sim::set_mode(sim::mode::lazy);
+  auto memory = make(async{});
+  device_guard const elsewhere(1);
+  weir::stream const far;
+  void* const p = memory.allocate(far, 1000);
+  sim::touch(far.get(), p, 1000, sim::access::write);
+  sim::fail_call(1, cudaErrorUnknown);
+  memory.deallocate(far, p, 1000);
+  CHECK(cudaStreamQuery(far.get()) == cudaSuccess);
+  CHECK(sim::live_allocations() == 0);
 }
 
 TEST_CASE("a pointer that is not from here is misuse, and the message says which") {

@@ -65,8 +65,13 @@ inline bool wait_for_device(int device) noexcept try {
 /// captured is not waited for: what it was given runs whenever the graph does.
 inline bool wait_for(stream_ref stream, int device) noexcept {
   if (may_break_capture(stream.get())) return false;
-  cudaError_t const code = relaxed([&] { return cudaStreamSynchronize(stream.get()); });
-  return succeeded(code) || cuda_is_absent(code) || wait_for_device(device);
+  auto const wait = [&] { return cudaStreamSynchronize(stream.get()); };
+  cudaError_t const code = relaxed(wait);
+  if (succeeded(code) || cuda_is_absent(code)) return true;
+  if (!wait_for_device(device)) return false;
+  // A stream that still has work is there after all, and another device's.
+  cudaError_t const now = relaxed([&] { return cudaStreamQuery(stream.get()); });
+  return succeeded(now) || now != cudaErrorNotReady || succeeded(relaxed(wait));
 }
 
 /// Owns a CUDA memory pool, or borrows a device's default one.

@@ -100,7 +100,8 @@ class stream_clock {
   std::size_t lane_count() const noexcept { return ledger_.lane_count(); }
   std::size_t open_count() const noexcept { return ledger_.open_count(); }
 
-  /// The stream's lane; `shared` in host order, and for a new stream if there is no room for it.
+  /// The stream's lane; `shared` in host order, and for a new stream if there is no room for it or CUDA does not say
+  /// which device it is of.
   lane_number lane_of(std::uint64_t key, stream_ref stream) noexcept {
     lane_number const lane = ledger_.find_cached(key);
     return lane != shared ? lane : find_or_open(key, stream);
@@ -111,8 +112,10 @@ class stream_clock {
     if (key == 0) return shared;
     bool opened = false;
     lane_number const lane = ledger_.find_or_open(key, opened);
-    if (opened) [[unlikely]]
-      meet(lane, stream.get());
+    if (opened && !meet(lane, stream.get())) [[unlikely]] {
+      ledger_.close(lane);
+      return shared;
+    }
     return lane;
   }
 
@@ -229,11 +232,11 @@ class stream_clock {
 
   std::uint64_t kind(lane_number lane) const noexcept { return ledger_.key(lane) & ((1u << kind_bits) - 1); }
 
-  void meet(lane_number lane, cudaStream_t handle) noexcept {
+  bool meet(lane_number lane, cudaStream_t handle) noexcept {
     int device = device_;
 #if CUDART_VERSION >= 12080
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-    if (!is_default && !succeeded(cudaStreamGetDevice(handle, &device))) device = device_;
+    if (!is_default && !succeeded(cudaStreamGetDevice(handle, &device))) return false;
 #endif
     known_stream& s = streams_[lane];
     if (s.device != device)  // an event can only be recorded on the device it was made on
@@ -242,6 +245,7 @@ class stream_clock {
         event = nullptr;
       });
     s = {handle, device, 0, 0};
+    return true;
   }
 
   /// On a stream that the caller does not use just now.

@@ -143,8 +143,22 @@ extern std::atomic<bool> calls_have_plans;
 /// What the plans (plans.cpp) want of this call: success, or the code that it must return.
 cudaError_t follow_plans(call which);
 
-/// In random mode: time passes, and some of the queued work that may run does (schedule.cpp).
+/// In random and pct mode: time passes, and some of the queued work that may run does (chance.cpp).
 void let_time_pass(runtime& r, held_lock& held);
+inline bool time_passes(mode how) { return how == mode::random || how == mode::pct; }
+
+/// While one lives, the thread works for the stand-in, except in host functions: so that a test that lets host memory
+/// run out can leave the stand-in alone.
+class in_call {
+ public:
+  explicit in_call(thread_state& me) : me_(me) { me_.in_call = true; }
+  ~in_call() { me_.in_call = false; }
+  in_call(in_call const&) = delete;
+  in_call& operator=(in_call const&) = delete;
+
+ private:
+  thread_state& me_;
+};
 
 /// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
 template <class Body>
@@ -156,10 +170,11 @@ cudaError_t api(call which, Body&& body) {
     code = follow_plans(which);
   if (me.in_host_function) code = cudaErrorNotPermitted;
   if (code == cudaSuccess) {
+    in_call const own_work(me);
     try {
       runtime& r = state();
       held_lock held(r.mutex);
-      if (r.how == mode::random) [[unlikely]]
+      if (time_passes(r.how)) [[unlikely]]
         let_time_pass(r, held);
       code = body(r, held);
     } catch (std::bad_alloc const&) {

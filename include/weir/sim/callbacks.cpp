@@ -14,13 +14,15 @@ cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCal
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (callback == nullptr || flags != 0) return cudaErrorInvalidValue;
     if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;  // no part of a graph
+    std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
-      r.check->operate(*t);
-    submit(r, held, *t, [handle, callback, data](held_lock& lock) {
+      place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
+    submit(r, held, *t, [handle, callback, data, place](held_lock& lock) {
       lock.unlock();
-      this_thread().in_host_function = true;
-      callback(handle, cudaSuccess, data);
-      this_thread().in_host_function = false;
+      {
+        host_function_scope const scope(place.get());
+        callback(handle, cudaSuccess, data);
+      }
       lock.lock();
     });
     return cudaSuccess;

@@ -5,6 +5,7 @@
 #include <weir/sim/clocks.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/state.hpp>
+#include <weir/sim/written_ranges.hpp>
 
 #include <array>
 #include <map>
@@ -22,7 +23,9 @@ struct region {
   std::uintptr_t end = 0;
   std::size_t alignment = 0;  // as asked; 0: nobody said
   mark allocated;
-  marks uses;
+  marks uses, writes;      // writes are uses too
+  bool on_host = false;    // the host may write it without a word
+  written_ranges written;  // only while reads of unwritten memory are looked for
 };
 
 /// Memory that was given back: whoever gets it next has to come after all of `before`.
@@ -47,13 +50,16 @@ struct captured_work {
   std::set<captured_use> uses;
 };
 
+/// How an operation uses memory; `unknown` counts as a write that may leave any byte as it is.
+enum class use { unknown, read, write };
+
 using regions = std::map<std::uintptr_t, region>;  // by first address; they do not overlap
 using graves = std::map<std::uintptr_t, grave>;
 
 /// Guarded by the runtime's mutex.
 class order_checker {
  public:
-  explicit order_checker(std::uint64_t number) : number_(number), streams_(1) {}
+  order_checker(std::uint64_t number, order_options options) : number_(number), options_(options), streams_(1) {}
   std::uint64_t number() const { return number_; }
 
   // ---- clocks: what each call adds
@@ -64,20 +70,26 @@ class order_checker {
   /// What the host knows once it has waited for the stream, or for all streams of a device.
   vector_clock end_of(timeline const& t);
   vector_clock end_of_device(int device) const;
-  void host_saw(vector_clock const& seen) { host_.join(seen); }
+  void host_saw(vector_clock const& seen);
+  void host_released(void const* place);
+  void host_acquired(void const* place);
+  /// The place of a host function that `t` was just given.
+  host_function_place host_function(timeline const& t, mark at);
   /// Something is done at this place that is no operation of CUDA's: it gets a number, and orders nothing.
   mark act(timeline const* t);
   void stream_ended(timeline const& t);
 
   // ---- CUDA's memory; `t` is null where the host acts
-  void allocated(timeline const* t, void const* p, std::size_t bytes);
+  void allocated(timeline const* t, void const* p, std::size_t bytes, bool on_host = false);
   /// `waits_for`: the device that the call waits for; -1: none. The program earns no order by that wait.
   void freed(timeline const* t, void const* p, int waits_for = -1);
   void forget(void const* p);
   /// A free that CUDA refused.
   void refused_free(timeline const* t, void const* p);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
-  void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid);
+  void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how = use::unknown);
+  /// The calling thread, or the host function that it runs, reads or writes a range.
+  void host_access(void const* p, std::size_t bytes, bool valid, use how);
 
   // ---- blocks of others
   struct owner {
@@ -104,7 +116,8 @@ class order_checker {
     bool blocking = false;
     bool legacy = false;
     bool open = false;
-    bool captured = false;  // a lane of a capture
+    bool captured = false;     // a lane of a capture
+    std::uint64_t thread = 0;  // not 0: a host thread
     vector_clock clock;
     std::uint64_t last_event = 0;
     operation_number last_event_at = 0;
@@ -119,12 +132,28 @@ class order_checker {
   };
 
   slot_number slot_of(timeline const& t);
+  /// The calling thread's slot and clock; one for all threads, unless each has its own.
+  slot_number here();
+  vector_clock& host() { return streams_[here()].clock; }
   device_clocks& clocks_of(int device) { return devices_[static_cast<std::size_t>(device)]; }
   /// What the next operation of `s` comes after.
-  vector_clock ahead(stream_state const& s) const;
+  vector_clock ahead(stream_state const& s);
   /// The same for whoever acts; null is the host.
   vector_clock view(timeline const* t);
+  /// `known`, and what threads learnt inside stacks: those pass it on by locks of their own.
+  vector_clock with_stacks(vector_clock known) const;
+  /// The calling thread's knowledge is the stack's that it is in.
+  void tell_stacks();
 
+  struct range_used;
+  struct level {
+    regions::value_type* found;
+    heap const* of;  // null: CUDA's
+    std::uint64_t owner;
+  };
+  void use_regions(range_used const& u);
+  void use_dead(range_used const& u, bool valid);
+  void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
   void bury(std::uintptr_t begin, grave g);
   void clear_graves(std::uintptr_t begin, std::uintptr_t end);
   /// Memory goes back: nothing that was cut from it may be live or have work to come.
@@ -144,8 +173,11 @@ class order_checker {
   void say(order_problem kind, std::string text);
 
   std::uint64_t number_;
+  order_options options_;
   operation_number last_ = 0;
-  vector_clock host_;
+  std::uint64_t threads_ = 0;
+  vector_clock stacks_;  // what threads learnt inside stacks, if each has its own clock
+  std::unordered_map<void const*, vector_clock> places_;  // what was released there
   std::vector<stream_state> streams_;                     // by slot
   std::unordered_map<std::uint64_t, slot_number> slots_;  // by the stream's id
   std::vector<slot_number> ended_slots_;
@@ -156,6 +188,7 @@ class order_checker {
   std::map<std::uint64_t, heap> heaps_;
   std::map<std::uint64_t, captured_work> captures_;   // by the capture's id
   std::map<std::uint64_t, vector_clock> executions_;  // of executable graphs: what their latest launch came after
+  std::vector<level> levels_;                         // that one use is in; kept, so that no use need allocate it
   graves dead_blocks_;                                // of all owners: memory may pass from one to another
 };
 

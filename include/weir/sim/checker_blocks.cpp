@@ -10,7 +10,7 @@ namespace weir::sim::detail {
 
 void order_checker::block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes,
                                     std::size_t alignment) {
-  vector_clock const known = view(t);
+  vector_clock const known = with_stacks(view(t));
   mark const m = act(t);
   std::uintptr_t const begin = address_of(p);
   std::uintptr_t const end = begin + bytes;
@@ -51,7 +51,12 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
   } else if (overlapping(dead_memory_, begin, end) != dead_memory_.end()) {
     say(order_problem::outside_memory, what() + ", lies in memory that CUDA has back");
   }
-  h.live[begin] = {end, alignment, m, {}};
+  region made;
+  made.end = end;
+  made.alignment = alignment;
+  made.allocated = m;
+  made.on_host = under == memory_.end() || under->second.on_host;
+  h.live[begin] = std::move(made);
   if (captured_work* const graph = work_captured_by(t)) graph->own.insert(m.operation);
 }
 
@@ -92,7 +97,8 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
                                                name(missing->slot) + at(*missing) + ", which " + name(m.slot) +
                                                " does not come after" + missing_edge(*missing, m.slot, known));
   }
-  release_range(o.id, begin, r, m, known);
+  if (t == nullptr && options_.host == host_clocks::per_thread) stacks_.join(known);
+  release_range(o.id, begin, r, m, with_stacks(known));
   grave g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
   g.before.add(m);
   bury(begin, std::move(g));

@@ -4,6 +4,7 @@
 #include <weir/sim/capture.hpp>
 #include <weir/sim/checker_ranges.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace weir::sim::detail {
@@ -17,7 +18,8 @@ void order_checker::capture_ended(capture_state const& c) {
     auto const found = slots_.find(s.lane);
     if (found == slots_.end()) continue;
     // None of it ran, so nobody has to wait for it: what runs is the launches.
-    host_.join(streams_[found->second].clock);
+    vector_clock const lane = streams_[found->second].clock;
+    host().join(lane);
     streams_[found->second].open = false;
     ended_slots_.push_back(found->second);
     slots_.erase(found);
@@ -60,6 +62,8 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
                                                   at(r.allocated) + ", which " + name(m.slot) + " does not come after" +
                                                   missing_edge(r.allocated, m.slot, known));
   r.uses.add(m);
+  r.writes.add(m);
+  if (options_.uninitialised) r.written.add(use.begin, std::min(use.end, r.end));
 }
 
 void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, mark m,
@@ -74,7 +78,11 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
     std::uintptr_t const begin = is_dead ? dead->first : found->first;
     std::uintptr_t const end = is_dead ? dead->second.end : found->second.end;
     if (is_dead) dead_memory_.erase(dead);
-    memory_[begin] = {end, 0, m, {}};  // by the launch's allocation node
+    region made;
+    made.end = end;
+    made.allocated = m;  // by the launch's allocation node
+    if (options_.uninitialised) made.written.add(begin, end);
+    memory_[begin] = std::move(made);
   } else if (found != memory_.end() && found->second.allocated.operation == use.block) {
     replay_on_region(graph, use, m, known, found->second);
   } else {

@@ -4,15 +4,18 @@
 #include <weir/sim/checker.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace weir::sim::detail {
 
 slot_number order_checker::slot_of(timeline const& t) {
+  here();  // may add a slot: before anyone holds a reference to one
   auto const [found, is_new] = slots_.try_emplace(acting_id(t), host_slot);
   if (!is_new) return found->second;
+  vector_clock const known = host();
   slot_number slot = static_cast<slot_number>(streams_.size());
   auto const reusable = std::find_if(ended_slots_.begin(), ended_slots_.end(),
-                                     [&](slot_number ended) { return host_[ended] >= streams_[ended].clock[ended]; });
+                                     [&](slot_number ended) { return known[ended] >= streams_[ended].clock[ended]; });
   if (reusable != ended_slots_.end()) {
     slot = *reusable;
     ended_slots_.erase(reusable);
@@ -27,13 +30,53 @@ slot_number order_checker::slot_of(timeline const& t) {
   s.blocking = !s.captured && t.blocking();
   s.legacy = t.legacy;
   s.open = true;
-  s.clock = host_;
+  s.clock = known;
   return found->second = slot;
 }
 
-vector_clock order_checker::ahead(stream_state const& s) const {
+slot_number order_checker::here() {
+  if (options_.host == host_clocks::one) return host_slot;
+  thread_state& me = this_thread();
+  if (me.check != number_) {
+    me.check = number_;
+    me.slot = threads_ == 0 ? host_slot : static_cast<slot_number>(streams_.size());
+    if (threads_ != 0) streams_.emplace_back();
+    streams_[me.slot].thread = ++threads_;
+  }
+  return me.slot;
+}
+
+void order_checker::host_saw(vector_clock const& seen) {
+  host().join(seen);
+  tell_stacks();
+}
+
+void order_checker::tell_stacks() {
+  if (options_.host == host_clocks::per_thread && this_thread().inside_depth > 0) stacks_.join(host());
+}
+
+vector_clock order_checker::with_stacks(vector_clock known) const {
+  known.join(stacks_);
+  return known;
+}
+
+void order_checker::host_released(void const* place) {
+  if (options_.host == host_clocks::per_thread) places_[place].join(host());
+}
+
+void order_checker::host_acquired(void const* place) {
+  auto const found = places_.find(place);
+  if (found != places_.end()) host().join(found->second);
+}
+
+host_function_place order_checker::host_function(timeline const& t, mark at) {
+  // What a graph runs has its place by the launch, and that is not known here.
+  return {t.capture == nullptr ? number_ : 0, at, streams_[slot_of(t)].clock};
+}
+
+vector_clock order_checker::ahead(stream_state const& s) {
   vector_clock known = s.clock;
-  known.join(host_);
+  known.join(host());
   device_clocks const& device = devices_[static_cast<std::size_t>(s.device)];
   if (s.blocking) known.join(device.legacy);
   if (s.legacy) {
@@ -94,12 +137,17 @@ void order_checker::stream_ended(timeline const& t) {
   slots_.erase(found);
 }
 
-vector_clock order_checker::view(timeline const* t) { return t == nullptr ? host_ : ahead(streams_[slot_of(*t)]); }
+vector_clock order_checker::view(timeline const* t) {
+  vector_clock known = t == nullptr ? host() : ahead(streams_[slot_of(*t)]);
+  if (this_thread().inside_depth > 0) known.join(stacks_);
+  return known;
+}
 
 mark order_checker::act(timeline const* t) {
-  mark const m{t == nullptr ? host_slot : slot_of(*t), ++last_};
+  mark const m{t == nullptr ? here() : slot_of(*t), ++last_};
   if (t == nullptr) {
-    host_.set(host_slot, m.operation);
+    host().set(m.slot, m.operation);
+    tell_stacks();
   } else {
     stream_state& s = streams_[m.slot];
     s.clock.set(m.slot, m.operation);

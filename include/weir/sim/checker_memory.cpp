@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace weir::sim::detail {
 namespace {
@@ -18,7 +19,7 @@ bool is_inside(std::uint64_t owner) {
 
 }  // namespace
 
-void order_checker::allocated(timeline const* t, void const* p, std::size_t bytes) {
+void order_checker::allocated(timeline const* t, void const* p, std::size_t bytes, bool on_host) {
   mark const m = t == nullptr ? act(nullptr) : operate(*t);
   std::uintptr_t const begin = address_of(p);
   std::uintptr_t const end = begin + bytes;
@@ -26,7 +27,11 @@ void order_checker::allocated(timeline const* t, void const* p, std::size_t byte
        old = overlapping(dead_memory_, begin, end))
     dead_memory_.erase(old);
   clear_graves(begin, end);
-  memory_[begin] = {end, 0, m, {}};
+  region made;
+  made.end = end;
+  made.allocated = m;
+  made.on_host = on_host;
+  memory_[begin] = std::move(made);
   if (captured_work* const graph = work_captured_by(t)) graph->own.insert(m.operation);
 }
 
@@ -61,7 +66,7 @@ void order_checker::forget(void const* p) {
 
 void order_checker::refused_free(timeline const* t, void const* p) {
   if (p == nullptr) return;
-  std::string const who = " by " + name(t == nullptr ? host_slot : slot_of(*t));
+  std::string const who = " by " + name(t == nullptr ? here() : slot_of(*t));
   std::uintptr_t const begin = address_of(p);
   if (auto const dead = overlapping(dead_memory_, begin, begin + 1); dead != dead_memory_.end()) {
     say(order_problem::double_free, "memory " + hex(begin) + " is freed" + who + ", but it was freed already, by " +
@@ -76,51 +81,118 @@ void order_checker::refused_free(timeline const* t, void const* p) {
   }
 }
 
-void order_checker::access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid) {
-  std::uintptr_t const begin = address_of(p);
-  std::uintptr_t const end = begin + bytes;
-  stream_state const& s = streams_[slot_of(t)];
-  vector_clock const known = valid ? s.clock : ahead(s);
-  auto const what = [&] { return "the range " + range_text(begin, end) + ", used by " + name(m.slot) + at(m); };
-  captured_work* const graph = work_captured_by(&t);
-  auto const use = [&](regions& all, heap const* of, std::uint64_t owner_id) {
-    auto const found = around(all, begin);
-    if (found == all.end()) return false;
-    region& r = found->second;
-    if (end > r.end)
-      say(order_problem::out_of_bounds,
-          what() + ", begins in the " + (of == nullptr ? "allocation " : "block of " + of->name + " ") +
-              range_text(found->first, r.end) + " and leaves it by " + std::to_string(end - r.end) + " B");
-    if (graph != nullptr) {
-      graph->uses.insert({begin, std::min(end, r.end), r.allocated.operation, owner_id});
-      if (!graph->own.contains(r.allocated.operation)) return true;  // the launches use it, where they are made
-    }
-    marks allocated;
-    allocated.add(r.allocated);
-    if (allocated.missing_in(known))
-      say(order_problem::use_before_allocation, what() + ", was allocated by " + name(r.allocated.slot) +
-                                                    at(r.allocated) + ", which " + name(m.slot) +
-                                                    " does not come after" + missing_edge(r.allocated, m.slot, known));
-    r.uses.add(m);
-    return true;
+// Some operation, or the host, uses a range.
+struct order_checker::range_used {
+  std::uintptr_t begin, end;
+  mark by;
+  vector_clock known;  // what the use comes after
+  use how;
+  bool by_host;
+  captured_work* graph = nullptr;  // of the capture that the use is part of
+};
+
+void order_checker::use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost) {
+  std::uintptr_t const begin = l.found->first;
+  region& r = l.found->second;
+  heap const* const of = l.of;
+  auto const what = [&] {
+    return "the range " + range_text(u.begin, u.end) + ", used by " + name(u.by.slot) + at(u.by);
   };
-  if (!use(memory_, nullptr, 0) && !valid) {
-    auto const dead = overlapping(dead_memory_, begin, end);
+  auto const where = [&] {
+    return (of == nullptr ? "allocation " : "block of " + of->name + " ") + range_text(begin, r.end);
+  };
+  if (u.end > r.end)
+    say(order_problem::out_of_bounds,
+        what() + ", begins in the " + where() + " and leaves it by " + std::to_string(u.end - r.end) + " B");
+  if (u.graph != nullptr) {
+    u.graph->uses.insert({u.begin, std::min(u.end, r.end), r.allocated.operation, l.owner});
+    if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
+  }
+  if (!known.knows(r.allocated))
+    say(order_problem::use_before_allocation, what() + ", was allocated by " + name(r.allocated.slot) +
+                                                  at(r.allocated) + ", which " + name(u.by.slot) +
+                                                  " does not come after" + missing_edge(r.allocated, u.by.slot, known));
+  if (u.by_host && innermost)  // of one block, not of all that is cut from the same memory
+    if (auto const missing = (u.how == use::read ? r.writes : r.uses).missing_in(known, u.by.operation))
+      say(order_problem::host_access_not_after_use,
+          what() + ", is still " + (r.writes.missing_in(known, u.by.operation) ? "written" : "read") + " by " +
+              name(missing->slot) + at(*missing) + ", which " + name(u.by.slot) + " has not waited for" +
+              missing_edge(*missing, u.by.slot, known));
+  r.uses.add(u.by);
+  if (u.how != use::read) r.writes.add(u.by);
+  if (!options_.uninitialised) return;
+  auto const gap = r.written.gap(u.begin, std::min(u.end, r.end));
+  if (innermost && u.how == use::read && gap && !r.on_host)
+    say(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " +
+                                               std::to_string(*gap - begin) + " B into the " + where() +
+                                               " since its allocation by " + name(r.allocated.slot) + at(r.allocated));
+  r.written.add(u.begin, std::min(u.end, r.end));  // said once is enough
+}
+
+void order_checker::use_regions(range_used const& u) {
+  // A host function runs late: by then the memory may be another allocation's, and have later uses.
+  auto const is_later = [&](region const& r) { return r.allocated.operation > u.by.operation; };
+  levels_.clear();
+  if (auto const found = around(memory_, u.begin); found != memory_.end() && !is_later(found->second))
+    levels_.push_back({&*found, nullptr, 0});
+  for (auto& [id, h] : heaps_) {
+    if (h.live.empty() || is_inside(id)) continue;
+    if (auto const found = around(h.live, u.begin); found != h.live.end() && !is_later(found->second))
+      levels_.push_back({&*found, &h, id});
+  }
+  // What was cut last is the user's own; what that was cut from is the business of the stack between.
+  auto const innermost = std::max_element(levels_.begin(), levels_.end(), [](level const& a, level const& b) {
+    return a.found->second.allocated.operation < b.found->second.allocated.operation;
+  });
+  for (auto l = levels_.begin(); l != levels_.end(); ++l) {
+    if (l == innermost || options_.host == host_clocks::one)
+      use_region(u, *l, u.known, l == innermost);
+    else
+      use_region(u, *l, with_stacks(u.known), false);
+  }
+}
+
+void order_checker::use_dead(range_used const& u, bool valid) {
+  auto const what = [&] {
+    return "the range " + range_text(u.begin, u.end) + ", used by " + name(u.by.slot) + at(u.by);
+  };
+  auto const freed = [&](grave const& g) {
+    return " that was freed by " + name(g.freed.slot) + at(g.freed) + ", before this call was made";
+  };
+  if (!valid && around(memory_, u.begin) == memory_.end()) {
+    auto const dead = overlapping(dead_memory_, u.begin, u.end);
     if (dead != dead_memory_.end())
-      say(order_problem::use_after_free, what() + ", lies in memory that was freed by " +
-                                             name(dead->second.freed.slot) + at(dead->second.freed) +
-                                             ", before this call was made");
+      say(order_problem::use_after_free, what() + ", lies in memory" + freed(dead->second));
     else
       say(order_problem::out_of_bounds, what() + ", runs into memory of CUDA's that begins later");
   }
-  for (auto& [id, h] : heaps_) {
-    if (!h.live.empty() && !is_inside(id)) use(h.live, &h, id);
-  }
-  auto const dead = overlapping(dead_blocks_, begin, end);
-  if (dead != dead_blocks_.end() && !is_inside(dead->second.owner))
-    say(order_problem::use_after_free, what() + ", lies in a block of " + name_of_owner(dead->second.owner) +
-                                           " that was freed by " + name(dead->second.freed.slot) +
-                                           at(dead->second.freed) + ", before this call was made");
+  auto const dead = overlapping(dead_blocks_, u.begin, u.end);
+  if (dead != dead_blocks_.end() && dead->second.freed.operation < u.by.operation && !is_inside(dead->second.owner))
+    say(order_problem::use_after_free,
+        what() + ", lies in a block of " + name_of_owner(dead->second.owner) + freed(dead->second));
+}
+
+void order_checker::access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how) {
+  std::uintptr_t const begin = address_of(p);
+  stream_state const& s = streams_[slot_of(t)];
+  range_used const u{begin, begin + bytes, m, valid ? s.clock : ahead(s), how, false, work_captured_by(&t)};
+  use_regions(u);
+  use_dead(u, valid);
+}
+
+void order_checker::host_access(void const* p, std::size_t bytes, bool valid, use how) {
+  std::uintptr_t const begin = address_of(p);
+  host_function_place const* const function = this_thread().host_function;
+  if (function != nullptr && function->check != number_) return;  // launched before this check, or by a graph
+  range_used const u{begin,
+                     begin + bytes,
+                     function != nullptr ? function->at : act(nullptr),
+                     function != nullptr ? function->known : host(),
+                     how,
+                     true,
+                     nullptr};
+  use_regions(u);
+  use_dead(u, valid);
 }
 
 }  // namespace weir::sim::detail

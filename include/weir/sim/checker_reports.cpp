@@ -13,8 +13,9 @@ constexpr std::size_t most_reports = 1000;
 }
 
 std::string order_checker::name(slot_number slot) const {
-  if (slot == host_slot) return "the host";
   stream_state const& s = streams_[slot];
+  if (s.thread != 0) return "host thread " + std::to_string(s.thread);
+  if (slot == host_slot) return "the host";
   if (s.legacy) return "the legacy stream of device " + std::to_string(s.device);
   return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
 }
@@ -30,6 +31,10 @@ std::string order_checker::missing_edge(mark missing, slot_number in, vector_clo
   operation_number const upto = known[missing.slot];
   std::string text =
       "; " + knower + " knows " + other + (upto == 0 ? " not at all" : " only up to operation " + std::to_string(upto));
+  for (stream_state const& thread : streams_)
+    if (thread.thread != 0 && thread.clock.knows(missing))
+      return text + "; host thread " + std::to_string(thread.thread) +
+             " comes after it, but did not pass that on (host_release there, then host_acquire here)";
   if (missing.slot == host_slot) return text;
   stream_state const& s = streams_[missing.slot];
   std::string const event =

@@ -9,13 +9,20 @@
 
 namespace weir::sim::detail {
 
-/// A stream from creation to destruction, as an index. A slot is used again only when the host knows all that the
-/// stream before it did, so that no clock can mistake one for the other. Slot 0 is the host.
+/// A stream from creation to destruction, as an index; or a host thread. A stream gets a used slot only if its creator
+/// knows all that the stream before it did, so that no clock can mistake one for the other. Slot 0 is the host, or its
+/// first thread.
 using slot_number = std::uint32_t;
 inline constexpr slot_number host_slot = 0;
 
 /// Operations are numbered over all streams in the order of the calls that queue them; 0 is before all.
 using operation_number = std::uint64_t;
+
+/// One operation of one slot.
+struct mark {
+  slot_number slot = host_slot;
+  operation_number operation = 0;
+};
 
 /// For each slot, the last of its operations that come before.
 class vector_clock {
@@ -29,16 +36,11 @@ class vector_clock {
     if (other.at_.size() > at_.size()) at_.resize(other.at_.size());
     for (std::size_t i = 0; i < other.at_.size(); ++i) at_[i] = std::max(at_[i], other.at_[i]);
   }
+  bool knows(mark m) const { return (*this)[m.slot] >= m.operation; }
   void clear() { at_.clear(); }
 
  private:
   std::vector<operation_number> at_;
-};
-
-/// One operation of one slot.
-struct mark {
-  slot_number slot = host_slot;
-  operation_number operation = 0;
 };
 
 /// A few operations, at most one a slot: a clock that is nearly empty.
@@ -55,12 +57,13 @@ class marks {
   void add(marks const& other) {
     for (mark const m : other.all_) add(m);
   }
-  /// The operation that `clock` is furthest from coming after; none if it comes after all of them.
-  std::optional<mark> missing_in(vector_clock const& clock) const {
+  /// The operation that `clock` is furthest from coming after; none if it comes after all of them, those after `last`
+  /// aside.
+  std::optional<mark> missing_in(vector_clock const& clock, operation_number last = ~operation_number{0}) const {
     std::optional<mark> worst;
     for (mark const m : all_) {
       operation_number const known = clock[m.slot];
-      if (known >= m.operation) continue;
+      if (known >= m.operation || m.operation > last) continue;
       if (!worst || m.operation - known > worst->operation - clock[worst->slot]) worst = m;
     }
     return worst;

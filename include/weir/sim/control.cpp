@@ -58,7 +58,7 @@ void drop_memory(runtime& r) {
   for (int i = 0; i < detail::max_devices; ++i) {
     detail::device_state& d = r.devices[static_cast<std::size_t>(i)];
     cudaMemPool_t const handle = d.default_pool->handle;
-    *d.default_pool = *detail::make_pool(i);
+    *d.default_pool = std::move(*detail::make_pool(i));
     d.default_pool->handle = handle;
     d.default_pool->is_default = true;
     d.current_pool = d.default_pool;
@@ -106,6 +106,7 @@ void reset() {
   r.how = mode::immediate;
   r.chance = 0;
   r.starved = 0;
+  r.by_rank = {};
   r.device_count = 2;
   r.access_checked = false;
   r.host_capacity = detail::default_host_capacity;
@@ -122,12 +123,24 @@ void set_mode(mode m) {
   if (m == mode::immediate) drain(r, held);
   r.how = m;
   r.starved = 0;
+  r.by_rank.drawn = false;
 }
 
 void set_seed(std::uint64_t seed) {
   runtime& r = detail::state();
   held_lock const held(r.mutex);
   r.chance = seed;
+  r.by_rank.drawn = false;
+}
+
+void set_depth(unsigned depth, std::uint64_t steps) {
+  if (depth == 0) refuse("set_depth: a bug has a depth of 1 at least");
+  if (steps == 0) refuse("set_depth: a program takes 1 step at least");
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.by_rank = {};
+  r.by_rank.depth = depth;
+  r.by_rank.steps = steps;
 }
 
 void starve(std::uint64_t stream_id) {
@@ -201,14 +214,16 @@ std::size_t live_allocations() {
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
-  if (r.how == mode::random) detail::let_time_pass(r, held);
+  if (detail::time_passes(r.how)) detail::let_time_pass(r, held);
   timeline* const t = detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
   if (t == nullptr) refuse("touch: not a valid stream");
   if (detail::admit_work(r, *t) != cudaSuccess)
     refuse("touch: a stream capture was invalidated, or is by this use of the legacy stream");
   if (bytes == 0) return;
   bool const valid = detail::look_up(r, p, bytes).valid;
-  if (r.check != nullptr) r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid);
+  if (r.check != nullptr)
+    r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid,
+                    what == access::read ? detail::use::read : detail::use::write);
   if (!valid) refuse("touch: the range leaves its allocation, or that is freed");
   if (r.access_checked) require_access(r, t->device, p, bytes);
   if (what == access::read) {

@@ -56,6 +56,13 @@ std::shared_ptr<std::vector<unsigned char>> staged(void const* from, rows what) 
   return copy;
 }
 
+// Rows that lie apart are told one by one: what lies between them is not used.
+void check_rows(order_checker& check, timeline const& t, mark m, void const* first, std::size_t pitch, rows const& what,
+                use how) {
+  for (std::size_t row = 0; row < what.height; ++row)
+    check.access(t, m, static_cast<unsigned char const*>(first) + row * pitch, what.width, true, how);
+}
+
 // What a call that copies does once it has the state.
 auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream, host_waits waits) {
   return [=](runtime& r, held_lock& held) -> cudaError_t {
@@ -74,8 +81,8 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
     if (!target.valid || !source.valid) {
       if (r.check != nullptr) {
         mark const m = r.check->act(t);
-        if (!target.valid) r.check->access(*t, m, to, to_bytes, false);
-        if (!source.valid) r.check->access(*t, m, from, from_bytes, false);
+        if (!target.valid) r.check->access(*t, m, to, to_bytes, false, use::write);
+        if (!source.valid) r.check->access(*t, m, from, from_bytes, false, use::read);
       }
       return cudaErrorInvalidValue;
     }
@@ -96,8 +103,8 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
       mark const m = r.check->operate(*t);
-      r.check->access(*t, m, to, to_bytes, true);
-      r.check->access(*t, m, from, from_bytes, true);
+      check_rows(*r.check, *t, m, from, what.from_pitch, what, use::read);
+      check_rows(*r.check, *t, m, to, what.to_pitch, what, use::write);
       end = r.check->end_of(*t);
     }
     if (from_pageable && r.how != mode::immediate) {
@@ -144,13 +151,13 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     if (what.empty()) return cudaSuccess;
     std::size_t const bytes = span(what, what.to_pitch);
     range const target = look_up(r, to, bytes);
-    if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false);
+    if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false, use::write);
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
     std::uint64_t const id = t->id;
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
-      r.check->access(*t, r.check->operate(*t), to, bytes, true);
+      check_rows(*r.check, *t, r.check->operate(*t), to, what.to_pitch, what, use::write);
       end = r.check->end_of(*t);
     }
     submit(r, held, *t, [to, value, what](held_lock& lock) {

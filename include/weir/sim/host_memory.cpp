@@ -45,7 +45,7 @@ cudaError_t register_memory(runtime& r, void* p, std::size_t bytes) {
   count_live(r, made);
   r.registrations.emplace(first, std::move(made));
   if (r.check != nullptr) [[unlikely]]
-    r.check->allocated(nullptr, p, bytes);
+    r.check->allocated(nullptr, p, bytes, true);
   return cudaSuccess;
 }
 
@@ -88,7 +88,7 @@ cudaError_t CUDARTAPI cudaHostUnregister(void* p) {
       std::size_t const bytes = found->second.bytes;
       r.check->freed(nullptr, p);
       // Not CUDA's, but still there: whoever uses it next uses no memory that is gone.
-      r.check->allocated(nullptr, p, bytes);
+      r.check->allocated(nullptr, p, bytes, true);
       r.check->forget(p);
     }
     sim::unregister(r, found);

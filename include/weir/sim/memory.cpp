@@ -43,7 +43,7 @@ void give_back(runtime& r, allocation const& a) {
 void forget_pending(allocation const& a, std::uintptr_t address) {
   if (a.pool == nullptr) return;
   auto& pending = a.pool->pending;
-  auto const [first, last] = pending.equal_range({a.freed_on, a.bytes});
+  auto const [first, last] = pending.equal_range({a.freed_at.stream, a.bytes});
   auto const found = std::find_if(first, last, [address](auto const& block) { return block.second == address; });
   if (found != last) pending.erase(found);
 }
@@ -89,7 +89,7 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     if (found == nullptr) return cudaErrorMemoryAllocation;
     *p = found;
     if (r.check != nullptr) [[unlikely]]
-      r.check->allocated(nullptr, found, bytes);
+      r.check->allocated(nullptr, found, bytes, on_host(kind));
     return cudaSuccess;
   });
 }
@@ -133,12 +133,12 @@ allocation* find_live(runtime& r, void const* p) {
   return found == r.allocations.end() || found->second.freeing ? nullptr : &found->second;
 }
 
-void* make_allocation(runtime& r, allocation made) {
+void* make_allocation(runtime& r, allocation made, void* at) {
   if (!take(r, made)) return nullptr;
   // No more than CUDA promises, so that nobody comes to rely on more; host memory is made of pages.
   std::size_t const alignment = made.kind == memory_kind::pinned ? 4096 : 256;
-  void* p = nullptr;
-  if (posix_memalign(&p, alignment, made.bytes) != 0) {
+  void* p = at;
+  if (p == nullptr && posix_memalign(&p, alignment, made.bytes) != 0) {
     give_back(r, made);
     return nullptr;
   }
@@ -159,10 +159,11 @@ void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket) {
   auto const found = r.allocations.find(address);
   if (found == r.allocations.end() || !found->second.freeing || found->second.ticket != ticket) return;
   if (found->second.graph != 0) return;  // its next launch needs it
-  give_back(r, found->second);
-  forget_pending(found->second, address);
+  allocation const gone = std::move(found->second);
+  give_back(r, gone);
+  forget_pending(gone, address);
   r.allocations.erase(found);
-  std::free(reinterpret_cast<void*>(address));
+  if (gone.pool == nullptr || !keep(*gone.pool, address, gone)) std::free(reinterpret_cast<void*>(address));
 }
 
 void revive(runtime& r, allocation& a) {

@@ -27,8 +27,9 @@ bool reaches(runtime& r, int device, allocation const& a);
 /// A live allocation that starts at `p`; null if there is none.
 allocation* find_live(runtime& r, void const* p);
 
-/// Takes memory from the host, within the capacity of its kind; `made.bytes` is not 0. Null if there is too little.
-void* make_allocation(runtime& r, allocation made);
+/// Takes memory from the host, or that at `at`, within the capacity of its kind; `made.bytes` is not 0. Null if there
+/// is too little.
+void* make_allocation(runtime& r, allocation made, void* at = nullptr);
 
 /// Memory of the host counts against its capacity; false if that is used up.
 bool charge_host(runtime& r, std::size_t bytes);
@@ -48,6 +49,12 @@ void revive(runtime& r, allocation& a);
 
 /// Overwrites memory with bytes that differ from call to call: all of a small block, both ends of a large one.
 void scribble(void* p, std::size_t bytes, unsigned char pattern);
+
+// reuse.cpp
+/// A pool keeps a block whose free has executed, to hand it out again. False: it does not.
+bool keep(pool_state& pool, std::uintptr_t address, allocation const& freed);
+/// A block of the pool that `t` may have, now; null if there is none. It is live then.
+void* reuse(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes);
 
 // pools.cpp
 void trim(runtime& r, pool_state& pool, std::uint64_t keep);

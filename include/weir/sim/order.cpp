@@ -1,7 +1,9 @@
 // The check of order as programs call it.
 
 #include <weir/sim/checker.hpp>
+#include <weir/sim/memory.hpp>
 
+#include <stdexcept>
 #include <utility>
 
 namespace weir::sim {
@@ -22,13 +24,13 @@ detail::timeline const* stream_in(detail::runtime& r, cudaStream_t stream) {
 
 }  // namespace
 
-void check_order(bool on) {
+void check_order(bool on, order_options options) {
   detail::runtime& r = detail::state();
   held_lock const held(r.mutex);
   r.check.reset();
   // What they saw was in the numbers of an earlier check; all of it is past.
   r.events.for_each([](detail::event_state& e) { e.seen.clear(); });
-  if (on) r.check = std::make_unique<detail::order_checker>(++r.checks);
+  if (on) r.check = std::make_unique<detail::order_checker>(++r.checks, options);
 }
 
 std::vector<order_report> reports() {
@@ -53,6 +55,24 @@ void clear_reports() {
 void set_report_handler(void (*handler)(order_report const&)) {
   held_lock const held(detail::state().mutex);
   detail::report_handler = handler;
+}
+
+void host_release(void const* place) {
+  with_checker([&](auto&, auto& check) { check.host_released(place); });
+}
+
+void host_acquire(void const* place) {
+  with_checker([&](auto&, auto& check) { check.host_acquired(place); });
+}
+
+void host_access(void const* p, std::size_t bytes, access what) {
+  if (bytes == 0) return;
+  with_checker([&](auto& r, auto& check) {
+    detail::range const found = detail::look_up(r, p, bytes);
+    if (found.device_only() && found.valid)
+      throw std::invalid_argument("weir::sim::host_access: the host cannot reach device memory");
+    check.host_access(p, bytes, found.valid, what == access::read ? detail::use::read : detail::use::write);
+  });
 }
 
 checked_blocks::checked_blocks(std::string name) : name_(std::move(name)) {

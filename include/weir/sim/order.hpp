@@ -2,6 +2,8 @@
 // Checks the order of a program on the stand-in: whether every use of memory comes after its allocation and before its
 // free, and every reuse after the last use. It looks at the calls, so it needs no unlucky schedule.
 
+#include <weir/sim/sim.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -13,18 +15,20 @@ namespace weir::sim {
 
 /// What can be wrong with the order of a program.
 enum class order_problem {
-  use_before_allocation,    ///< used on a stream that does not come after the allocation
-  use_after_free,           ///< used by a call made after the free was called
-  out_of_bounds,            ///< a range that begins in a block and leaves it
-  free_not_after_use,       ///< freed on a stream (or by the host) that does not come after every use
-  double_free,              ///< freed, though it is freed already
-  foreign_free,             ///< freed where it was not allocated, or by a pointer into its middle
-  wrong_size,               ///< freed with another size or alignment than it was allocated with
-  overlap,                  ///< a block was handed out that overlaps a live one
-  unordered_reuse,          ///< a block was handed out to a stream that does not come after its last free
-  outside_memory,           ///< a block was handed out that does not lie in one live piece of CUDA's memory
-  freed_under_live_block,   ///< memory went back while a block cut from it is live
-  freed_under_pending_work  ///< memory went back while a block cut from it waits for its last work
+  use_before_allocation,      ///< used on a stream that does not come after the allocation
+  use_after_free,             ///< used by a call made after the free was called
+  out_of_bounds,              ///< a range that begins in a block and leaves it
+  free_not_after_use,         ///< freed on a stream (or by the host) that does not come after every use
+  double_free,                ///< freed, though it is freed already
+  foreign_free,               ///< freed where it was not allocated, or by a pointer into its middle
+  wrong_size,                 ///< freed with another size or alignment than it was allocated with
+  overlap,                    ///< a block was handed out that overlaps a live one
+  unordered_reuse,            ///< a block was handed out to a stream that does not come after its last free
+  outside_memory,             ///< a block was handed out that does not lie in one live piece of CUDA's memory
+  freed_under_live_block,     ///< memory went back while a block cut from it is live
+  freed_under_pending_work,   ///< memory went back while a block cut from it waits for its last work
+  host_access_not_after_use,  ///< the host reads or writes memory whose work it has not waited for
+  uninitialised_read          ///< device memory was read that nobody wrote since its allocation
 };
 
 /// One breach. The text is a sentence: both operations, their streams, and the edge that is missing.
@@ -33,10 +37,37 @@ struct order_report {
   std::string text;
 };
 
+/// Who knows what a host thread has waited for.
+enum class host_clocks {
+  one,         ///< all threads: whatever they do among themselves, there is no false report
+  per_thread,  ///< that thread, and who comes after it by `host_release` and `host_acquire`
+};
+
+/// What else the check looks at.
+struct order_options {
+  host_clocks host = host_clocks::one;
+  /// Report reads of device memory that nobody wrote since it was allocated. Copies count as reads of all they copy.
+  bool uninitialised = false;
+};
+
 /// Switches the check on or off; `reset` switches it off. On, it knows what is allocated and queued from now on, and
 /// forgets earlier reports. Costs up to some hundred nanoseconds a call; off, none. Not while another thread uses the
-/// runtime. One clock stands for all host threads: what one of them has waited for, all of them know.
-void check_order(bool on);
+/// runtime.
+void check_order(bool on, order_options options = {});
+
+/// Order between host threads, for `host_clocks::per_thread`: a thread that acquires a place comes after all that
+/// released it before. A place is any address, such as that of a mutex or of a flag. Release before a thread is created
+/// or a mutex unlocked, and at a thread's end; acquire first thing in a thread, after a lock, after a join. They do
+/// nothing else, and nothing at all under `host_clocks::one`. What threads learn of each other inside a stack with
+/// `weir::checked` on top is the stack's to know, not its callers'.
+void host_release(void const* place);
+void host_acquire(void const* place);
+
+/// Says that the calling thread reads or writes [p, p + bytes) through a plain pointer now: managed, pinned or any host
+/// memory. The check reports it if the host does not come after the work on that memory: after all uses for a write,
+/// after all writes for a read, a block as one thing. Called in a host function it takes that function's place in its
+/// stream. Does nothing while the check is off. Throws `std::invalid_argument` for memory that only devices reach.
+void host_access(void const* p, std::size_t bytes, access what);
 
 /// The breaches so far (the first 1000 of them), and how many there were.
 std::vector<order_report> reports();

@@ -15,20 +15,6 @@ namespace {
 constexpr std::size_t internal_dependencies =
     cudaMemPoolReuseAllowInternalDependencies - cudaMemPoolReuseFollowEventDependencies;
 
-// The block of a queued free that the same stream called earlier: reusing it at once keeps stream order.
-void* take_over(runtime& r, held_lock& held, pool_state& pool, timeline& t, std::size_t bytes) {
-  auto const found = pool.pending.find({t.id, bytes});
-  if (found == pool.pending.end()) return nullptr;
-  std::uintptr_t const address = found->second;
-  pool.pending.erase(found);
-  revive(r, r.allocations.at(address));
-  auto* const p = reinterpret_cast<void*>(address);
-  // Earlier work of this stream may still use the block, so the new contents have to wait for their turn.
-  unsigned char const pattern = r.pattern = static_cast<unsigned char>(r.pattern + 37);
-  submit(r, held, t, [p, bytes, pattern](held_lock&) { scribble(p, bytes, pattern); });
-  return p;
-}
-
 // Lets time pass until the pool's queued frees have executed: what a driver does before it gives up.
 bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
   std::vector<point> wanted;
@@ -55,7 +41,7 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     return cudaSuccess;
   }
   std::uint64_t const id = t.id;
-  void* found = take_over(r, held, *pool, t, bytes);
+  void* found = reuse(r, held, pool, t, bytes);
   if (found == nullptr) {
     allocation made;
     made.bytes = bytes;
@@ -112,6 +98,7 @@ void give_room_back(runtime& r, pool_state& pool, std::size_t bytes) {
 void trim(runtime& r, pool_state& pool, std::uint64_t keep) {
   std::uint64_t const kept = std::max<std::uint64_t>(pool.used, std::min(pool.reserved, keep));
   r.devices[static_cast<std::size_t>(pool.device)].used -= pool.reserved - kept;
+  if (pool.reserved != kept) pool.kept.clear();
   pool.reserved = kept;
 }
 
@@ -159,10 +146,9 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
       r.check->freed(t, p);
     auto const address = reinterpret_cast<std::uintptr_t>(p);
     std::uint64_t const ticket = begin_free(r, *a);
-    if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate) {
-      a->freed_on = t->id;
+    a->freed_at = {t->id, t->submitted + 1};
+    if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate)
       a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
-    }
     submit(r, held, *t, [&r, address, ticket](held_lock&) { finish_free(r, address, ticket); });
     return cudaSuccess;
   });

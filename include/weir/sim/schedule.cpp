@@ -3,6 +3,7 @@
 #include <weir/sim/schedule.hpp>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace weir::sim::detail {
@@ -44,6 +45,8 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
   return result;
 }
 
+}  // namespace
+
 void run_front(runtime& r, held_lock& held, timeline* t) {
   work const run = std::move(t->waiting.front().run);
   t->waiting.pop_front();
@@ -51,38 +54,6 @@ void run_front(runtime& r, held_lock& held, timeline* t) {
   run(held);
   ++t->completed;
   retire_if_over(r, t);
-}
-
-// SplitMix64: any seed is as good as any other.
-std::uint64_t next_chance(runtime& r) {
-  std::uint64_t x = r.chance += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-bool may_run(runtime& r, timeline const& t) {
-  if (t.idle() || t.id == r.starved) return false;
-  auto const& after = t.waiting.front().after;
-  return std::all_of(after.begin(), after.end(), [&](point p) { return done(r, p); });
-}
-
-}  // namespace
-
-void let_time_pass(runtime& r, held_lock& held) {
-  // At most calls, nothing happens, so that work piles up.
-  if (r.running || next_chance(r) % 4 != 0) return;
-  r.running = true;
-  for (std::uint64_t steps = next_chance(r) % 8; steps > 0; --steps) {
-    std::vector<timeline*> ready;
-    for (auto const& device : r.devices)
-      for (timeline* t : device.timelines)
-        if (may_run(r, *t)) ready.push_back(t);
-    if (ready.empty()) break;
-    run_front(r, held, ready[next_chance(r) % ready.size()]);
-  }
-  r.running = false;
-  r.finished.notify_all();
 }
 
 std::vector<point> implicit_order(runtime& r, timeline const& t) {
@@ -120,6 +91,25 @@ void wait_for(runtime& r, timeline& t, point p) {
   enqueue(r, t, std::move(after), [](held_lock&) {});
 }
 
+bool comes_after(runtime& r, timeline const& t, point p) {
+  std::map<std::uint64_t, std::uint64_t> seen;  // how far each stream was looked at
+  std::vector<point> open = implicit_order(r, t);
+  open.push_back(t.end());
+  while (!open.empty()) {
+    point const next = open.back();
+    open.pop_back();
+    if (next.stream == p.stream && next.sequence >= p.sequence) return true;
+    timeline const* const in = find_timeline(r, next.stream);
+    if (in == nullptr) continue;
+    std::uint64_t& upto = seen[next.stream];
+    for (upto = std::max(upto, in->completed); upto < next.sequence; ++upto) {
+      auto const& after = in->waiting[static_cast<std::size_t>(upto - in->completed)].after;
+      open.insert(open.end(), after.begin(), after.end());
+    }
+  }
+  return false;
+}
+
 bool done(runtime& r, point p) {
   timeline const* const t = find_timeline(r, p.stream);
   return t == nullptr || t->completed >= p.sequence;
@@ -140,7 +130,8 @@ void force(runtime& r, held_lock& held, std::vector<point> wanted) {
       continue;
     }
     r.running = true;
-    for (planned_operation const& next : plan(r, wanted)) run_front(r, held, next.in);
+    if (r.how != mode::pct || !run_by_rank(r, held, wanted))
+      for (planned_operation const& next : plan(r, wanted)) run_front(r, held, next.in);
     r.running = false;
     r.finished.notify_all();
   }

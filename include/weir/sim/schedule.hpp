@@ -13,6 +13,9 @@ void enqueue(runtime& r, timeline& t, std::vector<point> after, work run);
 /// The operation becomes part of the graph that `t` captures (capture.cpp).
 void capture_operation(timeline const& t, work run);
 
+/// Whether what `t` gets next comes after `p` by what it was told to wait for.
+bool comes_after(runtime& r, timeline const& t, point p);
+
 /// Puts an operation into a stream, or into the graph that the stream captures. In immediate mode it runs before this
 /// returns.
 template <class Work>
@@ -32,6 +35,12 @@ point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::ti
 
 /// Holds back what `t` gets from now on until `p` is reached.
 void wait_for(runtime& r, timeline& t, point p);
+
+/// Runs the first waiting operation of `t`, while `running` is set.
+void run_front(runtime& r, held_lock& held, timeline* t);
+/// In pct mode: runs what comes first by rank until all of `wanted` is reached. False if nothing that may run is left
+/// before that: a starved stream is in the way.
+bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted);
 
 bool done(runtime& r, point p);
 /// Whether all work is done that a synchronise with `t` would wait for.

@@ -14,6 +14,7 @@ enum class mode {
   immediate,  ///< inside the call that queues it; a synchronise never waits, a query always answers "done"
   lazy,       ///< not before something needs it (a synchronise, `run_all`), and then only what that needs
   random,     ///< at any call: some of what may run then runs, by a seed; else as `lazy`
+  pct,        ///< by priorities of the host and each stream, drawn from a seed, that change at a few places
 };
 
 /// What a kernel does with memory.
@@ -28,12 +29,19 @@ void reset();
 /// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default.
 void set_mode(mode m);
 
-/// What happens in `random` mode: the same calls with the same seed, by one thread, run the same work at the same
-/// places. `reset` sets 0.
+/// What happens in `random` and `pct` mode: the same calls with the same seed, by one thread, run the same work at the
+/// same places. `reset` sets 0.
 void set_seed(std::uint64_t seed);
 
-/// In `random` mode, `stream` gets nowhere until the host waits for it: a slow kernel. By its id (`cudaStreamGetId`),
-/// so that it needs no end; `set_mode` and `reset` end it. 0 starves none.
+/// For `pct` mode: how many things have to go wrong in a row for a bug to show (its depth, default 3), and how many
+/// steps (calls, and queued operations that run) the program takes, roughly (default 1000). Whoever is at work, host or
+/// stream, falls behind all others at `depth` - 1 of these steps. With n streams, one seed finds a bug of that depth
+/// with a probability of at least 1 / (n * steps^(depth - 1)), however unlikely it is else (Burckhardt et al., ASPLOS
+/// 2010). Throws `std::invalid_argument` if either is 0. `reset` sets the defaults.
+void set_depth(unsigned depth, std::uint64_t steps);
+
+/// In `random` and `pct` mode, `stream` gets nowhere until the host waits for it: a slow kernel. By its id
+/// (`cudaStreamGetId`), so that it needs no end; `set_mode` and `reset` end it. 0 starves none.
 void starve(std::uint64_t stream_id);
 
 /// Runs everything queued on every device, in an order that CUDA allows. Host functions run in the calling thread.

@@ -54,6 +54,7 @@ struct timeline {
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   std::uint64_t planned = 0;               // used by `force` while it collects what must run
+  std::uint64_t rank = 0;                  // in pct mode: the highest runs first; 0: not drawn yet
   std::deque<operation> waiting;           // the operations after `completed`, in order
   std::shared_ptr<capture_state> capture;  // set: work is not queued, it becomes part of a graph
 
@@ -75,6 +76,16 @@ struct event_state {
   std::shared_ptr<captured_point const> captured;  // set: the latest record was captured
 };
 
+/// Memory that a pool keeps after its free has executed; nobody may touch it meanwhile.
+struct kept_block {
+  struct release {
+    std::size_t bytes;
+    void operator()(void* p) const;
+  };
+  std::unique_ptr<void, release> memory;
+  std::uint64_t freed_on = 0;  // id of the stream
+};
+
 struct pool_state {
   int device = 0;
   bool is_default = false;
@@ -88,6 +99,7 @@ struct pool_state {
   std::array<cudaMemAccessFlags, max_devices> access{};
   // Freed but not yet executed, by stream id and size: the same stream may have it at once.
   std::multimap<std::pair<std::uint64_t, std::size_t>, std::uintptr_t> pending;
+  std::vector<kept_block> kept;  // the latest last
   cudaMemPool_t handle = nullptr;
 };
 
@@ -100,7 +112,7 @@ struct allocation {
   unsigned flags = 0;                // of pinned memory, as asked for
   std::shared_ptr<pool_state> pool;  // of stream-ordered memory
   bool freeing = false;              // the free was called; the memory goes when it executes
-  std::uint64_t freed_on = 0;        // id of the stream, for stream-ordered memory in lazy mode
+  point freed_at;                    // the place of the free, for stream-ordered memory
   std::uint64_t ticket = 0;          // which free that is, as another allocation may take the block over first
   std::uint64_t graph = 0;           // of an allocation node: whose; the address is that graph's until it is gone
 };
@@ -116,13 +128,25 @@ struct device_state {
   std::array<bool, max_devices> reaches{};  // whose `cudaMalloc` memory it was given access to
 };
 
+/// Where a host function stands in its stream.
+struct host_function_place {
+  std::uint64_t check;  // its number
+  mark at;
+  vector_clock known;
+};
+
 /// What belongs to one host thread. Trivial, so that it can be used until the thread's very end.
 struct thread_state {
   std::uint64_t generation = 0;  // which `reset` this is about
   int device = 0;
   cudaError_t last_error = cudaSuccess;
+  bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+  host_function_place const* host_function = nullptr;  // while order is checked
+  // The slot of the thread's clock, and the check that it was given by.
+  std::uint64_t check = 0;
+  slot_number slot = host_slot;
   // Owners of checked blocks whose own work this is.
   std::array<std::uint64_t, 8> inside{};
   unsigned inside_depth = 0;
@@ -131,13 +155,24 @@ struct thread_state {
 
 class order_checker;
 
+/// The priorities of pct mode.
+struct ranks {
+  unsigned depth = 3;
+  std::uint64_t steps = 1000;  // among which the ranks change
+  bool drawn = false;          // false: the next call draws them anew
+  std::uint64_t taken = 0;     // steps so far
+  std::uint64_t host = 0;
+  std::vector<std::uint64_t> changes;  // at the n-th of these steps, whoever takes it falls to rank n + 1
+};
+
 struct runtime {
   std::mutex mutex;
   std::condition_variable finished;  // notified when `running` becomes false
   bool running = false;              // some thread executes queued operations
 
   mode how = mode::immediate;
-  std::uint64_t chance = 0;   // state of the random mode's numbers
+  std::uint64_t chance = 0;  // state of the random numbers
+  ranks by_rank;
   std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
   bool access_checked = false;  // whether `touch` needs access to other devices' memory

@@ -24,6 +24,27 @@ cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from,
                         cudaStream_t stream, host_waits waits);
 cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits);
 
+/// While one lives, the calling thread runs a host function in place of the stand-in's own work.
+class host_function_scope {
+ public:
+  explicit host_function_scope(host_function_place const* place) : me_(this_thread()), was_in_call_(me_.in_call) {
+    me_.in_call = false;
+    me_.in_host_function = true;
+    me_.host_function = place;
+  }
+  ~host_function_scope() {
+    me_.host_function = nullptr;
+    me_.in_host_function = false;
+    me_.in_call = was_in_call_;
+  }
+  host_function_scope(host_function_scope const&) = delete;
+  host_function_scope& operator=(host_function_scope const&) = delete;
+
+ private:
+  thread_state& me_;
+  bool was_in_call_;
+};
+
 cudaError_t stream_query(cudaStream_t stream);
 cudaError_t stream_synchronize(cudaStream_t stream);
 cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags);

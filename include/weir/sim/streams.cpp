@@ -138,13 +138,15 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (function == nullptr) return cudaErrorInvalidValue;
     if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
+    std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
-      r.check->operate(*t);
-    submit(r, held, *t, [function, data](held_lock& lock) {
+      place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
+    submit(r, held, *t, [function, data, place](held_lock& lock) {
       lock.unlock();
-      this_thread().in_host_function = true;
-      function(data);
-      this_thread().in_host_function = false;
+      {
+        host_function_scope const scope(place.get());
+        function(data);
+      }
       lock.lock();
     });
     return cudaSuccess;

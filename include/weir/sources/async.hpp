@@ -86,15 +86,17 @@ class async_resource {
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     void* const base = shifted_.base_of(p, alignment);
-    cudaError_t code = cudaFreeAsync(base, order_of(stream));
+    cudaStream_t const order = order_of(stream);
+    cudaError_t code = cudaFreeAsync(base, order);
     // A capture frees what it allocated, and nothing else: other memory is kept, since the graph may use it.
-    if (code != cudaSuccess && !stream.is_host_order() && detail::may_break_capture(stream.get())) {
+    if (code != cudaSuccess && !stream.is_host_order() && detail::may_break_capture(order)) {
       detail::succeeded(code);
       return;
     }
     if (!detail::succeeded(code) && code != cudaErrorInvalidValue && !detail::cuda_is_absent(code)) {
-      // CUDA does not take the free on that stream. The memory is still good: wait for all work, free it on our own.
-      if (!detail::wait_for_device(device_)) return;
+      // CUDA does not take the free on that stream, which may be another device's. The memory is still good: wait for
+      // its work, free it on our own.
+      if (!detail::wait_for(order, device_)) return;
       code = cudaFreeAsync(base, own_stream_.get());
     }
     detail::freed(code, "async", "cudaFreeAsync", p, bytes);

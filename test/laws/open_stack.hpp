@@ -1,0 +1,121 @@
+#pragma once
+// A stack for tests that are the same for all stacks: its type is forgotten, but what its layers can do is at hand.
+
+#include <weir/core/any_resource.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/stream_ref.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace open_stack {
+
+/// What the layers of a stack say is in use, one layer after the other.
+using numbers = std::vector<std::uint64_t>;
+
+/// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
+inline std::uint64_t calls_that_give_back() {
+  std::uint64_t sum = 0;
+  for (char const* name :
+       {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaMemPoolDestroy", "cudaStreamDestroy", "cudaEventDestroy"})
+    sum += weir::sim::calls(name);
+  return sum;
+}
+
+/// A stack, made anew for each program. Functions that the stack lacks are empty.
+struct stack {
+  std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
+  std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
+  std::function<void(std::size_t keep)> trim;
+  std::function<void()> synchronize;
+  std::function<std::string()> describe;
+  std::function<void(numbers&)> count;
+  std::shared_ptr<void> owner;
+};
+
+/// Adds what one layer can do.
+template <class Layer>
+void add_layer(stack& s, Layer& layer) {
+  auto const then = [](auto& list, auto f) {
+    list = [before = std::move(list), f](auto&&... argument) {
+      if (before) before(argument...);
+      f(argument...);
+    };
+  };
+  if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
+  if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
+  if constexpr (requires { layer.used(); }) then(s.count, [&layer](numbers& n) { n.push_back(layer.used()); });
+  if constexpr (requires { layer.numbers().allocated.current; })
+    then(s.count, [&layer](numbers& n) {
+      auto const now = layer.numbers();
+      n.push_back(static_cast<std::uint64_t>(now.requested.current));
+      n.push_back(static_cast<std::uint64_t>(now.allocated.current));
+    });
+}
+
+template <class Top>
+void add_layers(stack& s, Top& top) {
+  add_layer(s, top);
+  if constexpr (requires { top.upstream(); }) add_layers(s, top.upstream());
+}
+
+template <weir::recipe F>
+stack make_stack(F const& recipe) {
+  struct holder {
+    weir::made_by<F> top;
+    explicit holder(F const& f) : top(f()) {}
+  };
+  auto const held = std::make_shared<holder>(recipe);
+  stack s;
+  s.allocate = [&top = held->top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
+  s.deallocate = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) {
+    top.deallocate(st, p, n, a);
+  };
+  s.describe = [&top = held->top] {
+    weir::report const r = weir::report_of(top);
+    return r.chain() + r.lines();
+  };
+  add_layers(s, held->top);
+  s.owner = held;
+  return s;
+}
+
+// ---- the same, where each layer's type is forgotten too
+
+using anything = weir::basic_any_resource<false, false>;
+
+/// Lets a stack's owner reach the functions of a layer whose type is forgotten.
+template <weir::resource Upstream>
+class exposed_resource;
+struct exposed {
+  stack* into;
+  template <weir::resource Upstream>
+  using on = exposed_resource<Upstream>;
+};
+template <weir::resource Upstream>
+class exposed_resource {
+ public:
+  template <weir::recipe F>
+  exposed_resource(F const& upstream, exposed const& options) : upstream_(upstream()) {
+    add_layer(*options.into, upstream_);
+  }
+  void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return upstream_.allocate(s, n, a); }
+  void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept {
+    upstream_.deallocate(s, p, n, a);
+  }
+  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  void describe(weir::report& out) const { weir::describe(upstream_, out); }
+
+ private:
+  Upstream upstream_;
+};
+
+}  // namespace open_stack

@@ -1,0 +1,148 @@
+// The random programs themselves: resources with a bug each are caught by the words that fit it, and the steps that
+// catch them are few, repeatable, and written down as a test.
+#include "random_program.hpp"
+#include "random_steps.hpp"
+
+#include <weir/adaptors/checked.hpp>
+#include <weir/sources/device.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace random_program;
+
+namespace {
+
+/// Keeps what is freed by its size, for whoever comes next; `Bug` says what is wrong with it.
+enum class bug { none, no_order, early_write, leak, device, last_error, alignment, overlap, gives_back_early };
+
+template <bug Bug, weir::resource Upstream>
+class keeper {
+ public:
+  template <weir::recipe F, class Options>
+  keeper(F const& upstream, Options const&) : upstream_(upstream()) {}
+  ~keeper() {
+    for (auto const& [bytes, p] : kept_)
+      if (Bug != bug::leak) upstream_.deallocate(weir::host_order, p, bytes + 4096, 1 << 16);
+  }
+  keeper(keeper const&) = delete;
+  keeper& operator=(keeper const&) = delete;
+
+  void* allocate(weir::stream_ref, std::size_t bytes, std::size_t) {
+    ++calls_;
+    if (Bug == bug::device && calls_ % 8 == 0) cudaSetDevice(1);
+    if (Bug == bug::early_write && last_ != nullptr) std::memset(last_, 0xee, 1);
+    if (Bug == bug::last_error && calls_ == 5) {
+      static_cast<void>(cudaStreamQuery(reinterpret_cast<cudaStream_t>(12345)));
+      throw weir::out_of_memory({bytes, bytes, {}}, "keeper", weir::report());
+    }
+    auto const found = kept_.find(bytes);
+    void* p = nullptr;
+    if (found != kept_.end()) {
+      p = found->second;
+      kept_.erase(found);
+    } else {
+      p = upstream_.allocate(weir::host_order, bytes + 4096, 1 << 16);
+    }
+    last_ = static_cast<std::byte*>(p);
+    return Bug == bug::alignment && calls_ % 8 == 0 ? last_ + 64 : p;
+  }
+  void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t) noexcept {
+    if (p == last_) last_ = nullptr;
+    bool const waits = Bug != bug::no_order && !stream.is_host_order();
+    if (Bug == bug::gives_back_early) return upstream_.deallocate(weir::host_order, p, bytes + 4096, 1 << 16);
+    if (waits) cudaStreamSynchronize(stream.get());
+    kept_.emplace(bytes, p);
+    if (Bug == bug::overlap && calls_ % 8 == 0) kept_.emplace(bytes, p);
+  }
+
+ private:
+  Upstream upstream_;
+  std::multimap<std::size_t, void*> kept_;
+  std::byte* last_ = nullptr;
+  std::size_t calls_ = 0;
+};
+
+template <bug Bug>
+struct keeping {
+  template <weir::resource Upstream>
+  using on = keeper<Bug, Upstream>;
+};
+
+template <bug Bug>
+std::function<stack()> stack_with() {
+  return [] { return make_stack(weir::device{} | weir::checked{"below"} | keeping<Bug>{} | weir::checked{"above"}); };
+}
+
+constexpr setting settings[] = {{.mode = sim::mode::immediate, .schedule = 1, .most_bytes = 4},
+                                {.mode = sim::mode::lazy, .schedule = 1, .most_bytes = 4},
+                                {.mode = sim::mode::random, .schedule = 1, .most_bytes = 4},
+                                {.mode = sim::mode::random, .schedule = 1, .most_bytes = 4, .starving = true},
+                                {.mode = sim::mode::pct, .schedule = 1, .most_bytes = 4}};
+
+/// Steps without CUDA's failures, which this stack does not deal with.
+std::vector<step> steps_for(std::uint64_t seed) {
+  auto steps = steps_from(seed, 300);
+  std::erase_if(steps, [](step const& s) { return s.what == fail_in_allocate || s.what == fail_in_free; });
+  return steps;
+}
+
+/// Caught in every schedule by one of a few seeds, with these words; and shrunk to no more than `most` steps.
+template <bug Bug>
+void check_caught(std::string const& words, std::size_t most, std::span<setting const> in = settings) {
+  auto const make = stack_with<Bug>();
+  for (setting const& how : in) {
+    CAPTURE(name_of(how.mode));
+    outcome found;
+    std::vector<step> steps;
+    for (std::uint64_t seed = 1; seed <= 10 && found.what.empty(); ++seed) {
+      steps = steps_for(seed);
+      found = run(how, make, steps);
+    }
+    REQUIRE_MESSAGE(found.what.find(words) != std::string::npos, found.what);
+    if (found.at < steps.size()) steps.resize(found.at + 1);
+    auto const few = shrunk(how, make, steps);
+    CHECK(few.size() <= most);
+    CHECK_FALSE(run(how, make, few).what.empty());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a resource without a bug passes") {
+  for (setting const& how : settings)
+    for (std::uint64_t seed = 1; seed <= 10; ++seed)
+      CHECK_EQ(run(how, stack_with<bug::none>(), steps_for(seed)).what, "");
+}
+TEST_CASE("reuse without order is caught") { check_caught<bug::no_order>("does not come after", 4); }
+TEST_CASE("a block written while it is someone's is caught by its contents") {
+  check_caught<bug::early_write>("contents were overwritten", 4);
+}
+TEST_CASE("memory that never goes back is caught") { check_caught<bug::leak>("memory is lost", 1); }
+TEST_CASE("another current device is caught") { check_caught<bug::device>("changed the current device", 8); }
+TEST_CASE("an error left behind is caught") { check_caught<bug::last_error>("left an error behind", 5); }
+TEST_CASE("a wrong alignment is caught") { check_caught<bug::alignment>("not aligned", 8); }
+TEST_CASE("a block handed out twice is caught") { check_caught<bug::overlap>("overlaps the live block", 12); }
+TEST_CASE("memory given back while work uses it is caught") {
+  // In other modes the work would then use the heap's memory; the calls are wrong in all.
+  check_caught<bug::gives_back_early>("does not come after", 2, std::span(settings).first(1));
+}
+
+TEST_CASE("what failed is written down as a test") {
+  std::vector<step> const steps{{allocate_block, 1, 2, 3}, {free_elsewhere, 4, 5, 6}};
+  std::string const text =
+      as_test("pool", {.mode = sim::mode::pct, .schedule = 17, .capacity = 4096, .streams_end = false}, steps);
+  CHECK_EQ(text,
+           "TEST_CASE(\"found: pool, pct, 17\") {\n"
+           "  repeat(\"pool\",\n"
+           "         {.mode = sim::mode::pct, .schedule = 17, .capacity = 4096, .streams_end = false, "
+           ".most_bytes = 3145728, .starving = false},\n"
+           "         {{allocate_block, 1, 2, 3},\n"
+           "          {free_elsewhere, 4, 5, 6}});\n"
+           "}\n");
+}
