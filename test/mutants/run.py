@@ -2,7 +2,7 @@
 """Puts known bugs (bugs.py) into copies of weir's headers, one at a time, and says which of them the tests catch.
 
     run.py                          each bug against the one test that is to catch it; part of `test/run`
-    run.py --random [--seeds 20]    each bug against the random programs instead: how soon, as a table for the docs
+    run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
 
     --only TEXT        bugs of this number, or whose words have this in them
     --compiler g++     --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
@@ -81,18 +81,24 @@ class Bench:
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             list(pool.map(lambda w: self.compile(*w), work))
 
-    def try_bug(self, bug, test, environment, sanitizer, optimised):
-        """Whether the test failed, what it printed, and how long it ran."""
+    def build(self, bug, test, program, sanitizer, optimised):
+        """The test, on headers with the bug."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             headers = Path(place) / "include"
             shutil.copytree(ROOT / "include", headers)
             put_in(bug, headers)
-            program, source = Path(place) / "program", ROOT / "test" / f"{test}.cpp"
+            source = ROOT / "test" / f"{test}.cpp"
             objects = self.objects[sanitizer, optimised]
             if "int main(" in source.read_text():
                 objects = [o for o in objects if not o.endswith(".main.o")]
+            self.compile(source, program, headers, sanitizer, optimised, *objects, "-lpthread")
+
+    def try_bug(self, bug, test, environment, sanitizer, optimised):
+        """Whether the test failed, what it printed, and how long it ran."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            program = Path(place) / "program"
             try:
-                self.compile(source, program, headers, sanitizer, optimised, *objects, "-lpthread")
+                self.build(bug, test, program, sanitizer, optimised)
             except Broken as why:
                 if "static assertion failed" not in str(why):
                     raise
@@ -119,9 +125,7 @@ def attempt(bench, bug, options):
     """One line, and whether all is well."""
     if options.random:
         test, kind = RANDOM, ("", True)
-        environment = {"WEIR_SOAK_OPERATIONS": "1", "WEIR_SOAK_SHRINK": "0"}
-        if bug.what != NO_BUG:
-            environment["WEIR_SOAK_OPERATIONS"] = options.operations
+        environment = {"WEIR_SOAK_OPERATIONS": options.operations, "WEIR_SOAK_SHRINK": "0"}
     else:
         test, kind, environment = bug.test, (bug.sanitizer, False), {}
     name = f"{bug.number:>2} {bug.what}" if bug.number else f" - {bug.what}"
@@ -137,7 +141,7 @@ def attempt(bench, bug, options):
         return f"MISSED   {name} by {test}, {seconds:.1f} s", False
     if options.random:
         after = re.search(r"found after (\d+) operations", output)
-        return f"| {bug.number or ''} | {bug.what} | {int(after.group(1)):,} |" if after else f"| {bug.number or ''} | {bug.what} | {words_of(output)} |", True
+        return f"| {bug.number or ''} | {bug.what} | {f'{int(after.group(1)):,}' if after else 'at once'} |", True
     return f"caught   {name}\n         {test}, {seconds:.1f} s: {words_of(output)}", True
 
 

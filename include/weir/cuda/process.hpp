@@ -30,10 +30,10 @@ class cuda_life {
     if (__atomic_load_n(&settled_, __ATOMIC_RELAXED)) return;
     __atomic_store_n(&settled_, true, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(&exit_functions, 1, __ATOMIC_RELAXED) > most_exit_functions) return;
-    // A function of the C library's, for no library, on memory that is never freed: a shared library that weir was
-    // compiled into may be gone by then.
+    // A function of the C library's, on memory that is never freed and that stands for the library it belongs to too:
+    // a shared library that weir was compiled into may be gone by then.
     auto const writes = reinterpret_cast<void (*)()>(&std::time);
-    __cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, nullptr);
+    __cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);
   }
 
  private:
