@@ -153,6 +153,17 @@ TEST_CASE("the directory keeps one budget and knows whose a segment is") {
   CHECK(state.live_count == 0);
 }
 
+TEST_CASE("a segment is forgotten before the upstream has it back") {
+  source_state state;
+  source_resource upstream(state);
+  detail::arena_directory directory(upstream, 0);
+  void* const p = directory.take(256, 256, 3);
+  std::size_t owner = 3;
+  state.on_deallocate = [&] { owner = directory.owner(p); };  // another thread may get the same memory from now on
+  directory.give(p, 256, 256);
+  CHECK(owner > arena_lease::most);
+}
+
 TEST_CASE("whatever eight threads take, the budget is kept") {
   source_state state;
   source_resource upstream(state);

@@ -517,10 +517,6 @@ TEST_CASE("wrong deallocations are found and change nothing") {
 }
 
 TEST_CASE("without a handler of one's own, misuse says what it is and ends the program") {
-  source_state state;
-  auto memory = make(source{&state} | pool{.initial_bytes = 2_MiB});
-  void* const p = memory.allocate(stream, 1000);
-  memory.deallocate(stream, p, 1000);
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   pid_t const child = fork();
@@ -528,6 +524,10 @@ TEST_CASE("without a handler of one's own, misuse says what it is and ends the p
   if (child == 0) {
     std::signal(SIGABRT, SIG_DFL);
     dup2(ends[1], STDERR_FILENO);
+    source_state state;
+    auto memory = make(source{&state} | pool{.initial_bytes = 2_MiB});
+    void* const p = memory.allocate(stream, 1000);
+    memory.deallocate(stream, p, 1000);
     memory.deallocate(stream, p, 1000);
     _exit(0);
   }

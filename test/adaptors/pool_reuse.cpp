@@ -130,6 +130,19 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "waiting joins the owners of a run, each o
   CHECK(reuse.store().valid());
 }
 
+TEST_CASE_FIXTURE(reuse_of_a_segment, "what a run leaves over is no one's before the work of all its parts is done") {
+  mortal_stream const d;
+  block_id const first = ready(a, 50), second = ready(b, 30), third = ready(c, 20);
+  free_behind_work(c, third);  // c's own event stands before the waits that the run costs it
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(waiting(c, 80) != 0);
+  CHECK(waiting(d, 20) != 0);
+  d.finish();
+  CHECK(cudaStreamQuery(a.get()) == cudaSuccess);
+  CHECK(cudaStreamQuery(b.get()) == cudaSuccess);
+}
+
 TEST_CASE_FIXTURE(reuse_of_a_segment, "where a wait fails nothing is taken") {
   block_id const first = ready(a, 100);
   free_behind_work(a, first);

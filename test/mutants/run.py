@@ -1,140 +1,183 @@
 #!/usr/bin/env python3
-"""Puts known bugs into copies of weir's headers, one at a time, and says which of them the random programs catch.
+"""Puts known bugs (bugs.py) into copies of weir's headers, one at a time, and says which of them the tests catch.
 
-    run.py [--only TEXT] [--operations N] [--compiler g++]
+    run.py                          each bug against the one test that is to catch it; part of `test/run`
+    run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
 
-Each line: caught or MISSED, after how many operations, by what words, and the bug. Exit status 1 if any is missed.
+    --only TEXT        bugs of this number, or whose words have this in them
+    --compiler g++     --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
+
+Prints a line for each bug: caught, MISSED, or STALE: the place that the bug is put into is not in the header exactly as
+often as bugs.py says, so that file has to follow the header. Exit status 1 if any bug is missed or stale, or a test
+fails without a bug.
 """
 import argparse
+import concurrent.futures
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-CLOCK = "cuda/stream_clock.hpp"
-LEDGER = "blocks/stream_ledger.hpp"
-STORE = "blocks/block_store.hpp"
-LANES = "blocks/free_lanes.hpp"
-REUSE = "adaptors/pool_reuse.hpp"
-SEGMENTS = "adaptors/segment_pool.hpp"
+from bugs import BUGS, Bug
 
-# What is wrong, the header, the text that is right, the text that is not.
-MUTANTS = [
-    ("a stream takes another one's block without waiting", CLOCK,
-     "!succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0))", "false"),
-    ("the wait is put on the stream that freed", CLOCK,
-     "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_[giver].handle, behind"),
-    ("neighbours of several streams merge and only the last is waited for", REUSE,
-     "joined = joined && (whose == shared || clock_.join(lane, stream, whose, store_.ticket(id)));",
-     "joined = whose == shared || id != found.first || clock_.join(lane, stream, whose, store_.ticket(id));"),
-    ("neighbours merge whoever freed them, without waiting", REUSE,
-     "return whose == shared || clock_.available(lane, whose, store_.ticket(id));", "return whose != 0xffff;"),
-    ("an event stands for the free after it too", LEDGER,
-     "e.upto = l.covered = l.issued;", "e.upto = l.covered = l.issued + 1;"),
-    ("the oldest event is taken, whatever it stands behind", LEDGER,
-     "if (e.upto < t) continue;", "if (e.upto == 0) continue;"),
-    ("a query's answer is the wrong way round", CLOCK,
-     "return succeeded(cudaEventQuery(event));", "return !succeeded(cudaEventQuery(event));"),
-    ("not ready counts as done", CLOCK,
-     "return succeeded(cudaEventQuery(event));", "return succeeded(cudaEventQuery(event)) || true;"),
-    ("streams are known by their handles", CLOCK,
-     "cudaError_t const code = cudaStreamGetId(handle, &id);",
-     "cudaError_t const code = cudaSuccess; id = reinterpret_cast<std::uintptr_t>(handle);"),
-    ("all streams that may end have one number", CLOCK,
-     "key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;", "key = 1 << kind_bits | mortal_kind;"),
-    ("the per-thread default stream is taken for the legacy one", CLOCK,
-     "key = running_thread::this_number() << kind_bits | per_thread_kind;", "key = legacy_key;"),
-    ("what was waited for once is known for ever", LEDGER,
-     "if (k.giver == giver) return t <= k.upto;", "if (k.giver == giver) return true;"),
-    ("a new stream inherits what the lane's last one waited for", LEDGER,
-     "for (auto& k : l.knows) k = {};", ""),
-    ("recorded counts as done", LEDGER,
-     "t <= lanes_[giver].completed", "t <= lanes_[giver].covered"),
-    ("a lane's blocks are all done when one is", LANES,
-     "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;"),
-    ("a segment goes back though its work is not done", STORE,
-     "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && is_whole(segment);"),
-    ("a segment goes back with a live block at its end", STORE,
-     "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && b.lane == shared;"),
-    ("segments go back at the end without waiting", SEGMENTS,
-     "    release_captured(0);\n    synchronize();", "    release_captured(0);"),
-    ("a block is cut 256 B too short", STORE,
-     "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));"),
-    ("what an aligned block leaves behind it is anyone's", LANES,
-     "blocks_[end].set_free(lane);", "blocks_[end].set_free(shared);"),
-    ("a block 256 B too small will do", "blocks/free_index.hpp",
-     "if (has > size && (best", "if (has + 1 >= size && (best"),
-    ("a free in host order is taken for one of the legacy stream", CLOCK,
-     "if (stream.is_host_order()) return 0;", "if (stream.is_host_order()) return legacy_key;"),
-    ("memory in host order is not waited for", "sources/async.hpp",
-     "detail::relaxed([order] { return cudaStreamSynchronize(order); });", "cudaSuccess;"),
-    ("pinned memory is freed while its stream works", "sources/common.hpp",
-     "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", ""),
-]
+ROOT = Path(__file__).resolve().parents[2]
+RANDOM = "laws/random_stacks"
+NO_BUG = "(no bug)"
 
 
 def run(command, **more):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **more)
 
 
-def must(command, **more):
-    result = run(command, **more)
-    if result.returncode != 0:
-        sys.exit(" ".join(map(str, command)) + "\n" + result.stdout)
+class Stale(Exception):
+    pass
+
+
+class Broken(Exception):
+    pass
+
+
+def put_in(bug, headers):
+    """Changes the copy of the headers; Stale if a place is not there as often as it should be."""
+    for header, right, wrong, *count in bug.edits:
+        file = headers / "weir" / header
+        text = file.read_text()
+        expected = count[0] if count else 1
+        if text.count(right) != expected:
+            raise Stale(f"{header} has its place {text.count(right)} times instead of {expected}: {right.strip()[:70]!r}")
+        file.write_text(text.replace(right, wrong))
+
+
+class Bench:
+    """Compiles tests against changed headers; what does not depend on those is compiled once."""
+
+    def __init__(self, options, folder):
+        self.folder = Path(folder)
+        self.compiler = options.compiler
+        cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in [*options.include, cuda]), f"-I{ROOT / 'test'}"]
+        self.objects = {}
+
+    def compile(self, source, output, headers, sanitizer, optimised, *more):
+        level = ["-O1", "-g1", f"-fsanitize={sanitizer}"] if sanitizer else ["-O1" if optimised else "-O0"]
+        command = [self.compiler, *self.flags, *level, f"-I{headers}", str(source), *more, "-o", str(output)]
+        result = run(command)
+        if result.returncode != 0:
+            raise Broken(" ".join(command) + "\n" + result.stdout)
+
+    def prepare(self, kinds, jobs):
+        """The stand-in and the tests' main, once for each (sanitizer, optimised)."""
+        work = []
+        for kind in kinds:
+            self.objects[kind] = []
+            for source in [*sorted((ROOT / "include/weir/sim").glob("*.cpp")), ROOT / "test/support/main.cpp"]:
+                name = self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.stem}.o"
+                self.objects[kind].append(str(name))
+                work.append((source, name, ROOT / "include", *kind, "-c"))
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(lambda w: self.compile(*w), work))
+
+    def build(self, bug, test, program, sanitizer, optimised):
+        """The test, on headers with the bug."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            headers = Path(place) / "include"
+            shutil.copytree(ROOT / "include", headers)
+            put_in(bug, headers)
+            source = ROOT / "test" / f"{test}.cpp"
+            objects = self.objects[sanitizer, optimised]
+            if "int main(" in source.read_text():
+                objects = [o for o in objects if not o.endswith(".main.o")]
+            self.compile(source, program, headers, sanitizer, optimised, *objects, "-lpthread")
+
+    def try_bug(self, bug, test, environment, sanitizer, optimised):
+        """Whether the test failed, what it printed, and how long it ran."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            program = Path(place) / "program"
+            try:
+                self.build(bug, test, program, sanitizer, optimised)
+            except Broken as why:
+                if "static assertion failed" not in str(why):
+                    raise
+                return True, "a static assertion failed", 0
+            started = time.monotonic()
+            try:
+                result = run([str(program), *bug.arguments], env=dict(os.environ, **environment), timeout=120)
+                failed, output = result.returncode != 0, result.stdout
+            except subprocess.TimeoutExpired:
+                failed, output = True, "it does not end"
+            return failed, output, time.monotonic() - started
+
+
+def words_of(output):
+    """The first words of a failure that say something."""
+    for pattern in (r"found after \d+ operations.*?: (.*)", r"(WARNING: ThreadSanitizer: .*)", r"ERROR: (.* is NOT .*)",
+                    r"(ERROR: .*)", r"(FATAL ERROR: .*)", r"(weir: .*)"):
+        if found := re.search(pattern, output):
+            return found.group(1).strip()[:130]
+    return (output.strip().splitlines() or ["it ended without a word"])[-1][:130]
+
+
+def attempt(bench, bug, options):
+    """One line, and whether all is well."""
+    if options.random:
+        test, kind = RANDOM, ("", True)
+        environment = {"WEIR_SOAK_OPERATIONS": options.operations, "WEIR_SOAK_SHRINK": "0"}
+    else:
+        test, kind, environment = bug.test, (bug.sanitizer, False), {}
+    name = f"{bug.number:>2} {bug.what}" if bug.number else f" - {bug.what}"
+    try:
+        failed, output, seconds = bench.try_bug(bug, test, environment, *kind)
+    except Stale as why:
+        return f"STALE    {name}: {why}", False
+    except Broken as why:
+        return f"BROKEN   {name}: it does not compile\n{why}", False
+    if bug.what == NO_BUG:
+        return f"{'FAILS   ' if failed else 'passes  '} {test} without a bug" + (f"\n{output}" if failed else ""), not failed
+    if not failed:
+        return f"MISSED   {name} by {test}, {seconds:.1f} s", False
+    if options.random:
+        after = re.search(r"found after (\d+) operations", output)
+        return f"| {bug.number or ''} | {bug.what} | {f'{int(after.group(1)):,}' if after else 'at once'} |", True
+    return f"caught   {name}\n         {test}, {seconds:.1f} s: {words_of(output)}", True
+
+
+def selected(bugs, only):
+    return [b for b in bugs if not only or only == str(b.number) or (not only.isdigit() and only in b.what)]
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("--only", default="", help="bugs whose words have this in them")
-    arguments.add_argument("--operations", default="1000000", help="operations to find each bug in")
+    arguments.add_argument("--only", default="")
+    arguments.add_argument("--random", action="store_true")
+    arguments.add_argument("--operations", default="1000000", help="how many the random programs have to find each bug")
     arguments.add_argument("--compiler", default="g++")
+    arguments.add_argument("--include", action="append", default=[])
+    arguments.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     options = arguments.parse_args()
-    cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
-    compiler = [options.compiler, "-std=c++20", "-O1", "-isystem", str(cuda), f"-I{ROOT / 'test'}"]
-    missed = 0
+    bugs = selected(BUGS, options.only)
+    if not bugs:
+        sys.exit(f"no bug has number or words '{options.only}'")
+    if options.random:
+        bugs = [b for b in bugs if b.random]
+        tests = {(RANDOM, "")}
+    else:
+        tests = {(b.test, b.sanitizer, *b.arguments) for b in bugs}
+    bugs = [Bug(0, NO_BUG, [], t[0], t[1], arguments=list(t[2:])) for t in sorted(tests)] + bugs
+    failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        objects = []
-        for source in [*sorted((ROOT / "include/weir/sim").glob("*.cpp")), ROOT / "test/support/main.cpp"]:
-            objects.append(Path(folder) / (source.stem + ".o"))
-            must([*compiler, f"-I{ROOT / 'include'}", "-c", str(source), "-o", str(objects[-1])])
-        for what, header, right, wrong in [("(no bug)", CLOCK, "", ""), *MUTANTS]:
-            if options.only not in what:
-                continue
-            headers = Path(folder) / "include"
-            shutil.rmtree(headers, ignore_errors=True)
-            shutil.copytree(ROOT / "include", headers)
-            text = (headers / "weir" / header).read_text()
-            if right and text.count(right) != 1:
-                print(f"STALE    {what}: {header} has its place {text.count(right)} times; mend the list", flush=True)
-                missed += 1
-                continue
-            (headers / "weir" / header).write_text(text.replace(right, wrong) if right else text)
-            program = Path(folder) / "random_stacks"
-            must([*compiler, f"-I{headers}", str(ROOT / "test/laws/random_stacks.cpp"), *map(str, objects), "-lpthread", "-o",
-                  str(program)])
-            environment = dict(os.environ, WEIR_SOAK_OPERATIONS=options.operations, WEIR_SOAK_SHRINK="0")
-            try:
-                result = run([str(program)], env=environment, timeout=120)
-                failed, output = result.returncode != 0, result.stdout
-            except subprocess.TimeoutExpired:
-                failed, output = True, "it does not end"
-            found = re.search(r"found after (\d+) operations.*?\n?.*?: (.*)", output)
-            words = found.group(2)[:150] if found else output.strip()[-100:].replace("\n", " ")
-            after = found.group(1) if found else "?"
-            if what == "(no bug)":
-                print(("clean    " if not failed else "NOT CLEAN ") + what, flush=True)
-                missed += failed
-            elif failed:
-                print(f"caught   after {after:>7}: {what}\n           {words}", flush=True)
-            else:
-                print(f"MISSED   {what}", flush=True)
-                missed += 1
-    print(f"{missed} missed")
-    return 1 if missed else 0
+        bench = Bench(options, folder)
+        bench.prepare({("", True)} if options.random else {(b.sanitizer, False) for b in bugs}, options.jobs)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for line, good in pool.map(lambda b: attempt(bench, b, options), bugs):
+                print(line, flush=True)
+                failures += not good
+    known = sum(b.what != NO_BUG for b in bugs)
+    print(f"{known} known bugs, {failures} missed, stale or broken" if failures else f"all of {known} known bugs are caught")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

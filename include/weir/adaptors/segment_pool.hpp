@@ -36,6 +36,7 @@ class segment_pool {
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~segment_pool() {
+    if (reuse_.clock().is_over()) return;
     release_captured(0);
     synchronize();
     for (segment const& s : segments_)
@@ -50,6 +51,7 @@ class segment_pool {
   /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0) {
+    if (reuse_.clock().is_over()) check(cuda_life::error, "allocate");
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     std::uint64_t const key = reuse_.clock().known_key(stream);
     if (stream_clock::must_ask(stream, key)) [[unlikely]]
@@ -59,6 +61,7 @@ class segment_pool {
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
   bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    if (reuse_.clock().is_over()) return true;
     std::uint64_t key = reuse_.clock().known_key(stream);
     if (stream_clock::must_ask(stream, key)) [[unlikely]] {
       auto const who = stream_clock::ask(stream, key);

@@ -4,6 +4,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/cuda/process.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -97,7 +98,7 @@ class memory_pool {
   }
 
   ~memory_pool() {
-    if (owned_) succeeded(cudaMemPoolDestroy(handle_));
+    if (owned_ && !life_.is_over()) succeeded(cudaMemPoolDestroy(handle_));
   }
   memory_pool(memory_pool&& other) noexcept : handle_(other.handle_), owned_(std::exchange(other.owned_, false)) {}
   memory_pool& operator=(memory_pool&& other) noexcept {
@@ -131,6 +132,7 @@ class memory_pool {
 
   cudaMemPool_t handle_ = nullptr;
   bool owned_ = false;
+  cuda_life life_;
 };
 
 /// Owns a stream that does not synchronise with the legacy default stream, for a source's own calls.
@@ -140,7 +142,9 @@ class internal_stream {
     device_guard const on_device(device);
     check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
-  ~internal_stream() { succeeded(cudaStreamDestroy(handle_)); }
+  ~internal_stream() {
+    if (!life_.is_over()) succeeded(cudaStreamDestroy(handle_));
+  }
   internal_stream(internal_stream const&) = delete;
   internal_stream& operator=(internal_stream const&) = delete;
 
@@ -148,6 +152,7 @@ class internal_stream {
 
  private:
   cudaStream_t handle_ = nullptr;
+  cuda_life life_;
 };
 
 }  // namespace weir::detail

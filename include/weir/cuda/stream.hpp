@@ -3,6 +3,7 @@
 
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/cuda/process.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstdint>
@@ -86,7 +87,7 @@ class stream {
   explicit stream(kind k = kind::non_blocking)
       : stream_(detail::stream_cache::instance().take(static_cast<unsigned>(k))) {}
   ~stream() {
-    if (stream_.handle != nullptr) detail::stream_cache::instance().give_back(stream_);
+    if (stream_.handle != nullptr && !life_.is_over()) detail::stream_cache::instance().give_back(stream_);
   }
   stream(stream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
   stream& operator=(stream&& other) noexcept {
@@ -104,6 +105,7 @@ class stream {
 
  private:
   detail::lasting_stream stream_;
+  detail::cuda_life life_;
 };
 
 }  // namespace weir

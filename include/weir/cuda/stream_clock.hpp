@@ -5,6 +5,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/cuda/process.hpp>
 #include <weir/cuda/running_thread.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
@@ -28,6 +29,7 @@ class stream_clock {
   stream_clock(int device, bool all_last) : device_(device), all_last_(all_last), streams_(1) {}
 
   ~stream_clock() {
+    if (life_.is_over()) return;
     for (std::size_t lane = 1; lane < ledger_.lane_count(); ++lane)
       ledger_.for_each_event(static_cast<lane_number>(lane), [](cudaEvent_t& event) {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
@@ -161,10 +163,7 @@ class stream_clock {
   /// Asks CUDA which frees of `lane` are done; never waits. Returns the last ticket that is. Frees with no event behind
   /// them get one, if that does not move one that is still to come: else a busy stream would never be seen done.
   ticket poll(lane_number lane, relaxed_capture& calls) noexcept {
-    auto const done = [&](cudaEvent_t event) {
-      calls.enter();
-      return succeeded(cudaEventQuery(event));
-    };
+    auto const done = [&](cudaEvent_t event) { return calls.enter(), succeeded(cudaEventQuery(event)); };
     ledger_.advance(lane, done);
     if (ledger_.covered(lane) != ledger_.issued(lane) && !ledger_.is_full(lane) && cover(lane))
       ledger_.advance(lane, done);
@@ -210,6 +209,7 @@ class stream_clock {
   /// The pool's device, and that of a lane's stream.
   int device() const noexcept { return device_; }
   int device_of(lane_number lane) const noexcept { return streams_[lane].device; }
+  bool is_over() const noexcept { return life_.is_over(); }  ///< then call nothing more: what is held stays
 
   bool is_open(lane_number lane) const noexcept { return ledger_.is_open(lane); }
   /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
@@ -233,6 +233,7 @@ class stream_clock {
   std::uint64_t kind(lane_number lane) const noexcept { return ledger_.key(lane) & ((1u << kind_bits) - 1); }
 
   bool meet(lane_number lane, cudaStream_t handle) noexcept {
+    life_.settle();
     int device = device_;
 #if CUDART_VERSION >= 12080
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
@@ -288,6 +289,7 @@ class stream_clock {
     return done;
   }
 
+  cuda_life life_;
   int device_;
   bool all_last_;
   std::uint64_t captured_lanes_ = 0;  // opened so far

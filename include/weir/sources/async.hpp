@@ -67,6 +67,8 @@ class async_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     detail::require_alignment(alignment);
     if (bytes == 0) return nullptr;
+    if (life_.is_over()) detail::check(detail::cuda_life::error, "async");
+    life_.settle();
     cudaStream_t const order = order_of(stream);
     void* const p = shifted_.allocate(
         bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
@@ -84,7 +86,7 @@ class async_resource {
   /// Frees after the work queued on `stream` so far. The stream must not have been destroyed. On a stream that is being
   /// captured, only what was allocated in the same capture is freed, by each launch; other memory is kept for good.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
+    if (p == nullptr || life_.is_over()) return;
     void* const base = shifted_.base_of(p, alignment);
     cudaStream_t const order = order_of(stream);
     cudaError_t code = cudaFreeAsync(base, order);
@@ -133,6 +135,7 @@ class async_resource {
     return "CUDA's pool could not be asked";
   }
 
+  detail::cuda_life life_;
   int device_;
   std::size_t max_bytes_;
   detail::internal_stream own_stream_;

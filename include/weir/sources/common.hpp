@@ -7,6 +7,7 @@
 #include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
+#include <weir/cuda/process.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -122,6 +123,8 @@ class immediate_source {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     require_alignment(alignment);
     if (bytes == 0) return nullptr;
+    if (life_.is_over()) check(cuda_life::error, Kind::name);
+    life_.settle();
     void* const p = shifted_.allocate(
         bytes, alignment,
         [this](std::size_t n) {
@@ -136,7 +139,7 @@ class immediate_source {
 
   /// Blocks until the work queued on `stream` so far is done; not in `host_order`, where there is none. Thread-safe.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
+    if (p == nullptr || life_.is_over()) return;
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still write
     // it.
     if (!stream.is_host_order() && !wait_for(stream, device_)) return;
@@ -151,6 +154,7 @@ class immediate_source {
   }
 
  private:
+  cuda_life life_;
   int device_;
   shifted_blocks shifted_;
 };

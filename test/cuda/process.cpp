@@ -1,0 +1,76 @@
+#include <weir/cuda/process.hpp>
+
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+using weir::detail::cuda_life;
+
+namespace {
+
+/// The exit status of a child that runs `work`, and then exits as any program does; -1 if it did not end so.
+template <class Work>
+int status_of_child(Work work) {
+  std::fflush(nullptr);
+  ::pid_t const child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    std::exit(work());
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+cuda_life* asked = nullptr;  // exit functions take no arguments
+bool earlier_one_was_over = false;
+
+}  // namespace
+
+TEST_CASE("a child's parent's objects are over, its own and the parent's are not") {
+  cuda_life life;
+  CHECK_FALSE(life.is_over());
+  CHECK(status_of_child([&] {
+          cuda_life of_child;
+          int const grandchild = status_of_child([&] { return of_child.is_over() && life.is_over() ? 5 : 0; });
+          return life.is_over() && !of_child.is_over() ? grandchild : 0;
+        }) == 5);
+  CHECK_FALSE(life.is_over());
+  CHECK_FALSE(cuda_life().is_over());
+}
+
+TEST_CASE("exit ends a life that was settled before it destroys what was made earlier") {
+  CHECK(status_of_child([] {
+          static cuda_life life;
+          asked = &life;
+          std::atexit([] { ::_exit(asked->is_over() && !earlier_one_was_over ? 7 : 1); });
+          life.settle();
+          std::atexit([] { earlier_one_was_over = asked->is_over(); });  // what was made later goes while CUDA is there
+          life.settle();
+          return 0;
+        }) == 7);
+}
+
+TEST_CASE("a life that was never settled is not ended by exit") {
+  CHECK(status_of_child([] {
+          static cuda_life life;
+          asked = &life;
+          std::atexit([] { ::_exit(asked->is_over() ? 1 : 7); });
+          return 0;
+        }) == 7);
+}
+
+TEST_CASE("a program that makes objects all the time collects no end of exit functions") {
+  CHECK(status_of_child([] {
+          for (int i = 0; i < 1000; ++i) cuda_life().settle();
+          static cuda_life late;
+          asked = &late;
+          std::atexit([] { ::_exit(asked->is_over() ? 1 : 7); });
+          late.settle();
+          return 0;
+        }) == 7);
+}

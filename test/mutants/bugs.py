@@ -1,0 +1,202 @@
+"""Known bugs, as text to replace in weir's headers. Read by run.py.
+
+They are those of the list that a survey of bugs in memory pools came to (36 kinds, most of them shipped by others), and
+some more that are easy to write. `number` is the kind's in that list; 0: a bug of our own.
+"""
+from dataclasses import dataclass, field
+
+CLOCK = "cuda/stream_clock.hpp"
+LEDGER = "blocks/stream_ledger.hpp"
+STORE = "blocks/block_store.hpp"
+TABLE = "blocks/block_table.hpp"
+LANES = "blocks/free_lanes.hpp"
+INDEX = "blocks/free_index.hpp"
+REUSE = "adaptors/pool_reuse.hpp"
+SEGMENTS = "adaptors/segment_pool.hpp"
+SHARE = "adaptors/arena_share.hpp"
+LIMIT = "adaptors/limit.hpp"
+STATISTICS = "adaptors/statistics.hpp"
+
+THREADS = "thread"  # the sanitizer
+
+
+@dataclass(frozen=True)
+class Bug:
+    number: int
+    what: str
+    edits: list  # (header, the text that is right, the text that is not[, how often it is there])
+    test: str  # the program that is expected to catch it, quickest
+    sanitizer: str = ""  # that the test needs to see it
+    random: bool = True  # the random programs can see it
+    arguments: list = field(default_factory=list)  # of the test
+
+
+def bug(number, what, header, right, wrong, test, **more):
+    return Bug(number, what, [(header, right, wrong)], test, **more)
+
+
+BUGS = [
+    # ---- order
+    bug(1, "a stream takes another one's block without waiting", CLOCK,
+        "!succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0))", "false", "adaptors/pool_streams"),
+    Bug(2, "merged blocks keep the old ticket of the stream that takes them",
+        [(REUSE, "store_.merge(found, lane, clock_.on_free(lane))", "store_.merge(found, lane, clock_.issued(lane))", 2)],
+        "adaptors/pool_reuse"),
+    bug(2, "neighbours of several streams merge and only the last is waited for", REUSE,
+        "joined = joined && (whose == shared || clock_.join(lane, stream, whose, store_.ticket(id)));",
+        "joined = whose == shared || id != found.first || clock_.join(lane, stream, whose, store_.ticket(id));",
+        "adaptors/pool_streams"),
+    bug(2, "neighbours merge whoever freed them, without waiting", REUSE,
+        "return whose == shared || clock_.available(lane, whose, store_.ticket(id));", "return whose != 0xffff;",
+        "adaptors/pool_streams"),
+    bug(3, "only a stream's first free is recorded", CLOCK,
+        ": succeeded(cudaEventRecord(event, handle));", ": true;", "adaptors/pool_streams"),
+    bug(4, "an event stands for the free after it too", LEDGER,
+        "e.upto = l.covered = l.issued;", "e.upto = l.covered = l.issued + 1;", "blocks/stream_ledger"),
+    bug(5, "the wait is put on the stream that freed", CLOCK,
+        "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_[giver].handle, behind",
+        "adaptors/pool_streams"),
+    bug(6, "the oldest event is taken, whatever it stands behind", LEDGER,
+        "if (e.upto < t) continue;", "if (e.upto == 0) continue;", "blocks/stream_ledger"),
+    bug(6, "an event is waited for that was never recorded", CLOCK,
+        "event != nullptr && succeeded(cudaEventRecord(event, handle));", "event != nullptr;", "cuda/stream_clock"),
+    bug(7, "memory in host order is not waited for", "sources/async.hpp",
+        "detail::relaxed([order] { return cudaStreamSynchronize(order); });", "cudaSuccess;", "sources/async"),
+    bug(8, "streams are known by their handles", CLOCK,
+        "cudaError_t const code = cudaStreamGetId(handle, &id);",
+        "cudaError_t const code = cudaSuccess; id = reinterpret_cast<std::uintptr_t>(handle);", "cuda/stream_clock"),
+    bug(9, "a stream whose identity cannot be had is stream 0", CLOCK,
+        "if (who.code = code; code != cudaSuccess) return who;", "succeeded(code);",
+        "cuda/stream_clock"),
+    bug(9, "all streams that may end have one number", CLOCK,
+        "key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;", "key = 1 << kind_bits | mortal_kind;",
+        "adaptors/pool_streams"),
+    bug(10, "the per-thread default stream is taken for the legacy one", CLOCK,
+        "key = running_thread::this_number() << kind_bits | per_thread_kind;", "key = legacy_key;",
+        "cuda/stream_clock"),
+    bug(10, "all threads' default streams are one", CLOCK,
+        "key = running_thread::this_number() << kind_bits | per_thread_kind;",
+        "key = 1 << kind_bits | per_thread_kind;", "cuda/stream_clock", random=False),
+    bug(10, "a free in host order is taken for one of the legacy stream", CLOCK,
+        "if (stream.is_host_order()) return 0;", "if (stream.is_host_order()) return legacy_key;", "cuda/stream_clock"),
+    bug(11, "a resource that only knows streams is not waited for", "core/resource.hpp",
+        "cudaError_t const code = cudaStreamSynchronize(stream.get());", "cudaError_t const code = cudaSuccess;",
+        "core/resource", random=False),
+    bug(12, "an event is recorded on another device, and that it failed is swallowed", CLOCK,
+        "ledger_.not_recorded(lane);", "ledger_.recorded(lane);", "cuda/stream_clock"),
+    bug(13, "a query's answer is the wrong way round", CLOCK,
+        "calls.enter(), succeeded(cudaEventQuery(event));", "calls.enter(), !succeeded(cudaEventQuery(event));",
+        "cuda/stream_clock"),
+    bug(13, "not ready counts as done", CLOCK,
+        "calls.enter(), succeeded(cudaEventQuery(event));", "calls.enter(), succeeded(cudaEventQuery(event)) || true;",
+        "cuda/stream_clock"),
+    bug(14, "an event is recorded anew while an older free still goes by it", LEDGER,
+        "return l.entries[newest(l)].event;", "return l.entries[l.first].event;", "blocks/stream_ledger"),
+    bug(15, "pinned memory is freed while its stream works", "sources/common.hpp",
+        "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "sources/pinned"),
+    bug(15, "host memory is freed while its stream works", "sources/host.hpp",
+        "if (!stream.is_host_order() && (life_.is_over() || !detail::wait_for(stream, -1))) return;", "", "sources/host"),
+    bug(16, "a segment goes back though its work is not done", STORE,
+        "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && is_whole(segment);",
+        "adaptors/pool"),
+    bug(16, "segments go back at the end without waiting", SEGMENTS,
+        "    release_captured(0);\n    synchronize();", "    release_captured(0);", "adaptors/pool"),
+    bug(0, "what was waited for once is known for ever", LEDGER,
+        "if (k.giver == giver) return t <= k.upto;", "if (k.giver == giver) return true;", "blocks/stream_ledger"),
+    bug(0, "a new stream inherits what the lane's last one waited for", LEDGER,
+        "for (auto& k : l.knows) k = {};", "", "blocks/stream_ledger"),
+    bug(0, "recorded counts as done", LEDGER, "t <= lanes_[giver].completed", "t <= lanes_[giver].covered",
+        "blocks/stream_ledger"),
+    bug(0, "a lane's blocks are all done when one is", LANES,
+        "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;", "blocks/block_store"),
+
+    # ---- structure
+    bug(17, "segments that touch are merged", STORE, "    free_.put(id, shared, 0);\n    return id;",
+        "    for (block_id o = 1; o < id; ++o)\n"
+        "      if (table_[o].is_free() && table_[o].right == 0 && table_[o].address() + table_[o].bytes() == address)\n"
+        "        table_[table_[id].left = o].right = id;\n"
+        "    free_.put(id, shared, 0);\n    return id;", "blocks/block_store", random=False),
+    bug(18, "a block is cut 256 B too short", STORE,
+        "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));", "blocks/block_store"),
+    bug(19, "a block can be freed twice", STORE, "    table_.delist(id);\n", "", "misuse/wrong_frees"),
+    bug(20, "what is left of a cut block is lost", STORE,
+        "block_id const taken = table_.split(id, wanted);\n    free_.shrunk(id, has);",
+        "free_.pull(id);\n    block_id const taken = table_.split(id, wanted);\n    table_[id].set_live(0, 0);",
+        "blocks/block_store"),
+    bug(20, "what an aligned block leaves behind it is anyone's", LANES,
+        "blocks_[end].set_free(lane);", "blocks_[end].set_free(shared);", "blocks/free_lanes"),
+    bug(21, "a block 256 B too small will do", INDEX,
+        "if (has > size && (best", "if (has + 1 >= size && (best", "blocks/free_index"),
+    bug(22, "a request of a bin's own size goes to the next bin", "adaptors/binning.hpp",
+        "while (bytes > bytes_[i]) ++i;", "while (bytes >= bytes_[i]) ++i;", "adaptors/binning", random=False),
+    bug(22, "a size class begins one unit late", "blocks/size_classes.hpp",
+        "return {shift + (size >= per_row), size >> shift & (per_row - 1)};",
+        "return {shift + (size > per_row), size >> shift & (per_row - 1)};", "blocks/size_classes"),
+    bug(23, "a segment goes back with a live block at its end", STORE,
+        "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && b.lane == shared;",
+        "adaptors/pool"),
+    bug(24, "another arena's memory is taken for the first one's", SHARE,
+        "segments_.emplace(address(p), segment{bytes, arena});", "segments_.emplace(address(p), segment{bytes, 0});",
+        "adaptors/arena", random=False),
+
+    # ---- accounts and threads
+    Bug(25, "the upstream has a segment back before it is forgotten",
+        [(SHARE, "    {\n      std::lock_guard const lock(mutex_);\n      segments_.erase(address(p));\n    }\n"
+          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n",
+          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n"
+          "    segments_.erase(address(p));\n")], "adaptors/arena_share", random=False),
+    Bug(26, "a free is counted after the upstream has the memory back",
+        [(STATISTICS, "    // Counted before the upstream has it back",
+          "    upstream_.deallocate(stream, p, bytes, alignment);\n    // Counted before the upstream has it back"),
+         (STATISTICS, "take_off(bytes); });\n    upstream_.deallocate(stream, p, bytes, alignment);",
+          "take_off(bytes); });")], "adaptors/statistics", random=False),
+    Bug(27, "a budget is looked at first and charged afterwards",
+        [(LIMIT, "while (!used_.compare_exchange_weak(held, held + charge, std::memory_order_acquire, "
+          "std::memory_order_relaxed));", "while (false);\n    sched_yield();\n    used_.fetch_add(charge);"),
+         (LIMIT, "#include <atomic>", "#include <sched.h>\n\n#include <atomic>")], "adaptors/limit", random=False),
+    bug(27, "a budget is credited with whatever size the caller names", LIMIT,
+        "if (charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]] {", "if (charge == 0) {",
+        "adaptors/limit", random=False),
+    bug(28, "a pool is trimmed without its lock", SEGMENTS,
+        "    lock_type lock(mutex_);\n    reuse_.try_to_keep_ages();",
+        "    spin_lock none;\n    lock_type lock(none);\n    reuse_.try_to_keep_ages();", "adaptors/pool_threads",
+        sanitizer=THREADS, random=False),
+    bug(28, "numbers are read without the lock", SEGMENTS,
+        "    spin_guard const lock(mutex_);\n    pool_numbers now = numbers_;", "    pool_numbers now = numbers_;",
+        "adaptors/pool_threads", sanitizer=THREADS, random=False),
+    bug(29, "a failure after the upstream gave its memory keeps that", SEGMENTS,
+        "      source_.give(lock, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
+    bug(30, "the thread's last error is left behind", "cuda/error.hpp",
+        "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
+
+    # ---- arithmetic and lifetime
+    bug(31, "a size that cannot be rounded up is left as it is", "core/bytes.hpp", "return bytes > ~mask ? 0 : (bytes + mask) & ~mask;",
+        "return bytes > ~mask ? bytes : (bytes + mask) & ~mask;", "core/bytes", random=False),
+    bug(31, "sizes that wrap are not refused", SEGMENTS, "max_block_bytes - max_alignment;", "~std::size_t{0};",
+        "adaptors/pool", random=False),
+    bug(32, "alignments are not looked at", "core/error.hpp", "if (is_valid_alignment(alignment)) [[likely]]",
+        "if (alignment + 1 != 0)", "core/error", random=False),
+    bug(33, "a budget's sum wraps", LIMIT, "if (charge > max_ - held) return 0;",
+        "if (held + charge > max_) return 0;", "adaptors/limit", random=False),
+    bug(34, "CUDA is called though the process exits", "cuda/process.hpp",
+        "__cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
+        "static_cast<void>(writes);", "shutdown/ends", arguments=["early"], random=False),
+    bug(34, "CUDA is called in a forked child", "cuda/process.hpp",
+        "if (this_process != nullptr) *this_process = 1;", "", "shutdown/forked", random=False),
+    bug(35, "a pool leaves its events behind", CLOCK,
+        "if (event != nullptr) succeeded(cudaEventDestroy(event));\n      });\n  }\n  stream_clock(",
+        "static_cast<void>(event);\n      });\n  }\n  stream_clock(", "adaptors/pool", random=False),
+    bug(35, "streams that ended are never forgotten", CLOCK,
+        "if (kind(lane) == mortal_kind || kind(lane) == per_thread_kind) ledger_.close(lane);",
+        "static_cast<void>(lane);", "adaptors/pool_streams", random=False),
+
+    # ---- capture
+    bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
+        "if (!entered_) entered_ = succeeded(cudaThreadExchangeStreamCaptureMode(&mode_));", "", "adaptors/pool_capture",
+        random=False),
+    bug(36, "a stream that is captured waits for work outside", CLOCK,
+        "behind == nullptr || may_break_capture(stream.get()) ||", "behind == nullptr ||", "adaptors/pool_capture",
+        random=False),
+    bug(36, "nobody asks whether a stream is captured", CLOCK,
+        "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture", random=False),
+]

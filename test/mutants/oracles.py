@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Shows that each oracle is alive and needed: with all of them three bugs are caught, without any one of them one is not.
+
+    oracles.py [--sim LIBRARY]    the stand-in, compiled with the address sanitizer; without, it is compiled here
+    --compiler g++     --include FOLDER
+
+The oracles: the clocks of `sim::check_order`, the contents of blocks, and the address sanitizer on the stand-in's memory.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bugs import LIMIT, SEGMENTS, Bug
+from run import Bench, Stale
+
+ORACLES = ["clock", "contents", "address"]
+# The oracle that alone sees it, and the bug.
+ONLY = [
+    # cudaFree waits for the device, so that nothing is overwritten: but nobody promises that.
+    ("clock", Bug(0, "segments go back at the end without waiting",
+                  [(SEGMENTS, "    release_captured(0);\n    synchronize();", "    release_captured(0);"),
+                   (SEGMENTS, "if (!reuse_.store().is_pending(s.first)) ", "")], "mutants/oracles")),
+    # All in order, in one stream, in live memory of one segment.
+    ("contents", Bug(0, "a limit asks for half of what it was asked for",
+                     [(LIMIT, "    return upstream_.allocate(stream, bytes, alignment);",
+                       "    return upstream_.allocate(stream, bytes / 2, alignment);"),
+                      (LIMIT, "    upstream_.deallocate(stream, p, bytes, alignment);",
+                       "    upstream_.deallocate(stream, p, bytes / 2, alignment);")], "mutants/oracles")),
+    # Read by work that the stand-in does not know, and compared with nothing.
+    ("address", Bug(0, "a source takes no room for a large alignment",
+                    [("sources/common.hpp", "take(bytes + (alignment - default_alignment));", "take(bytes);")],
+                    "mutants/oracles")),
+]
+NO_BUG = Bug(0, "no bug", [], "mutants/oracles")
+
+
+def caught(program, oracles):
+    off = "" if "address" in oracles else ":poison_heap=0:allow_user_poisoning=0"
+    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=0" + off)
+    return subprocess.run([str(program), *oracles], env=environment, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, timeout=120).returncode != 0
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--sim")
+    arguments.add_argument("--compiler", default="g++")
+    arguments.add_argument("--include", action="append", default=[])
+    options = arguments.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(options, folder)
+        kind = ("address,undefined", False)
+        if options.sim:
+            bench.objects[kind] = [options.sim]
+        else:
+            bench.prepare({kind}, 2)
+        programs = {}
+        for bug in [NO_BUG, *(bug for _, bug in ONLY)]:
+            programs[bug.what] = Path(folder) / bug.what.replace(" ", "_")
+            try:
+                bench.build(bug, bug.test, programs[bug.what], *kind)
+            except Stale as why:
+                print(f"STALE    {bug.what}: {why}")
+                return 1
+        if caught(programs[NO_BUG.what], ORACLES):
+            print("FAILS    without a bug, with all oracles")
+            wrong += 1
+        for alone, bug in ONLY:
+            seen_by = [o for o in ORACLES if caught(programs[bug.what], [o])]
+            without = caught(programs[bug.what], [o for o in ORACLES if o != alone])
+            good = caught(programs[bug.what], ORACLES) and seen_by == [alone] and not without
+            print(f"{'as it should be' if good else 'WRONG'}: {bug.what}: seen by {', '.join(seen_by) or 'none'}")
+            wrong += not good
+    print(f"{wrong} wrong" if wrong else f"each of {len(ORACLES)} oracles has a bug that only it sees")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+// weir inside host functions (cudaLaunchHostFunc), where CUDA refuses every call: an error or success, never a
+// deadlock.
+#include <weir/weir.hpp>
+
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+
+using namespace weir;
+
+namespace {
+
+struct fresh_sim {
+  explicit fresh_sim(sim::mode mode) {
+    sim::reset();
+    sim::set_mode(mode);
+  }
+  ~fresh_sim() { sim::reset(); }
+};
+
+/// Runs `work` as a host function of `stream`, on whichever thread waits for it.
+void in_host_function(cudaStream_t stream, std::function<void()>& work) {
+  REQUIRE(cudaLaunchHostFunc(
+              stream, [](void* f) { (*static_cast<std::function<void()>*>(f))(); }, &work) == cudaSuccess);
+}
+
+constexpr sim::mode modes[] = {sim::mode::immediate, sim::mode::lazy};
+
+}  // namespace
+
+TEST_CASE("what needs a call of CUDA throws what CUDA says, and changes nothing") {
+  for (sim::mode const mode : modes) {
+    fresh_sim const fresh(mode);
+    auto memory = make(async{} | pool{} | limit{.max_bytes = 1_GiB});
+    cudaStream_t mortal = nullptr;
+    REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+    std::string said;
+    std::function<void()> work = [&] {
+      try {
+        static_cast<void>(memory.allocate(mortal, 1000));
+      } catch (cuda_error const& failure) {
+        said = failure.what();
+      }
+    };
+    in_host_function(mortal, work);
+    REQUIRE(cudaStreamSynchronize(mortal) == cudaSuccess);
+    CHECK(said.find("cudaErrorNotPermitted") != std::string::npos);
+    CHECK(memory.used() == 0);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    memory.deallocate(mortal, memory.allocate(mortal, 1000), 1000);
+    REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+  }
+}
+
+TEST_CASE("what a pool can do without CUDA works there: a lasting stream's memory comes and goes") {
+  for (sim::mode const mode : modes) {
+    fresh_sim const fresh(mode);
+    auto memory = make(async{} | pool{.initial_bytes = 2_MiB});
+    weir::stream const lasting;
+    memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
+    void* p = nullptr;
+    std::function<void()> work = [&] {
+      p = memory.allocate(lasting, 1000);
+      memory.deallocate(lasting, p, 1000);
+    };
+    in_host_function(lasting.get(), work);
+    lasting.synchronize();
+    CHECK(p != nullptr);
+    CHECK(memory.numbers().allocated.current == 0);
+  }
+}
+
+TEST_CASE("a free that needs CUDA keeps the memory rather than give it to anyone too early") {
+  for (sim::mode const mode : modes) {
+    fresh_sim const fresh(mode);
+    auto memory = make(device{} | pool{});
+    auto bare = make(pinned{});
+    cudaStream_t mortal = nullptr;
+    REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+    void* const p = memory.allocate(mortal, 1000);
+    void* const q = bare.allocate(mortal, 1000);
+    std::function<void()> work = [&] {
+      memory.deallocate(mortal, p, 1000);
+      bare.deallocate(mortal, q, 1000);
+    };
+    in_host_function(mortal, work);
+    REQUIRE(cudaStreamSynchronize(mortal) == cudaSuccess);
+    CHECK(memory.allocate(mortal, 1000) != p);
+    bare.deallocate(mortal, q, 1000);  // no misuse: it is still the caller's
+    REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+  }
+}
+
+TEST_CASE("a pool that waits for a stream does not hold up the host function that it waits for") {
+  fresh_sim const fresh(sim::mode::lazy);
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+  weir::stream const lasting;
+  cudaStream_t mortal = nullptr;
+  REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+  memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
+  bool ran = false;
+  std::function<void()> work = [&] {
+    memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
+    static_cast<void>(memory.numbers());
+    ran = true;
+  };
+  void* const p = memory.allocate(mortal, 1000);
+  in_host_function(mortal, work);
+  memory.deallocate(mortal, p, 1000);
+  memory.synchronize();
+  CHECK(ran);
+  REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+}

@@ -1,0 +1,22 @@
+// A library with stacks in static objects, to be unloaded.
+#include <weir/weir.hpp>
+
+using namespace weir;
+
+namespace {
+
+auto memory = make(async{} | pool{} | limit{.max_bytes = 1_GiB} | statistics{});
+auto on_device = make(device{} | fixed_size{.block_bytes = 1_MiB});
+
+}  // namespace
+
+extern "C" [[gnu::visibility("default")]] void use_the_plugin();
+void use_the_plugin() {
+  weir::stream const lasting;
+  for (stream_ref const s : {stream_ref(lasting), stream_ref(cudaStreamLegacy)}) {
+    void* const p = memory.allocate(s, 3_MiB);
+    memory.deallocate(s, p, 3_MiB);
+    void* const q = on_device.allocate(s, 1_MiB);
+    on_device.deallocate(s, q, 1_MiB);
+  }
+}

@@ -1,0 +1,39 @@
+// A shared library with stacks in static objects gives everything back when it is unloaded, and leaves nothing behind
+// that `exit` falls over.
+#include <weir/weir.hpp>
+
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <dlfcn.h>
+
+using namespace weir;
+
+TEST_CASE("a library's stacks go with it, as often as it comes") {
+  for (int i = 0; i < 3; ++i) {
+    void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE_MESSAGE(library != nullptr, ::dlerror());
+    auto const use = reinterpret_cast<void (*)()>(::dlsym(library, "use_the_plugin"));
+    REQUIRE(bool(use));
+    use();
+    CHECK(sim::live_bytes(0) > 0);
+    REQUIRE(::dlclose(library) == 0);
+    REQUIRE(::dlopen(PLUGIN, RTLD_NOW | RTLD_NOLOAD) == nullptr);  // else it did not go, and this shows nothing
+    CHECK(sim::live_bytes(0) == 0);
+    CHECK(sim::live_allocations() == 0);
+  }
+}
+
+TEST_CASE("the program's own stacks do not mind that it went") {
+  auto memory = make(async{} | pool{});
+  void* const p = memory.allocate(cudaStreamLegacy, 1000);
+  void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  reinterpret_cast<void (*)()>(::dlsym(library, "use_the_plugin"))();
+  REQUIRE(::dlclose(library) == 0);
+  memory.deallocate(cudaStreamLegacy, p, 1000);
+  CHECK(memory.numbers().allocated.current == 0);
+  CHECK(memory.allocate(cudaStreamLegacy, 1000) == p);
+  memory.deallocate(cudaStreamLegacy, p, 1000);
+}
