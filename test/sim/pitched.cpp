@@ -125,6 +125,6 @@ TEST_CASE_FIXTURE(fresh, "the order of copies of rows is checked") {
   void* p = nullptr;
   ok(cudaMallocAsync(&p, 1024, a));
   ok(cudaMemset2DAsync(p, 512, 0, 100, 2, b));
-  REQUIRE_EQ(sim::report_count(), 1);
+  REQUIRE_EQ(sim::report_count(), 2);  // one for each row
   CHECK_EQ(sim::reports()[0].kind, sim::order_problem::use_before_allocation);
 }
