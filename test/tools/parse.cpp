@@ -99,6 +99,7 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | limit(-1)").column == 15);
   CHECK(refused("async | limit(1e3)").column == 15);
   CHECK(refused("async | pool(max=1MiB, initial=2MiB)").column == 9);
+  CHECK(mentions(refused("async | pool(max=1MiB, initial=2MiB)").what, "column 9: pool: initial_bytes"));
   CHECK(refused("async | pool(max=1MiB, max=2MiB)").column == 24);
   CHECK(refused("async | pool(pending=later)").column == 22);
   CHECK(refused("async | pool(synchronize=1)").column == 26);
