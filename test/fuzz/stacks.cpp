@@ -83,6 +83,10 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
     steps.push_back({what, x, y * 61u, in.take<std::uint16_t>()});
   }
   outcome const came_out = run(how, make, steps);
+  // Memory whose free CUDA is made to refuse is lost, to no fault of the stack: also a free inside of an allocation.
+  bool const may_be_lost =
+      std::any_of(steps.begin(), steps.end(), [](step const& s) { return s.what == fail_in_allocate; });
+  if (may_be_lost && came_out.what == "memory is lost") return 0;
   if (!came_out.what.empty()) fuzz::fail(came_out.what + " (step " + std::to_string(came_out.at) + ")");
   return 0;
 }
