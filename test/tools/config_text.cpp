@@ -108,6 +108,8 @@ TEST_CASE("words, flags and texts are taken as they are, and others refused") {
   std::string text;
   read("a b=c ", [&](config_layer& l) { l.take("k", text); });
   CHECK(text == "a b=c");
+  CHECK_THROWS_WITH_AS(read(" ", [&](config_layer& l) { l.take("k", text); }), doctest::Contains("expected a value"),
+                       weir::config_error);
 }
 
 TEST_CASE("a stack has at most 64 layers, since each is a call inside of another") {

@@ -138,7 +138,7 @@ class config_layer {
     double number = 0;
     auto const [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed);
-    if (error != std::errc() || end != digits.data() + digits.size() || !(number >= 0))
+    if (error != std::errc() || end != digits.data() + digits.size())
       fail(a.value_at, "'" + std::string(a.value) + "' is not " + form);
     return number;
   }
