@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace bench {
@@ -27,7 +28,7 @@ struct pickle_limits {
 
 /// One pickle, of protocol 2 to 5, read when this is made; throws `damaged_pickle`. The bytes have to outlive it: texts
 /// stay where they are. Opcodes that name a class or call one are refused. A list may contain itself, so whoever walks
-/// through has to bound the depth; reading does not recurse.
+/// through has to bound the depth; reading does not recurse. Not thread-safe.
 class pickle {
  public:
   enum class kind : std::uint8_t { none, boolean, integer, natural, big_integer, real, text, bytes, list, tuple, dict };
@@ -65,6 +66,7 @@ class pickle {
   /// What a dict holds under a name; null if that is nothing, or if `v` is no dict.
   value const* find(value const& v, std::string_view name) const {
     auto const all = v.is == kind::dict ? items(v) : std::span<value const>();
+    if (all.size() > 2 * most_looked_through) return find_by_index(v.bits, name);
     for (std::size_t i = all.size(); i >= 2; i -= 2)  // the last one counts, as in Python
       if (text(all[i - 2]) == name) return &all[i - 1];
     return nullptr;
@@ -77,6 +79,18 @@ class pickle {
     std::size_t begin;
     std::vector<value> items;
   };
+
+  static constexpr std::size_t most_looked_through = 32;  // keys
+
+  /// A pickle can hold a large dict in many places, so those get an index when they are first asked.
+  value const* find_by_index(std::uint64_t dict, std::string_view name) const {
+    std::vector<value> const& all = containers_[dict].items;
+    auto const [at, is_new] = indexes_.try_emplace(dict);
+    for (std::size_t i = 0; is_new && i < all.size(); i += 2)
+      if (auto const key = text(all[i]); key) at->second[*key] = i + 1;
+    auto const found = at->second.find(name);
+    return found == at->second.end() ? nullptr : &all[found->second];
+  }
 
   static bool is_container(value const& v) { return v.is >= kind::list; }
 
@@ -295,6 +309,7 @@ class pickle {
   std::vector<std::size_t> marks_;
   std::vector<remembered> memo_;
   std::vector<container> containers_;
+  mutable std::unordered_map<std::uint64_t, std::unordered_map<std::string_view, std::size_t>> indexes_;
 };
 
 }  // namespace bench

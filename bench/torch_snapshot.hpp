@@ -30,11 +30,15 @@ struct device_history {
 /// are freed without having been allocated, and blocks that the snapshot's segments hold and no entry knows.
 class device_history_reader {
  public:
-  device_history_reader(pickle const& in, std::size_t device) : in_(in), device_(device) {}
+  /// `left` is how many entries and blocks may still be read, for all devices together: a pickle can hold one list in
+  /// many places.
+  device_history_reader(pickle const& in, std::size_t device, std::size_t& left)
+      : in_(in), device_(device), left_(left) {}
 
   device_history read(pickle::value const& entries, pickle::value const* segments) {
     if (entries.is != pickle::kind::list) fail(entries, "is no list");
     for (pickle::value const& entry : in_.items(entries)) {
+      count(entry);
       read_entry(entry);
       ++entry_;
     }
@@ -68,6 +72,10 @@ class device_history_reader {
     auto const t = v == nullptr ? std::nullopt : in_.text(*v);
     if (!t) fail(dict, std::string("has no text '") + name + "'");
     return *t;
+  }
+  void count(pickle::value const& near) {
+    if (left_ == 0) fail(near, "more entries and blocks than are read; one list may be in many places");
+    --left_;
   }
   static std::string hex(std::uint64_t address) {
     char text[24];
@@ -127,12 +135,14 @@ class device_history_reader {
   void read_segments(pickle::value const& segments) {
     if (segments.is != pickle::kind::list) fail(segments, "'segments' is no list");
     for (pickle::value const& segment : in_.items(segments)) {
+      count(segment);
       if (number(segment, "device") != device_) continue;
       std::uint64_t address = number(segment, "address");
       std::uint64_t const stream = number(segment, "stream");
       pickle::value const* const blocks = in_.find(segment, "blocks");
       if (blocks == nullptr || blocks->is != pickle::kind::list) fail(segment, "has no list 'blocks'");
       for (pickle::value const& b : in_.items(*blocks)) {
+        count(b);
         std::uint64_t const size = number(b, "size");
         if (text(b, "state") == "active_allocated") live_at_end(b, address, size, stream);
         address += size;  // older snapshots do not say where blocks are
@@ -150,6 +160,7 @@ class device_history_reader {
 
   pickle const& in_;
   std::size_t device_;
+  std::size_t& left_;
   std::size_t entry_ = 0;
   std::unordered_map<std::uint64_t, block> known_;
   std::vector<device_history::event> before_;
@@ -164,9 +175,9 @@ inline std::vector<device_history> read_torch_snapshot(std::string_view bytes, p
   if (devices == nullptr || devices->is != pickle::kind::list)
     throw damaged_pickle(0, "is no snapshot of PyTorch's memory: there is no list 'device_traces'");
   std::vector<device_history> found;
-  std::size_t device = 0;
+  std::size_t device = 0, left = limits.values;
   for (pickle::value const& entries : in.items(*devices)) {
-    device_history history = device_history_reader(in, device++).read(entries, in.find(in.root(), "segments"));
+    device_history history = device_history_reader(in, device++, left).read(entries, in.find(in.root(), "segments"));
     if (!history.events.empty()) found.push_back(std::move(history));
   }
   if (found.empty())

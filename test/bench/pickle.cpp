@@ -100,6 +100,31 @@ TEST_CASE("plain data of every protocol is read as Python wrote it") {
   }
 }
 
+TEST_CASE("of values under one name the last counts, in small dicts and in large ones") {
+  for (int keys : {1, 32, 33, 5000}) {
+    CAPTURE(keys);
+    std::string body = "(";
+    auto const add = [&](std::string const& key, int value) {
+      body += std::string("U") + static_cast<char>(key.size()) + key + "K" + static_cast<char>(value);
+    };
+    for (int i = 1; i < keys; ++i) add("key " + std::to_string(i), i % 100);
+    body += "K\x05K\x06";  // a key that is no text
+    add("twice", 1);
+    add("twice", 2);
+    std::string const bytes = "\x80\x02" + body + "d.";
+    pickle const in(bytes);
+    REQUIRE(in.find(in.root(), "twice") != nullptr);
+    CHECK(pickle::number(*in.find(in.root(), "twice")) == 2);
+    CHECK(in.find(in.root(), "thrice") == nullptr);
+    CHECK(in.find(in.root(), "") == nullptr);
+    for (int i = 1; i < keys; ++i) {
+      pickle::value const* const v = in.find(in.root(), "key " + std::to_string(i));
+      REQUIRE(v != nullptr);
+      CHECK(pickle::number(*v) == static_cast<unsigned>(i % 100));
+    }
+  }
+}
+
 TEST_CASE("a pickle that is cut off anywhere is refused, with the place") {
   char const* const small =
       "{\"a\": [1, 300, -70000, 1 << 40, 1.5, True, None], \"b\": (\"x\" * 300, b\"raw\"), \"c\": {}}";

@@ -111,6 +111,20 @@ TEST_CASE("each device has a history of its own, and devices without one are lef
   CHECK(written(found[1]) == "+256:2@0 ");
 }
 
+TEST_CASE("a small snapshot that holds one list in many places is refused before it is read for ever") {
+  std::vector<std::string> const entries(20, entry("free_completed", 256, 100));
+  auto const holding = [&](std::size_t places) {  // the list itself, remembered as number 0, and then as often
+    std::string devices = list(entries) + std::string("q\0", 2);
+    for (std::size_t i = 1; i < places; ++i) devices += std::string("h\0", 2);
+    return pickled(dict({{"device_traces", "(" + devices + "l"}}));
+  };
+  bench::pickle_limits const limits{.values = 1000};
+  CHECK_THROWS_WITH_AS(static_cast<void>(read_torch_snapshot(holding(50), limits)),
+                       doctest::Contains("holds no allocation"), damaged_pickle);  // 50 times 20 are read
+  CHECK_THROWS_WITH_AS(static_cast<void>(read_torch_snapshot(holding(51), limits)),
+                       doctest::Contains("device 50, entry 0: more entries and blocks than are read"), damaged_pickle);
+}
+
 TEST_CASE("empty allocations, and an out of memory, are left out") {
   auto const oom = dict({{"action", text("oom")}, {"device_free", number(5)}, {"size", number(9)}});
   CHECK(history({entry("alloc", 256, 0), oom, entry("free_requested", 256, 0), entry("alloc", 256, 3)}) == "+256:3@0 ");

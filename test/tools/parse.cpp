@@ -99,7 +99,9 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | limit(-1)").column == 15);
   CHECK(refused("async | limit(1e3)").column == 15);
   CHECK(refused("async | pool(max=1MiB, initial=2MiB)").column == 9);
+  CHECK(mentions(refused("async | pool(max=1MiB, initial=2MiB)").what, "column 9: pool: initial_bytes"));
   CHECK(refused("async | pool(max=1MiB, max=2MiB)").column == 24);
+  CHECK(mentions(refused("async | pool(max=1MiB, max=2MiB)").what, "pool's max is given twice"));
   CHECK(refused("async | pool(pending=later)").column == 22);
   CHECK(refused("async | pool(synchronize=1)").column == 26);
   CHECK(refused("async | statistics(1)").column == 20);
@@ -114,6 +116,7 @@ TEST_CASE("text that is no stack is refused where it breaks") {
   CHECK(refused("host | pool(").column == 13);
   CHECK(refused("host | pool(1MiB").column == 17);
   CHECK(refused("host | pool(1MiB,)").column == 18);
+  CHECK(refused("host | pool(1MiB | limit(2MiB)").column == 18);
   CHECK(refused("host | pool(=1MiB)").column == 13);
   CHECK(refused("host | pool(max=)").column == 17);
   CHECK(refused("host | pool)").column == 12);

@@ -3,7 +3,10 @@
 
 #include <weir/core/bytes.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -14,11 +17,11 @@
 namespace weir {
 
 /// A stack's text that cannot be read. `what()` shows the text with a mark under `column()` (from 1) and what is
-/// allowed.
+/// allowed. Nothing in it steers a terminal, whatever bytes the text holds.
 class config_error : public std::invalid_argument {
  public:
   config_error(std::string_view text, std::size_t at, std::string const& problem)
-      : std::invalid_argument("weir: column " + std::to_string(at + 1) + ": " + problem + "\n  " + shown(text) +
+      : std::invalid_argument("weir: column " + std::to_string(at + 1) + ": " + shown(problem) + "\n  " + shown(text) +
                               "\n  " + std::string(at, ' ') + "^"),
         column_(at + 1) {}
 
@@ -68,8 +71,8 @@ class config_layer {
     config_argument* const a = find(key, p);
     if (a == nullptr) return;
     if (a->value.empty() || a->value.back() != '%') {
-      a->used = a->key == key;
-      if (a->used) fail(a->value_at, name_of(key) + " takes a percentage, as in 60%");
+      if (!a->key.empty()) fail(a->value_at, name_of(key) + " takes a percentage, as in 60%");
+      a->used = false;
       return;
     }
     double const percent = to_number(*a, a->value.substr(0, a->value.size() - 1), "a percentage, as in 60%");
@@ -82,12 +85,15 @@ class config_layer {
     if (a->value != "true" && a->value != "false") fail(a->value_at, name_of(key) + " is true or false");
     flag = a->value == "true";
   }
-  void take(char const* key, int& number) {
+  /// A whole number. Unsigned types take none below 0; base 8 is for what is written in octal.
+  template <std::integral T>
+  void take_whole(char const* key, T& number, int base = 10) {
     config_argument const* const a = find(key, place::named);
-    if (a == nullptr) return;
-    auto const [end, error] = std::from_chars(a->value.data(), a->value.data() + a->value.size(), number);
-    if (error != std::errc() || end != a->value.data() + a->value.size())
-      fail(a->value_at, name_of(key) + " is a whole number");
+    if (a != nullptr && !read_whole(a->value, number, base))
+      fail(a->value_at, name_of(key) + " is " +
+                            (base == 8                   ? "an octal number, as in 0640"
+                             : std::unsigned_integral<T> ? "a whole number of 0 or more"
+                                                         : "a whole number"));
   }
   void take(char const* key, std::string& text, place p = place::named) {
     if (config_argument const* const a = find(key, p); a != nullptr) text = std::string(a->value);
@@ -132,9 +138,18 @@ class config_layer {
     double number = 0;
     auto const [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed);
-    if (error != std::errc() || end != digits.data() + digits.size() || !(number >= 0))
+    if (error != std::errc() || end != digits.data() + digits.size())
       fail(a.value_at, "'" + std::string(a.value) + "' is not " + form);
     return number;
+  }
+
+  template <class T>
+  static bool read_whole(std::string_view text, T& number, int base) {
+    T value{};
+    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    if (error != std::errc() || end != text.data() + text.size()) return false;
+    number = value;
+    return true;
   }
 
   std::size_t to_bytes(config_argument const& a) const {
@@ -143,18 +158,19 @@ class config_layer {
     std::size_t const split = a.value.find_first_not_of("0123456789.");
     std::string_view const digits = a.value.substr(0, split);
     std::string_view const unit = split == std::string_view::npos ? "B" : a.value.substr(split);
-    double scale = 1;
-    for (std::string_view const known : suffixes) {
-      if (unit == known) {
-        double const bytes = to_number(a, digits, form) * scale;
-        if (!(bytes < 9.2e18)) fail(a.value_at, "'" + std::string(a.value) + "' is more than can be addressed");
-        if (bytes != static_cast<double>(static_cast<std::uint64_t>(bytes)))
-          fail(a.value_at, "'" + std::string(a.value) + "' is not a whole number of bytes");
-        return static_cast<std::size_t>(bytes);
-      }
-      scale *= 1024;
-    }
-    fail(a.value_at, "'" + std::string(a.value) + "' is not " + form + "; units are B, KiB, MiB, GiB, TiB");
+    auto const known = std::find(std::begin(suffixes), std::end(suffixes), unit);
+    if (known == std::end(suffixes))
+      fail(a.value_at, "'" + std::string(a.value) + "' is not " + form + "; units are B, KiB, MiB, GiB, TiB");
+    auto const shift = static_cast<int>(10 * (known - std::begin(suffixes)));
+
+    // Without a point exactly, since a double rounds above 8 PiB.
+    std::uint64_t whole = 0;
+    bool const exact = read_whole(digits, whole, 10) && whole >> (63 - shift) == 0;
+    if (exact) return static_cast<std::size_t>(whole) << shift;
+    double const bytes = std::ldexp(to_number(a, digits, form), shift);
+    if (!(bytes < 9.2e18)) fail(a.value_at, "'" + std::string(a.value) + "' is more than can be addressed");
+    if (bytes != std::floor(bytes)) fail(a.value_at, "'" + std::string(a.value) + "' is not a whole number of bytes");
+    return static_cast<std::size_t>(bytes);
   }
 
   std::string_view text_;
@@ -167,12 +183,18 @@ class config_layer {
 /// Cuts `a | b(c, d=e)` into layers. Values end at `,` or `)`; spaces around everything are skipped.
 class config_reader {
  public:
+  /// No stack needs more, and a call has to get through them without running out of the thread's own stack.
+  static constexpr std::size_t most_layers = 64;
+
   explicit config_reader(std::string_view text) : text_(text) {}
 
   std::vector<config_layer> layers() {
     std::vector<config_layer> found;
-    do found.push_back(layer());
-    while (accept('|'));
+    do {
+      skip_spaces();
+      if (found.size() == most_layers) fail("a stack has at most 64 layers: each is a call inside of the one above it");
+      found.push_back(layer());
+    } while (accept('|'));
     if (at_ != text_.size()) fail("expected | or the end");
     return found;
   }

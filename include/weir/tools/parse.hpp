@@ -35,7 +35,8 @@ auto made_from(config_layer& layer, F make) {
   } catch (config_error const&) {
     throw;
   } catch (std::invalid_argument const& refused) {
-    layer.fail(refused.what());
+    std::string_view const what = refused.what();
+    layer.fail(std::string(what.substr(what.starts_with("weir: ") ? 6 : 0)));  // the error begins with that itself
   }
 }
 
@@ -64,35 +65,38 @@ Any add_layer(Any const& upstream, config_layer& layer) {
     layer.take("max", o.max_bytes, place::first);
     layer.take("growth", o.growth_bytes);
     layer.take("per", o.per, "thread", arena::owner::thread, "stream", arena::owner::stream);
+    layer.take_whole("max_arenas", o.max_arenas);
     take_streams(layer, o.streams, o.pending, o.synchronize);
     return made_from(layer, [&] { return Any(upstream | o); });
   }
   if (layer.name() == "fixed_size") {
     fixed_size o;
     layer.take("block", o.block_bytes, place::first);
-    layer.take("blocks_per_chunk", o.blocks_per_chunk);
+    layer.take_whole("blocks_per_chunk", o.blocks_per_chunk);
     layer.take("max", o.max_bytes);
     take_streams(layer, o.streams, o.pending, o.synchronize);
     return made_from(layer, [&] { return Any(upstream | o); });
   }
   if (layer.name() == "binning") {
-    int least = 18, most = 22;  // 256 KiB to 4 MiB
-    layer.take("min_exponent", least);
-    layer.take("max_exponent", most);
-    return made_from(layer, [&] {
-      return Any(upstream | binning::powers_of_two(static_cast<unsigned>(least), static_cast<unsigned>(most)));
-    });
+    unsigned least = 18, most = 22;  // 256 KiB to 4 MiB
+    layer.take_whole("min_exponent", least);
+    layer.take_whole("max_exponent", most);
+    return made_from(layer, [&] { return Any(upstream | binning::powers_of_two(least, most)); });
   }
   if (layer.name() == "limit") {
     limit o;
     layer.take_percent("fraction", o.fraction, place::first);
     layer.take("max", o.max_bytes, place::first);
+    layer.take("granularity", o.granularity);
     return made_from(layer, [&] { return Any(upstream | o); });
   }
   if (layer.name() == "statistics") return made_from(layer, [&] { return Any(upstream | statistics{}); });
   if (layer.name() == "logging") {
     logging o;
     layer.take("path", o.path, place::first);
+    layer.take_whole("mode", o.mode, 8);
+    layer.take("follow_links", o.follow_links);
+    layer.take("buffer", o.buffer_bytes);
     return made_from(layer, [&] { return Any(upstream | o); });
   }
   layer.fail("no adaptor is called '" + std::string(layer.name()) +
@@ -165,7 +169,7 @@ template <class Any = any_resource>
   detail::config_layer& first = layers.front();
   int device = -1;
   auto const on_device = [&](auto source) {
-    first.take("device", device);
+    first.take_whole("device", device);
     source.device = device;
     return detail::build_as<Any>(source, layers);
   };
@@ -174,6 +178,9 @@ template <class Any = any_resource>
     first.take("release_threshold", o.release_threshold);
     first.take("max", o.max_bytes);
     first.take("initial", o.initial_bytes);
+    first.take("reuse_follow_event_dependencies", o.reuse_follow_event_dependencies);
+    first.take("reuse_allow_opportunistic", o.reuse_allow_opportunistic);
+    first.take("reuse_allow_internal_dependencies", o.reuse_allow_internal_dependencies);
     first.take("default_pool", o.use_default_pool);
     return on_device(o);
   }

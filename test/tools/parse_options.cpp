@@ -1,0 +1,224 @@
+// Every option that a text can name does what it does in C++: seen by what the stack asks of the stand-in.
+#include <adaptors/temporary_folder.hpp>
+
+#include <weir/core/bytes.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/tools/parse.hpp>
+
+#include <doctest/doctest.h>
+
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace sim = weir::sim;
+using namespace weir::literals;
+using weir::parse;
+
+namespace {
+
+struct streams {
+  cudaStream_t a = nullptr, b = nullptr;
+  streams() {
+    sim::reset();
+    REQUIRE(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking) == cudaSuccess);
+  }
+  ~streams() {
+    cudaStreamDestroy(a);
+    cudaStreamDestroy(b);
+  }
+  streams(streams const&) = delete;
+  streams& operator=(streams const&) = delete;
+};
+
+/// Whether so much can be had; it is kept.
+bool gives(weir::any_resource const& memory, std::size_t bytes, weir::stream_ref stream = weir::host_order) {
+  try {
+    return memory.allocate(stream, bytes) != nullptr;
+  } catch (weir::out_of_memory const&) {
+    return false;
+  }
+}
+
+std::string refusal(std::string const& text) {
+  try {
+    static_cast<void>(parse(text));
+    return {};
+  } catch (weir::config_error const& refused) {
+    return refused.what();
+  }
+}
+std::string described(std::string const& text) {
+  weir::report const r = weir::report_of(parse(text));
+  return r.chain() + "\n" + r.lines();
+}
+bool mentions(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+/// Layers that know streams, so that one 2 MiB block is one segment, with room for more options.
+char const* const layers[] = {"device | pool(growth=2MiB", "device | arena(growth=2MiB",
+                              "device | fixed_size(2MiB, blocks_per_chunk=1"};
+
+TEST_CASE("pool: sizes") {
+  sim::reset();
+  {
+    auto const memory = parse("device | pool(initial=3MiB)");
+    CHECK(sim::live_bytes(0) == 3_MiB);
+  }
+  {
+    auto const memory = parse("device | pool(growth=8MiB)");
+    memory.deallocate(weir::host_order, memory.allocate(weir::host_order, 1000), 1000);
+    CHECK(sim::live_bytes(0) == 8_MiB);
+  }
+  {
+    auto const memory = parse("device | pool(growth=8MiB, release_threshold=1MiB)");
+    memory.deallocate(weir::host_order, memory.allocate(weir::host_order, 1000), 1000);
+    CHECK(sim::live_bytes(0) == 0);
+  }
+  CHECK(mentions(refusal("device | pool(initial=2MiB, max_split=1MiB)"), "max_split_bytes"));
+  CHECK(mentions(refusal("device | pool(initial=2MiB, max=1MiB)"), "max_bytes (1.00 MiB)"));
+}
+
+TEST_CASE("streams: what outlives the layer needs no event") {
+  for (std::string const layer : layers) {
+    CAPTURE(layer);
+    for (bool const outlives : {false, true}) {
+      streams const s;
+      auto const memory = parse(layer + (outlives ? ", streams=outlives_pool)" : ", streams=may_end)"));
+      memory.deallocate(s.a, memory.allocate(s.a, 1000), 1000);
+      CHECK((sim::calls("cudaEventRecord") == 0) == outlives);
+    }
+  }
+}
+
+TEST_CASE("pending: grows, or lets the stream wait") {
+  for (std::string const layer : layers) {
+    CAPTURE(layer);
+    for (bool const wait : {false, true}) {
+      streams const s;
+      sim::set_mode(sim::mode::lazy);
+      auto const memory = parse(layer + (wait ? ", pending=wait)" : ", pending=grow)"));
+      memory.deallocate(s.a, memory.allocate(s.a, 2_MiB), 2_MiB);
+      void* const p = memory.allocate(s.b, 2_MiB);
+      CHECK(sim::live_bytes(0) == (wait ? 2_MiB : 4_MiB));
+      memory.deallocate(s.b, p, 2_MiB);
+    }
+  }
+}
+
+TEST_CASE("synchronize: the host waits before a request is refused, or does not; max: there is no more") {
+  for (std::string const layer : layers) {
+    CAPTURE(layer);
+    for (bool const synchronize : {false, true}) {
+      streams const s;
+      sim::set_mode(sim::mode::lazy);
+      auto const memory = parse(layer + ", max=2MiB" + (synchronize ? ", synchronize=true)" : ", synchronize=false)"));
+      memory.deallocate(s.a, memory.allocate(s.a, 2_MiB), 2_MiB);
+      bool const given = gives(memory, 2_MiB);
+      CHECK(given == synchronize);
+      CHECK_FALSE(gives(memory, 4_MiB));
+    }
+  }
+}
+
+TEST_CASE("arena: one for each thread or stream, and how many") {
+  struct expected {
+    char const* options;
+    std::size_t held;
+  };
+  for (auto const& [options, held] : {expected{"", 2_MiB}, expected{", per=thread", 2_MiB},
+                                      expected{", per=stream", 4_MiB}, expected{", per=stream, max_arenas=1", 2_MiB}}) {
+    CAPTURE(options);
+    streams const s;
+    auto const memory = parse(std::string("device | arena(growth=2MiB") + options + ")");
+    void *const p = memory.allocate(s.a, 1000), *const q = memory.allocate(s.b, 1000);
+    CHECK(sim::live_bytes(0) == held);
+    memory.deallocate(s.a, p, 1000);
+    memory.deallocate(s.b, q, 1000);
+  }
+  CHECK(mentions(refusal("device | arena(max_arenas=65)"), "max_arenas is 65"));
+  CHECK(mentions(refusal("device | arena(max_arenas=1KiB)"), "column 27: arena's max_arenas is a whole number"));
+}
+
+TEST_CASE("fixed_size: the size of a block and of a chunk") {
+  sim::reset();
+  auto const memory = parse("device | fixed_size(block=1MiB, blocks_per_chunk=6)");
+  CHECK(gives(memory, 1_MiB));
+  CHECK(sim::live_bytes(0) == 6_MiB);
+  CHECK_FALSE(gives(memory, 1_MiB + 1));
+  CHECK(mentions(refusal("device | fixed_size"), "block_bytes is 0"));
+}
+
+TEST_CASE("binning: its smallest and its largest bin") {
+  sim::reset();
+  CHECK(mentions(described("device | binning"), "5 bins for up to 4.00 MiB"));
+  CHECK(mentions(described("device | binning(min_exponent=20)"), "3 bins for up to 4.00 MiB"));
+  CHECK(mentions(described("device | binning(max_exponent=20)"), "3 bins for up to 1.00 MiB"));
+  CHECK(mentions(refusal("device | binning(min_exponent=23)"), "column 10: binning: powers of two from 2^23"));
+  CHECK(mentions(refusal("device | binning(min_exponent=-1)"), "column 31: binning's min_exponent is a whole number"));
+}
+
+TEST_CASE("limit: what each request is rounded up to") {
+  sim::reset();
+  auto const memory = parse("device | limit(2MiB, granularity=1MiB)");
+  CHECK(gives(memory, 1));
+  CHECK(gives(memory, 1));
+  CHECK_FALSE(gives(memory, 1));
+  CHECK(gives(parse("device | limit(fraction=50%)"), 1));
+}
+
+TEST_CASE("logging: where, who may read it, and when it is written") {
+  sim::reset();
+  weir::test::temporary_folder const folder;
+  std::string const path = folder / "memory.csv", shared = folder / "shared.csv", link = folder / "link";
+  auto const permissions = [](std::string const& of) {
+    struct stat about {};
+    REQUIRE(::stat(of.c_str(), &about) == 0);
+    return about.st_mode & 0777U;
+  };
+  {
+    auto const memory = parse("device | logging(" + path + ")");
+    CHECK(permissions(path) == 0600);
+    CHECK(gives(memory, 1000));
+    CHECK(weir::test::records_of(path).size() == 1);  // the header; the line is in the buffer
+  }
+  {
+    auto const memory = parse("device | logging(path=" + shared + ", mode=0640, buffer=0)");
+    CHECK(permissions(shared) == 0640);
+    CHECK(gives(memory, 1000));
+    CHECK(weir::test::records_of(shared).size() == 2);
+  }
+  std::filesystem::create_symlink(path, link);
+  CHECK_THROWS_AS(static_cast<void>(parse("device | logging(" + link + ")")), std::system_error);
+  CHECK_NOTHROW(static_cast<void>(parse("device | logging(" + link + ", follow_links=true)")));
+  CHECK(mentions(refusal("device | logging(x, mode=0680)"), "column 26: logging's mode is an octal number"));
+  CHECK(mentions(refusal("device | logging(x, mode=1000)"), "logging: mode is 512"));
+}
+
+TEST_CASE("async: CUDA's pool") {
+  sim::reset();
+  CHECK(mentions(described("async(initial=4MiB)"), "CUDA's pool holds 4.00 MiB"));
+  CHECK(mentions(described("async(max=64MiB)"), "at most 64.00 MiB"));
+  CHECK(mentions(described("async(device=1)"), "async(1)"));
+  CHECK(mentions(refusal("async(initial=4MiB, release_threshold=1MiB)"), "initial_bytes"));
+  CHECK(refusal("async(default_pool=true)").empty());
+  for (char const* const own :
+       {"initial=1MiB", "max=1GiB", "release_threshold=0", "reuse_follow_event_dependencies=false",
+        "reuse_allow_opportunistic=false", "reuse_allow_internal_dependencies=false"}) {
+    CAPTURE(own);
+    CHECK(refusal(std::string("async(") + own + (own[0] == 'i' ? ", release_threshold=1GiB)" : ")")).empty());
+    CHECK(mentions(refusal(std::string("async(default_pool=true, ") + own + ")"), "use_default_pool is set"));
+  }
+}
+
+TEST_CASE("managed and pinned memory of another device") {
+  sim::reset();
+  CHECK(mentions(described("managed(device=1)"), "managed(1)"));
+  CHECK(mentions(described("pinned(device=1)"), "pinned(1)"));
+  CHECK(mentions(refusal("managed(device=7)"), "column 1: managed: there is no device 7"));
+}
+
+}  // namespace
