@@ -194,9 +194,6 @@ BUGS = [
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
         "if (!entered_) entered_ = succeeded(cudaThreadExchangeStreamCaptureMode(&mode_));", "", "adaptors/pool_capture",
         random=False),
-    bug(36, "a stream that is captured waits for work outside", CLOCK,
-        "behind == nullptr || may_break_capture(stream.get()) ||", "behind == nullptr ||", "adaptors/pool_capture",
-        random=False),
     bug(36, "nobody asks whether a stream is captured", CLOCK,
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture", random=False),
 ]

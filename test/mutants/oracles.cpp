@@ -37,8 +37,9 @@ void compare(void* data) {
   for (std::size_t i = 0; i < bytes; ++i)
     if (contents_look && e.p[i] != e.value) contents_changed = true;
 }
-void read_the_last(void* data) {
-  static_cast<void>(static_cast<std::byte const volatile*>(static_cast<expectation*>(data)->p)[bytes - 1]);
+void read_all(void* data) {
+  auto const* const p = static_cast<std::byte const volatile*>(static_cast<expectation*>(data)->p);
+  for (std::size_t i = 0; i < bytes; ++i) static_cast<void>(p[i]);
 }
 
 /// A pool that ends with work pending on what was freed.
@@ -71,10 +72,10 @@ void reach_the_ends_of_aligned_blocks() {
   auto memory = make(device{});
   std::vector<expectation> blocks;
   for (int i = 0; i < 16; ++i)
-    blocks.push_back({static_cast<std::byte*>(memory.allocate(legacy, bytes, 8192)), std::byte{0}});
-  for (auto& block : blocks) cudaLaunchHostFunc(cudaStreamLegacy, read_the_last, &block);
+    blocks.push_back({static_cast<std::byte*>(memory.allocate(legacy, bytes, 2048)), std::byte{0}});
+  for (auto& block : blocks) cudaLaunchHostFunc(cudaStreamLegacy, read_all, &block);
   cudaDeviceSynchronize();
-  for (auto& block : blocks) memory.deallocate(legacy, const_cast<std::byte*>(block.p), bytes, 8192);
+  for (auto& block : blocks) memory.deallocate(legacy, const_cast<std::byte*>(block.p), bytes, 2048);
 }
 
 }  // namespace
