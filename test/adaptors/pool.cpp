@@ -778,3 +778,12 @@ TEST_CASE("a pool can stand on a pool, and be shared and erased") {
   }
   CHECK(state.live_bytes == 0);
 }
+
+TEST_CASE("an aligned request whose room is as large as a block kept whole is served by a segment of its own") {
+  source_state state;
+  auto memory = make(source{&state} | pool{.growth_bytes = 64_MiB, .max_split_bytes = 1_MiB});
+  void* const p = memory.allocate(stream, 256_KiB, 2_MiB);  // 2.25 MiB have to be looked for
+  CHECK(reinterpret_cast<std::uintptr_t>(p) % 2_MiB == 0);
+  CHECK(memory.numbers().reserved.current < 5_MiB);
+  memory.deallocate(stream, p, 256_KiB, 2_MiB);
+}

@@ -84,8 +84,9 @@ class pool_reuse {
       if (id != 0 && clock_.join(lane, stream, giver, store_.ticket(id))) return store_.take(id, r);
     }
     for (lane_number from = 1; from < clock_.lane_count(); ++from) {
-      auto const anyone = [](block_id) { return true; };
-      block_store::run const found = store_.find_run(from, r, anyone);
+      if (clock_.is_captured(from)) continue;
+      auto const can_wait_for = [&](block_id id) { return !clock_.is_captured(store_.blocks()[id].lane); };
+      block_store::run const found = store_.find_run(from, r, can_wait_for);
       if (found.first == 0) continue;
       bool joined = true;
       store_.for_each_in(found, [&](block_id id) {

@@ -68,7 +68,7 @@ class segment_pool {
       if (who.capture != 0) return deallocate_in_capture(who, p, bytes, alignment);
       key = succeeded(who.code) ? who.key : 0;
     }
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     block_id id = reuse_.find_live(p, bytes, alignment);
     if (id == 0) return false;
     if (blocks()[id].captured != 0) [[unlikely]]
@@ -90,24 +90,26 @@ class segment_pool {
 
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     return grow_by(lock, lesser(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
   std::size_t trim(std::size_t keep) noexcept {
-    lock_type lock(mutex_);
+    if (reuse_.clock().is_over()) return 0;
+    spin_guard lock(mutex_);
     reuse_.try_to_keep_ages();
     return release_idle(lock, keep);
   }
 
   void synchronize() noexcept {
-    lock_type lock(mutex_);
+    if (reuse_.clock().is_over()) return;
+    spin_guard lock(mutex_);
     ++numbers_.synchronizations;
     reuse_.synchronize(lock);
   }
 
   std::size_t release_captured(std::uint64_t capture) noexcept {
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     return reuse_.release_captured(capture);
   }
 
@@ -138,7 +140,7 @@ class segment_pool {
 
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     bool inside = false;
     for (segment const& s : segments_)
       inside |= reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
@@ -148,7 +150,6 @@ class segment_pool {
  private:
   using lane_number = pool_reuse::lane_number;
   using request = pool_reuse::request;
-  using lock_type = spin_guard;
   struct segment {
     void* address;
     std::size_t bytes;
@@ -159,7 +160,7 @@ class segment_pool {
   block_table const& blocks() const noexcept { return reuse_.store().blocks(); }
 
   [[gnu::always_inline]] void* allocate(std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     reuse_.reserve();
     block_id id = reuse_.take_ready(reuse_.clock().lane_of(key, stream), r);
     if (id == 0) [[unlikely]]
@@ -171,7 +172,7 @@ class segment_pool {
   }
 
   std::uint64_t key_in_capture(stream_clock::identity const& who) {
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     return reuse_.key_in_capture(who);
   }
   /// A stream that is being captured has lanes of its own; what it gets belongs to the capture.
@@ -180,13 +181,13 @@ class segment_pool {
     if (who.capture == 0) return allocate(who.key, stream, r, effort);
     std::uint64_t const key = key_in_capture(who);
     void* const p = allocate(key, stream, r, effort);
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     if (p != nullptr) reuse_.mark_captured(p, key, stream);
     return p;
   }
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_clock::identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
-    lock_type lock(mutex_);
+    spin_guard lock(mutex_);
     block_id const id = reuse_.find_live(p, bytes, alignment);
     return id != 0 && keep_for_graph(id, who, bytes);
   }
@@ -203,9 +204,8 @@ class segment_pool {
     return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
   }
 
-  /// The ladder, when nothing is ready: ask what is done, grow or let the stream wait, let the host wait, give idle
-  /// segments back and grow once more. 0 when all of it fails. Drops the lock while CUDA may block.
-  [[gnu::noinline]] block_id search(lock_type& lock, std::uint64_t key, stream_ref stream, request const& r,
+  /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
+  [[gnu::noinline]] block_id search(spin_guard& lock, std::uint64_t key, stream_ref stream, request const& r,
                                     pool_effort effort) {
     auto const lane = [&] { return reuse_.clock().lane_of(key, stream); };  // may change while the lock is dropped
     auto const waiting = [&] {
@@ -233,10 +233,10 @@ class segment_pool {
   }
 
   /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
-  bool grow(lock_type& lock, request const& r) {
+  bool grow(spin_guard& lock, request const& r) {
     std::size_t const least = r.span() * unit_bytes;
-    std::size_t const enough = r.size >= r.max_split ? least : growth_for(options_, least, numbers_.reserved.current);
-    std::size_t wanted = round_up_or_zero(enough, growth_granularity);
+    std::size_t wanted = r.span() >= r.max_split ? least : growth_for(options_, least, numbers_.reserved.current);
+    wanted = round_up_or_zero(wanted, growth_granularity);
     // A segment that is to be cut has to be smaller than those that are kept whole.
     if (r.span() < r.max_split) wanted = lesser(wanted, std::size_t{r.max_split - 1} * unit_bytes);
     for (;;) {
@@ -255,7 +255,7 @@ class segment_pool {
   }
 
   /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
-  bool grow_by(lock_type& lock, std::size_t bytes) {
+  bool grow_by(spin_guard& lock, std::size_t bytes) {
     void* const p = source_.take(lock, bytes);
     if (p == nullptr) return false;
     try {
@@ -272,7 +272,7 @@ class segment_pool {
     return true;
   }
 
-  std::size_t release_idle(lock_type& lock, std::size_t keep) noexcept {
+  std::size_t release_idle(spin_guard& lock, std::size_t keep) noexcept {
     std::size_t released = 0;
     reuse_.poll(shared);
     for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {

@@ -6,8 +6,8 @@
 #include <cxxabi.h>
 #include <pthread.h>
 
+#include <cstdlib>
 #include <ctime>
-#include <new>
 
 namespace weir::detail {
 
@@ -46,11 +46,11 @@ class cuda_life {
     [[maybe_unused]] static int const watched = ::pthread_atfork(nullptr, nullptr, &end_in_child);
     flag* known = __atomic_load_n(&this_process, __ATOMIC_ACQUIRE);
     if (known != nullptr) return known;
-    flag* const made = new (std::nothrow) flag(0);
+    auto* const made = static_cast<flag*>(std::calloc(1, sizeof(flag)));
     if (made == nullptr) return &never;
     if (__atomic_compare_exchange_n(&this_process, &known, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
       return made;
-    delete made;
+    std::free(made);
     return known;
   }
   static void end_in_child() noexcept {
