@@ -34,7 +34,7 @@ struct reuse_of_a_segment {
   }
   pool_reuse::lane_number lane(stream_ref stream) {
     reuse.reserve();
-    return reuse.clock().lane_of(reuse.clock().key_of(stream), stream);
+    return reuse.clock().lane_of(reuse.clock().identify(stream).key, stream);
   }
   block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(lane(stream), units(size)); }
   block_id done(stream_ref stream, detail::units size) { return reuse.take_done(searcher(stream), units(size)); }
@@ -183,8 +183,8 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, 
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream by stream, until it is released") {
   constexpr std::uint64_t capture = 77;
-  detail::stream_clock::identity const first{.key = reuse.clock().key_of(a), .capture = capture},
-      second{.key = reuse.clock().key_of(b), .capture = capture};
+  detail::stream_identity const first{.key = reuse.clock().identify(a).key, .capture = capture},
+      second{.key = reuse.clock().identify(b).key, .capture = capture};
   auto const take = [&](auto const& who, detail::units size) {
     std::uint64_t const key = reuse.key_in_capture(who);
     block_id const id = reuse.take_ready(reuse.clock().lane_of(key, a), units(size));
@@ -208,7 +208,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream b
   SUBCASE("freed in another capture, neither has it") {
     reuse.give_captured(again, {.key = first.key, .capture = capture + 1});
     CHECK(take(first, 60) == 0);
-    CHECK(take(detail::stream_clock::identity{.key = first.key, .capture = capture + 1}, 60) == 0);
+    CHECK(take(detail::stream_identity{.key = first.key, .capture = capture + 1}, 60) == 0);
   }
   reuse.give_captured(outside, second);
   CHECK(take(second, 30) == 0);
@@ -219,4 +219,16 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream b
   CHECK(reuse.captured_bytes() == 0);
   CHECK(shared() == 100);
   CHECK(reuse.store().valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if there is no room to remember that") {
+  block_id const x = ready(a, 50);
+  void* const p = reinterpret_cast<void*>(reuse.store().blocks()[x].address());
+  for (std::uint64_t i = 0; reuse.clock().captured_lane(5, i) != pool_reuse::shared;) ++i;
+  for (int again = 0; again < 2; ++again) {
+    CHECK_FALSE(reuse.give_captured(x, {.key = 1, .capture = 6}));
+    CHECK(reuse.store().find_live(reinterpret_cast<std::uintptr_t>(p)) == x);
+  }
+  CHECK(reuse.give_captured(x, {.key = 1, .capture = 5}));  // that lane is there
+  CHECK(reuse.store().find_live(reinterpret_cast<std::uintptr_t>(p)) == 0);
 }

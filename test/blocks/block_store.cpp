@@ -212,6 +212,11 @@ TEST_CASE("a run takes neighbours that may be used, and none beyond one that may
   CHECK(store.find_run(1, request_of(21), not_third).first == 0);
   CHECK(store.find_run(3, request_of(1), not_third).first == 0);
 
+  // No wider than asked for: every block more may be one more stream to wait for.
+  CHECK(store.find_run(1, request_of(20), anyone).size == 20);
+  CHECK(store.find_run(3, request_of(25), anyone).size == 30);
+  CHECK(store.find_run(5, request_of(11), anyone).first == blocks[3]);
+
   auto const run = store.find_run(4, request_of(20), not_third);
   std::vector<lane_id> lanes;
   store.for_each_in(run, [&](block_id id) { lanes.push_back(store.blocks()[id].lane); });

@@ -71,11 +71,28 @@ TEST_CASE("a resource that knows only streams is asked on the default stream, wh
   }
 }
 
+TEST_CASE("a wait on the default stream that would break a capture is refused before anything is done") {
+  fresh_record const record;
+  sim::reset();
+  auto memory = make(recorder<true, false, false>{});
+  cudaStream_t blocking = nullptr;
+  REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  CHECK_THROWS_AS(allocate_sync(memory, 100), cuda_error);
+  CHECK(sim::captures_invalidated() == 0);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
+  CHECK(recorded.empty());
+}
+
 TEST_CASE("if the wait fails the memory goes back and the error is thrown") {
   fresh_record const record;
   sim::reset();
   auto memory = make(recorder<true, false, false>{});
-  sim::fail_call(1, cudaErrorUnknown);
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
   CHECK_THROWS_AS(allocate_sync(memory, 100), cuda_error);
   REQUIRE(recorded.size() == 2);
   CHECK(!recorded[1].allocates);

@@ -3,12 +3,26 @@
 
 #include <doctest/doctest.h>
 
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
 
 using weir::detail::running_thread;
+
+namespace {
+std::atomic<int> registered{0};  // destructors of thread_local objects, which the C library keeps on the heap
+}
+
+extern "C" int __cxa_thread_atexit_impl(void (*destructor)(void*), void* object, void* library) {
+  using register_function = int (*)(void (*)(void*), void*, void*);
+  static auto const real = reinterpret_cast<register_function>(::dlsym(RTLD_NEXT, "__cxa_thread_atexit_impl"));
+  ++registered;
+  return real(destructor, object, library);
+}
 
 TEST_CASE("every thread has a number of its own, and threads that ended are known") {
   std::set<std::uint64_t> numbers{0, running_thread::this_number()};
@@ -33,4 +47,32 @@ TEST_CASE("threads may begin, ask and end at once") {
     });
   for (std::thread& t : threads) t.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a thread that asks first when it gives memory back needs none") {
+  std::thread([] {
+    thread_local std::vector<int> const other(1);
+    CHECK(other.size() == 1);
+  }).join();
+  REQUIRE(registered != 0);  // so it is seen
+
+  int const before = registered;
+  std::thread([] { CHECK(running_thread::this_number() != 0); }).join();
+  CHECK(registered == before);
+}
+
+TEST_CASE("a destructor that runs after the thread's own end gets a number that ends too") {
+  static std::uint64_t numbers[2] = {};
+  pthread_key_t late{};
+  auto const ask = [](void*) { numbers[1] = running_thread::this_number(); };
+  REQUIRE(::pthread_key_create(&late, ask) == 0);  // keys' destructors run in the order of the keys
+  std::thread([&] {
+    ::pthread_setspecific(late, &numbers);
+    numbers[0] = running_thread::this_number();
+  }).join();
+  ::pthread_key_delete(late);
+  CHECK(numbers[0] != 0);
+  CHECK(numbers[1] > numbers[0]);
+  CHECK(running_thread::has_ended(numbers[0]));
+  CHECK(running_thread::has_ended(numbers[1]));
 }

@@ -7,7 +7,6 @@
 #include <doctest/doctest.h>
 
 #include <memory>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -39,7 +38,7 @@ void queue_work(stream_ref stream) {
 
 struct clock_with_lanes : stream_clock {
   explicit clock_with_lanes(int device = 0, bool all_last = false) : stream_clock(device, all_last) { add_lanes(); }
-  lane_number lane(stream_ref stream) { return lane_of(key_of(stream), stream); }
+  lane_number lane(stream_ref stream) { return lane_of(identify(stream).key, stream); }
   ticket poll(lane_number lane) {
     detail::relaxed_capture calls;
     return stream_clock::poll(lane, calls);
@@ -48,53 +47,13 @@ struct clock_with_lanes : stream_clock {
 
 }  // namespace
 
-TEST_CASE("streams that last, and the default streams, are recognised without a call") {
-  lazy_world const world;
-  weir::stream const lasting;
-  mortal const m;
-  clock_with_lanes clock, promised(0, true);
-  sim::reset_counters();
-  std::set<std::uint64_t> keys{clock.key_of(cudaStreamLegacy), clock.key_of(cudaStreamPerThread), clock.key_of(lasting),
-                               clock.key_of(host_order), promised.key_of(m)};
-  CHECK(sim::calls() == 0);
-  keys.insert(clock.key_of(m));
-  CHECK(sim::calls("cudaStreamGetId") == 1);
-  CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
-  CHECK(sim::calls() == 2);
-  CHECK(keys.size() == 6);
-  CHECK(clock.key_of(host_order) == 0);
-  CHECK(clock.lane(host_order) == stream_clock::shared);
-}
-
-TEST_CASE("a stream that gets a dead one's handle is another stream") {
-  lazy_world const world;
-  clock_with_lanes clock;
-  std::set<cudaStream_t> handles;
-  std::set<std::uint64_t> keys;
-  for (int i = 0; i < 50; ++i) {
-    mortal const m;
-    handles.insert(m.handle);
-    keys.insert(clock.key_of(m));
-  }
-  CHECK(keys.size() == 50);
-  CHECK(handles.size() < 50);  // else this shows nothing
-}
-
 TEST_CASE("a stream whose identity cannot be had is an error, not some stream") {
   lazy_world const world;
   clock_with_lanes clock;
   mortal const m;
   sim::fail_call(1, cudaErrorUnknown);
-  CHECK_THROWS_AS(clock.key_of(m), cuda_error);
+  CHECK_THROWS_AS(clock.identify(m).key, cuda_error);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
-}
-
-TEST_CASE("every thread's default stream has a key of its own") {
-  lazy_world const world;
-  clock_with_lanes clock;
-  std::set<std::uint64_t> keys{clock.key_of(cudaStreamPerThread)};
-  for (int i = 0; i < 20; ++i) std::thread([&] { keys.insert(clock.key_of(cudaStreamPerThread)); }).join();
-  CHECK(keys.size() == 21);
 }
 
 TEST_CASE("a free leaves an event behind only where the stream may end") {
@@ -205,7 +164,7 @@ TEST_CASE("where an event cannot be had, nobody is told that the work is done") 
     mortal const next;
     CHECK(clock.poll(from) < t);
     CHECK_FALSE(clock.join(to, taker, from, t));
-    CHECK(clock.event_behind_all(from) == nullptr);
+    CHECK(clock.begin_wait(from) == nullptr);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
     clock.complete(from, t);
     CHECK(clock.available(to, from, t));
@@ -315,7 +274,7 @@ TEST_CASE("a captured lane is its stream's and its capture's, and never done bef
   lazy_world const world;
   clock_with_lanes clock;
   mortal const m;
-  auto const key = clock.key_of(m);
+  auto const key = clock.identify(m).key;
   auto const lane = clock.captured_lane(7, key), other = clock.lane(m);
   CHECK(lane != other);
   CHECK(clock.captured_lane(7, key) == lane);
@@ -330,7 +289,7 @@ TEST_CASE("a captured lane is its stream's and its capture's, and never done bef
   CHECK(clock.poll(lane) < t);
   CHECK_FALSE(clock.cover(lane));
   CHECK_FALSE(clock.join(other, m, lane, t));
-  CHECK(clock.event_behind_all(lane) == nullptr);
+  CHECK(clock.begin_wait(lane) == nullptr);
   clock.retire(lane);
   CHECK(clock.is_open(lane));
   CHECK(sim::calls() == 0);
@@ -353,4 +312,34 @@ TEST_CASE("the device is not waited for while a stream that is known here captur
     REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
     CHECK(clock.may_wait_for_device());
   }
+}
+
+TEST_CASE("the lane of a capture that was released does not come back") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const lane = clock.captured_lane(7, clock.identify(m).key);
+  auto const key = clock.key(lane);
+  clock.end_captured(lane);
+  std::size_t const open = clock.open_count();
+  CHECK(clock.lane_of(key, m) == stream_clock::shared);
+  CHECK(clock.open_count() == open);
+}
+
+TEST_CASE("a stream whose event the host waits for keeps its lane meanwhile") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const lane = clock.lane(m);
+  clock.on_free(lane);
+  CHECK(clock.begin_wait(lane) != nullptr);
+  CHECK(clock.begin_wait(lane) != nullptr);  // another thread
+  for (bool const last : {false, true}) {
+    clock.retire(lane);
+    CHECK(clock.is_open(lane));
+    clock.end_wait(lane);
+    CHECK(clock.is_open(lane));
+    if (last) clock.retire(lane);
+  }
+  CHECK_FALSE(clock.is_open(lane));
 }

@@ -6,6 +6,7 @@ some more that are easy to write. `number` is the kind's in that list; 0: a bug 
 from dataclasses import dataclass, field
 
 CLOCK = "cuda/stream_clock.hpp"
+IDENTITY = "cuda/stream_identity.hpp"
 LEDGER = "blocks/stream_ledger.hpp"
 STORE = "blocks/block_store.hpp"
 TABLE = "blocks/block_table.hpp"
@@ -62,25 +63,24 @@ BUGS = [
         "event != nullptr && succeeded(cudaEventRecord(event, handle));", "event != nullptr;", "cuda/stream_clock"),
     bug(7, "memory in host order is not waited for", "sources/async.hpp",
         "detail::relaxed([order] { return cudaStreamSynchronize(order); });", "cudaSuccess;", "sources/async"),
-    bug(8, "streams are known by their handles", CLOCK,
-        "cudaError_t const code = cudaStreamGetId(handle, &id);",
-        "cudaError_t const code = cudaSuccess; id = reinterpret_cast<std::uintptr_t>(handle);", "cuda/stream_clock"),
-    bug(9, "a stream whose identity cannot be had is stream 0", CLOCK,
-        "if (who.code = code; code != cudaSuccess) return who;", "succeeded(code);",
-        "cuda/stream_clock"),
-    bug(9, "all streams that may end have one number", CLOCK,
-        "key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;", "key = 1 << kind_bits | mortal_kind;",
-        "adaptors/pool_streams"),
-    bug(10, "the per-thread default stream is taken for the legacy one", CLOCK,
-        "key = running_thread::this_number() << kind_bits | per_thread_kind;", "key = legacy_key;",
-        "cuda/stream_clock"),
-    bug(10, "all threads' default streams are one", CLOCK,
-        "key = running_thread::this_number() << kind_bits | per_thread_kind;",
-        "key = 1 << kind_bits | per_thread_kind;", "cuda/stream_clock", random=False),
-    bug(10, "a free in host order is taken for one of the legacy stream", CLOCK,
-        "if (stream.is_host_order()) return 0;", "if (stream.is_host_order()) return legacy_key;", "cuda/stream_clock"),
+    bug(8, "streams are known by their handles", IDENTITY,
+        "if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;",
+        "id = reinterpret_cast<std::uintptr_t>(handle);", "cuda/stream_identity"),
+    bug(9, "a stream whose identity cannot be had is stream 0", IDENTITY,
+        "if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;",
+        "succeeded(cudaStreamGetId(handle, &id));", "cuda/stream_clock"),
+    bug(9, "all streams that may end have one number", IDENTITY,
+        "who.key = key_for(mortal, id);", "who.key = key_for(mortal, 1);", "adaptors/pool_streams"),
+    bug(10, "the per-thread default stream is taken for the legacy one", IDENTITY,
+        "key = key_for(per_thread, running_thread::this_number());", "key = legacy_key;", "cuda/stream_identity"),
+    bug(10, "all threads' default streams are one", IDENTITY,
+        "key = key_for(per_thread, running_thread::this_number());", "key = key_for(per_thread, 1);",
+        "cuda/stream_identity", random=False),
+    bug(10, "a free in host order is taken for one of the legacy stream", IDENTITY,
+        "if (stream.is_host_order()) return 0;", "if (stream.is_host_order()) return legacy_key;",
+        "cuda/stream_identity"),
     bug(11, "a resource that only knows streams is not waited for", "core/resource.hpp",
-        "cudaError_t const code = cudaStreamSynchronize(stream.get());", "cudaError_t const code = cudaSuccess;",
+        "detail::relaxed([&] { return cudaStreamSynchronize(stream.get()); });", "cudaSuccess;",
         "core/resource", random=False),
     bug(12, "an event is recorded on another device, and that it failed is swallowed", CLOCK,
         "ledger_.not_recorded(lane);", "ledger_.recorded(lane);", "cuda/stream_clock"),
@@ -187,8 +187,8 @@ BUGS = [
         "if (event != nullptr) succeeded(cudaEventDestroy(event));\n      });\n  }\n  stream_clock(",
         "static_cast<void>(event);\n      });\n  }\n  stream_clock(", "adaptors/pool", random=False),
     bug(35, "streams that ended are never forgotten", CLOCK,
-        "if (kind(lane) == mortal_kind || kind(lane) == per_thread_kind) ledger_.close(lane);",
-        "static_cast<void>(lane);", "adaptors/pool_streams", random=False),
+        "if (may_end && streams_[lane].waiting == 0) ledger_.close(lane);",
+        "static_cast<void>(may_end);", "adaptors/pool_streams", random=False),
 
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",

@@ -58,6 +58,9 @@ auto early_on_host = make(host{} | pool{});
 auto early = make(recipe());
 auto early_arena = make(device{} | arena{});
 auto early_fixed = make(managed{} | fixed_size{.block_bytes = 4096});
+// These call CUDA before main, and are used in host order only: no stream is ever met.
+auto early_filled = make(pinned{} | pool{.initial_bytes = 4_MiB});
+auto early_async = make(async{.initial_bytes = 4_MiB});
 std::unique_ptr<any_resource> filled;
 
 /// Gives memory back when it goes.
@@ -92,6 +95,10 @@ void use_the_thread_s() {
 int end(std::string const& way) {
   if (way == "early") {
     use_the_early_ones();
+  } else if (way == "filled_before_main") {
+    static_cast<void>(early_filled.allocate(host_order, 1000));
+  } else if (way == "filled_async_before_main") {
+    static_cast<void>(early_async.allocate(host_order, 1000));
   } else if (way == "late") {
     use_the_early_ones();
     static auto late = make(recipe());

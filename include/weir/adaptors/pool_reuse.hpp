@@ -121,15 +121,17 @@ class pool_reuse {
     for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
       if (!clock_.is_open(lane) || clock_.is_captured(lane) || store_.free_bytes(lane) == 0) continue;
       calls.enter();
-      cudaEvent_t const event = clock_.event_behind_all(lane);
+      cudaEvent_t const event = clock_.begin_wait(lane);
       auto const upto = clock_.issued(lane);
       int const device = clock_.device_of(lane);
-      if (event == nullptr && !clock_.may_wait_for_device()) continue;
-      lock.unlock();
-      // A stream that left no event behind can only be waited for together with its device.
-      bool const done = (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device);
-      lock.lock();
-      if (done) clock_.complete(lane, upto);
+      if (event != nullptr || clock_.may_wait_for_device()) {
+        lock.unlock();
+        // A stream that left no event behind can only be waited for together with its device.
+        bool const done = (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device);
+        lock.lock();
+        if (done) clock_.complete(lane, upto);
+      }
+      clock_.end_wait(lane);
     }
     poll(shared);
   }
@@ -151,7 +153,7 @@ class pool_reuse {
   }
 
   /// A capturing stream goes by this key: it has a lane that nobody else takes from. May throw `std::bad_alloc`.
-  std::uint64_t key_in_capture(stream_clock::identity const& who) {
+  std::uint64_t key_in_capture(stream_identity const& who) {
     reserve();
     lane_number const lane = clock_.captured_lane(who.capture, who.key);
     if (lane == shared) throw std::bad_alloc();
@@ -162,15 +164,16 @@ class pool_reuse {
     store_.set_captured(store_.find_live(reinterpret_cast<std::uintptr_t>(p)), clock_.lane_of(key, stream));
   }
   /// Takes a live block back that was allocated in a capture, or that `who` frees in one: only the same stream may have
-  /// it again, only in the same capture, and only if it is from there. If there is no room to remember that, the block
-  /// stays live for good.
-  void give_captured(block_id id, stream_clock::identity const& who) noexcept {
+  /// it again, only in the same capture, and only if it is from there. False if there is no room to remember that: the
+  /// block stays live for good.
+  bool give_captured(block_id id, stream_identity const& who) noexcept {
     lane_number const from = store_.blocks()[id].captured;
     std::uint64_t const owner = from != 0 ? clock_.capture_in(from) : who.capture;
     lane_number const lane = clock_.captured_lane(owner, from != 0 && owner == who.capture ? who.key : 0);
-    if (lane == shared) return;
+    if (lane == shared) return false;
     store_.set_captured(id, 0);
     give(id, lane);
+    return true;
   }
   /// The graph of a capture is gone (0: of all captures): its memory is everyone's. Returns how many bytes that is.
   std::size_t release_captured(std::uint64_t capture) noexcept {

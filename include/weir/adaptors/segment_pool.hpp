@@ -54,7 +54,7 @@ class segment_pool {
     if (reuse_.clock().is_over()) check(cuda_life::error, "allocate");
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     std::uint64_t const key = reuse_.clock().known_key(stream);
-    if (stream_clock::must_ask(stream, key)) [[unlikely]]
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
       return allocate_after_asking(stream, r, effort);
     return allocate(key, stream, r, effort);
   }
@@ -63,8 +63,8 @@ class segment_pool {
   bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     if (reuse_.clock().is_over()) return true;
     std::uint64_t key = reuse_.clock().known_key(stream);
-    if (stream_clock::must_ask(stream, key)) [[unlikely]] {
-      auto const who = stream_clock::ask(stream, key);
+    if (stream_identity::must_ask(stream, key)) [[unlikely]] {
+      auto const who = stream_identity::ask(stream, key);
       if (who.capture != 0) return deallocate_in_capture(who, p, bytes, alignment);
       key = succeeded(who.code) ? who.key : 0;
     }
@@ -109,6 +109,7 @@ class segment_pool {
   }
 
   std::size_t release_captured(std::uint64_t capture) noexcept {
+    if (reuse_.clock().is_over()) return 0;
     spin_guard lock(mutex_);
     return reuse_.release_captured(capture);
   }
@@ -119,6 +120,7 @@ class segment_pool {
   }
 
   pool_numbers numbers() const {
+    if (reuse_.clock().is_over()) return {};
     spin_guard const lock(mutex_);
     pool_numbers now = numbers_;
     now.free = reuse_.store().free_bytes(shared);
@@ -128,6 +130,7 @@ class segment_pool {
   }
   /// Slow, unlike `numbers`: looks at every stream's largest blocks.
   pool_snapshot snapshot() const {
+    if (reuse_.clock().is_over()) return {};
     pool_snapshot s{.numbers = numbers()};
     spin_guard const lock(mutex_);
     s.segments = segments_.size();
@@ -171,7 +174,7 @@ class segment_pool {
     return reinterpret_cast<void*>(b.address());
   }
 
-  std::uint64_t key_in_capture(stream_clock::identity const& who) {
+  std::uint64_t key_in_capture(stream_identity const& who) {
     spin_guard lock(mutex_);
     return reuse_.key_in_capture(who);
   }
@@ -185,16 +188,16 @@ class segment_pool {
     if (p != nullptr) reuse_.mark_captured(p, key, stream);
     return p;
   }
-  [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_clock::identity const& who, void* p, std::size_t bytes,
+  [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
     spin_guard lock(mutex_);
     block_id const id = reuse_.find_live(p, bytes, alignment);
     return id != 0 && keep_for_graph(id, who, bytes);
   }
-  [[gnu::noinline, gnu::cold]] bool keep_for_graph(block_id id, stream_clock::identity const& who,
+  [[gnu::noinline, gnu::cold]] bool keep_for_graph(block_id id, stream_identity const& who,
                                                    std::size_t bytes) noexcept {
-    numbers_.count_deallocation(bytes, blocks()[id].bytes());
-    reuse_.give_captured(id, who);
+    std::size_t const held = blocks()[id].bytes();
+    if (reuse_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
     return true;
   }
 
@@ -235,10 +238,7 @@ class segment_pool {
   /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
   bool grow(spin_guard& lock, request const& r) {
     std::size_t const least = r.span() * unit_bytes;
-    std::size_t wanted = r.span() >= r.max_split ? least : growth_for(options_, least, numbers_.reserved.current);
-    wanted = round_up_or_zero(wanted, growth_granularity);
-    // A segment that is to be cut has to be smaller than those that are kept whole.
-    if (r.span() < r.max_split) wanted = lesser(wanted, std::size_t{r.max_split - 1} * unit_bytes);
+    std::size_t wanted = growth_for(options_, least, r.max_split, numbers_.reserved.current);
     for (;;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
       if (bytes < least) {

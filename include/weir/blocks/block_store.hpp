@@ -148,8 +148,10 @@ class block_store {
     bool const any = free_.by_size(from).any_of(table_, [&](block_id id) {
       if (!usable(id)) return false;
       found = {id, table_[id].size};
-      while (usable(table_[found.first].left)) found.size += table_[found.first = table_[found.first].left].size;
-      for (block_id next = table_[id].right; usable(next); next = table_[next].right) found.size += table_[next].size;
+      for (block_id next = table_[id].right; found.size < r.span() && usable(next); next = table_[next].right)
+        found.size += table_[next].size;
+      while (found.size < r.span() && usable(table_[found.first].left))
+        found.size += table_[found.first = table_[found.first].left].size;
       return found.size >= r.span();
     });
     return any ? found : run{};

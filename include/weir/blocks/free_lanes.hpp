@@ -43,7 +43,6 @@ class free_lanes {
       });
     keeps_ages_ = true;
   }
-  bool keeps_ages() const noexcept { return keeps_ages_; }
 
   /// Makes `id` a free block of `lane`. Tickets must not go down within a lane.
   [[gnu::always_inline]] void put(block_id id, lane_id lane, std::uint64_t ticket) noexcept {

@@ -2,6 +2,7 @@
 // What a memory resource is, and what every resource can do because it is one.
 
 #include <weir/core/bytes.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
@@ -40,16 +41,19 @@ inline constexpr bool host_ordered = [] {
 }();
 
 /// Memory that is ready for the host and every stream on return; throws as `r.allocate` does.
-/// A resource that only knows streams is asked on the legacy default stream, which is then waited for.
+/// A resource that only knows streams is asked on the legacy default stream, which is then waited for: where that would
+/// break a stream capture, `cuda_error` is thrown instead.
 template <resource R>
 void* allocate_sync(R& r, std::size_t bytes, std::size_t alignment = default_alignment) {
   if constexpr (host_ordered<R>) {
     return r.allocate(host_order, bytes, alignment);
   } else {
     stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);  // the same in every file
+    if (bytes != 0 && detail::may_break_capture(stream.get()))
+      detail::check(cudaErrorStreamCaptureImplicit, "cudaStreamSynchronize");
     void* const p = r.allocate(stream, bytes, alignment);
     if (bytes == 0) return p;
-    cudaError_t const code = cudaStreamSynchronize(stream.get());
+    cudaError_t const code = detail::relaxed([&] { return cudaStreamSynchronize(stream.get()); });
     if (code != cudaSuccess) r.deallocate(stream, p, bytes, alignment);
     detail::check(code, "cudaStreamSynchronize");
     return p;

@@ -3,18 +3,20 @@
 
 #include <weir/blocks/spin_lock.hpp>
 
+#include <pthread.h>
+
 #include <cstdint>
 
 namespace weir::detail {
 
 /// Gives every thread a number, never 0 and never used twice in a process (a thread's address may come back), and knows
-/// which threads still run: the default streams of the others get no more work. Allocates nothing.
+/// which threads still run: the default streams of the others get no more work. A thread may come first to give memory
+/// back, so nothing here allocates: a `thread_local` object with a destructor would, in the C library.
 class running_thread {
  public:
-  static std::uint64_t this_number() noexcept {
-    thread_local running_thread const mine;
-    return mine.number_;
-  }
+  static std::uint64_t this_number() noexcept { return mine.number_ != 0 ? mine.number_ : begin(); }
+
+  /// May be true for a thread that runs if the system could not promise to tell when it ends.
   static bool has_ended(std::uint64_t number) noexcept {
     spin_guard const lock(mutex);
     running_thread const* t = first;
@@ -23,25 +25,58 @@ class running_thread {
   }
 
  private:
-  running_thread() noexcept {
+  constexpr running_thread() noexcept = default;
+
+  [[gnu::noinline]] static std::uint64_t begin() noexcept {
     spin_guard const lock(mutex);
-    number_ = ++last;
-    next_ = first;
-    first = this;
+    mine.number_ = ++last;
+    if (!at_end.calls_for(&mine)) return mine.number_;
+    mine.next_ = first;
+    first = &mine;
+    return mine.number_;
   }
-  ~running_thread() {
+  /// A destructor that runs later in the same thread and asks again gets another number.
+  static void end(void* thread) noexcept {
+    auto* const t = static_cast<running_thread*>(thread);
     spin_guard const lock(mutex);
-    running_thread const** place = &first;
-    while (*place != this) place = &(*place)->next_;
-    *place = next_;
+    running_thread** place = &first;
+    while (*place != nullptr && *place != t) place = &(*place)->next_;
+    if (*place == t) *place = t->next_;
+    t->number_ = 0;
   }
+
+  /// Has `end` called when a thread ends, for as long as the code of it is there.
+  class end_of_threads {
+   public:
+    end_of_threads() noexcept : made_(::pthread_key_create(&key_, &end) == 0) {}
+    ~end_of_threads() {
+      if (made_) ::pthread_key_delete(key_);
+      made_ = false;
+      spin_guard const lock(mutex);
+      first = nullptr;  // nobody will say when they end
+    }
+    end_of_threads(end_of_threads const&) = delete;
+    end_of_threads& operator=(end_of_threads const&) = delete;
+
+    /// False if it will not. Takes no memory while the process has few such keys.
+    bool calls_for(running_thread* t) const noexcept { return made_ && ::pthread_setspecific(key_, t) == 0; }
+
+   private:
+    pthread_key_t key_{};
+    bool made_;
+  };
 
   static inline constinit spin_lock mutex;
-  static inline constinit running_thread const* first = nullptr;
+  static inline constinit running_thread* first = nullptr;
   static inline constinit std::uint64_t last = 0;
+  static thread_local running_thread mine;
+  static end_of_threads at_end;
 
   std::uint64_t number_ = 0;
-  mutable running_thread const* next_ = nullptr;
+  running_thread* next_ = nullptr;
 };
+
+inline constinit thread_local running_thread running_thread::mine;
+inline running_thread::end_of_threads running_thread::at_end;
 
 }  // namespace weir::detail

@@ -7,6 +7,7 @@
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/process.hpp>
 #include <weir/cuda/running_thread.hpp>
+#include <weir/cuda/stream_identity.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -38,56 +39,16 @@ class stream_clock {
   stream_clock(stream_clock const&) = delete;
   stream_clock& operator=(stream_clock const&) = delete;
 
-  /// Who a stream is. Handles are no identity, since CUDA gives a new stream the handle of a dead one.
-  struct identity {
-    std::uint64_t key = 0;           ///< 0 in host order
-    std::uint64_t capture = 0;       ///< the capture that it takes part in; 0: none
-    cudaError_t code = cudaSuccess;  ///< else CUDA could not say
-  };
+  using identity = stream_identity;
   /// A stream's key where that takes no call, else 0. Call it without the lock, as what follows.
-  std::uint64_t known_key(stream_ref stream) const noexcept {
-    cudaStream_t const handle = stream.get();
-    std::uint64_t key = 0;
-    if (stream.is_host_order()) return 0;
-    if (handle == cudaStreamLegacy) {
-      key = legacy_key;
-    } else if (handle == cudaStreamPerThread) {
-      key = running_thread::this_number() << kind_bits | per_thread_kind;
-    } else if (stream.lasting_id() != 0) {
-      key = stream.lasting_id() << kind_bits | lasting_kind;
-    } else if (all_last_) {
-      key = reinterpret_cast<std::uintptr_t>(handle) << kind_bits | promised_kind;
-    }
-    return key;
-  }
-  /// True if only CUDA can say who the stream with this known key is, or whether it is being captured.
-  static bool must_ask(stream_ref stream, std::uint64_t known_key) noexcept {
-    return captures_declared() || (known_key == 0 && !stream.is_host_order());
-  }
-  /// Two calls for a stream that may be destroyed (`cudaStreamGetId`, `cudaStreamGetCaptureInfo`), one for others that
-  /// can be captured.
-  [[gnu::noinline]] static identity ask(stream_ref stream, std::uint64_t known_key) noexcept {
-    identity who{.key = known_key};
-    cudaStream_t const handle = stream.get();
-    if (stream.is_host_order() || handle == cudaStreamLegacy) return who;
-    if (known_key == 0) {
-      unsigned long long id = 0;
-      cudaError_t const code = cudaStreamGetId(handle, &id);
-      std::uint64_t const key = static_cast<std::uint64_t>(id) << kind_bits | mortal_kind;
-      if (who.code = code; code != cudaSuccess) return who;
-      who.key = key;
-    }
-    who.code = capture_of(handle, who.capture);
-    return who;
-  }
-  /// The same, all in one. Throws `cuda_error`.
+  std::uint64_t known_key(stream_ref stream) const noexcept { return identity::known_key(stream, all_last_); }
+  /// Who a stream is, and whether it is being captured. Throws `cuda_error`.
   identity identify(stream_ref stream) const {
     std::uint64_t const key = known_key(stream);
-    identity const who = must_ask(stream, key) ? ask(stream, key) : identity{.key = key};
+    identity const who = identity::must_ask(stream, key) ? identity::ask(stream, key) : identity{.key = key};
     check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
     return who;
   }
-  std::uint64_t key_of(stream_ref stream) const { return identify(stream).key; }
 
   /// True if few lanes are left for streams not seen before.
   bool is_short_of_lanes() const noexcept { return ledger_.closed_count() < spare_lanes; }
@@ -111,10 +72,12 @@ class stream_clock {
 
   /// The same for a stream that was not seen of late.
   [[gnu::noinline]] lane_number find_or_open(std::uint64_t key, stream_ref stream) noexcept {
+    life_.settle();
     if (key == 0) return shared;
     bool opened = false;
     lane_number const lane = ledger_.find_or_open(key, opened);
-    if (opened && !meet(lane, stream.get())) [[unlikely]] {
+    // A capture's lane that is no longer there was released by the user, and does not come back.
+    if (opened && (is_captured(lane) || !meet(lane, stream.get()))) [[unlikely]] {
       ledger_.close(lane);
       return shared;
     }
@@ -128,12 +91,13 @@ class stream_clock {
       auto const lane = static_cast<lane_number>(i);
       if (is_captured(lane) && streams_[lane].capture == capture && streams_[lane].key == key) return lane;
     }
+    life_.settle();
     bool opened = false;
-    lane_number const lane = ledger_.find_or_open(++captured_lanes_ << kind_bits | captured_kind, opened);
-    if (opened) streams_[lane] = {nullptr, device_, capture, key};
+    lane_number const lane = ledger_.find_or_open(identity::key_for(identity::captured, ++captured_lanes_), opened);
+    if (opened) streams_[lane] = {nullptr, device_, capture, key, 0};
     return lane;
   }
-  bool is_captured(lane_number lane) const noexcept { return kind(lane) == captured_kind; }
+  bool is_captured(lane_number lane) const noexcept { return kind(lane) == identity::captured; }
   /// False if there never was such a lane.
   bool has_captured() const noexcept { return captured_lanes_ != 0; }
   std::uint64_t capture_in(lane_number lane) const noexcept { return streams_[lane].capture; }
@@ -148,7 +112,7 @@ class stream_clock {
   /// Numbers a free on `lane` by the calling thread and leaves an event behind if the stream may die.
   ticket on_free(lane_number lane) noexcept {
     ticket const t = ledger_.issue(lane);
-    if (kind(lane) == mortal_kind) record_on(lane, streams_[lane].handle, frees_an_event);
+    if (kind(lane) == identity::mortal) record_on(lane, streams_[lane].handle, frees_an_event);
     return t;
   }
 
@@ -156,7 +120,7 @@ class stream_clock {
   bool cover(lane_number lane) noexcept {
     if (ledger_.covered(lane) == ledger_.issued(lane)) return true;
     // Of a mortal one the record failed, and the handle may be another stream's by now.
-    if (kind(lane) == mortal_kind || is_captured(lane)) return false;
+    if (kind(lane) == identity::mortal || is_captured(lane)) return false;
     return record(lane);
   }
 
@@ -187,18 +151,22 @@ class stream_clock {
     return true;
   }
 
-  /// The event that the host may wait for, without the lock, to see all of `lane` done; null if there is none.
-  cudaEvent_t event_behind_all(lane_number lane) noexcept {
+  /// The event that the host may wait for, without the lock, to see all of `lane` done; null if there is none. Until
+  /// `end_wait` the lane keeps its stream, so that the event is not destroyed meanwhile.
+  cudaEvent_t begin_wait(lane_number lane) noexcept {
+    ++streams_[lane].waiting;
     if (!cover(lane) && !cover_through_legacy(lane)) return nullptr;
     auto const* const behind = ledger_.covering(lane, ledger_.issued(lane));
     return behind == nullptr ? nullptr : behind->event;
   }
+  void end_wait(lane_number lane) noexcept { --streams_[lane].waiting; }
 
   /// False where a wait for the whole device would break a capture on a stream that is known here.
   bool may_wait_for_device() const noexcept {
     bool broken = may_break_capture(cudaStreamLegacy);
     for (lane_number lane = 1; lane < lane_count() && !broken; ++lane)
-      broken = (kind(lane) == lasting_kind || kind(lane) == promised_kind) && may_break_capture(streams_[lane].handle);
+      broken = (kind(lane) == identity::lasting || kind(lane) == identity::promised) &&
+               may_break_capture(streams_[lane].handle);
     return !broken;
   }
 
@@ -214,13 +182,11 @@ class stream_clock {
   bool is_open(lane_number lane) const noexcept { return ledger_.is_open(lane); }
   /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
   void retire(lane_number lane) noexcept {
-    if (kind(lane) == mortal_kind || kind(lane) == per_thread_kind) ledger_.close(lane);
+    bool const may_end = kind(lane) == identity::mortal || kind(lane) == identity::per_thread;
+    if (may_end && streams_[lane].waiting == 0) ledger_.close(lane);
   }
 
  private:
-  static constexpr unsigned kind_bits = 3;
-  static constexpr std::uint64_t legacy_key = 1 << kind_bits, per_thread_kind = 1, lasting_kind = 2, promised_kind = 3,
-                                 mortal_kind = 4, captured_kind = 5;
   static constexpr std::size_t spare_lanes = 4;
   static constexpr unsigned frees_an_event = 32;
 
@@ -228,12 +194,14 @@ class stream_clock {
     cudaStream_t handle = nullptr;
     int device = 0;
     std::uint64_t capture = 0, key = 0;  // of a captured lane
+    unsigned waiting = 0;                // threads that wait for one of its events just now
   };
 
-  std::uint64_t kind(lane_number lane) const noexcept { return ledger_.key(lane) & ((1u << kind_bits) - 1); }
+  identity::kind kind(lane_number lane) const noexcept { return identity::kind_of(ledger_.key(lane)); }
+  /// The thread whose default stream this is.
+  std::uint64_t thread(lane_number lane) const noexcept { return identity::number_of(ledger_.key(lane)); }
 
   bool meet(lane_number lane, cudaStream_t handle) noexcept {
-    life_.settle();
     int device = device_;
 #if CUDART_VERSION >= 12080
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
@@ -245,7 +213,7 @@ class stream_clock {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
         event = nullptr;
       });
-    s = {handle, device, 0, 0};
+    s = {handle, device, 0, 0, 0};
     return true;
   }
 
@@ -256,15 +224,15 @@ class stream_clock {
   }
 
   bool record(lane_number lane) noexcept {
-    if (kind(lane) == per_thread_kind && ledger_.key(lane) >> kind_bits != running_thread::this_number())
-      return running_thread::has_ended(ledger_.key(lane) >> kind_bits) && cover_through_legacy(lane);
+    if (kind(lane) == identity::per_thread && thread(lane) != running_thread::this_number())
+      return running_thread::has_ended(thread(lane)) && cover_through_legacy(lane);
     return record_elsewhere_on(lane, streams_[lane].handle);
   }
 
   /// Another thread's default stream has no name here, but the legacy stream comes after it (and after every other
   /// blocking stream): wide, so only for who would otherwise go without, and once for a thread that ended.
   bool cover_through_legacy(lane_number lane) noexcept {
-    return kind(lane) == per_thread_kind && record_elsewhere_on(lane, cudaStreamLegacy);
+    return kind(lane) == identity::per_thread && record_elsewhere_on(lane, cudaStreamLegacy);
   }
 
   bool record_on(lane_number lane, cudaStream_t handle, unsigned epoch) noexcept {

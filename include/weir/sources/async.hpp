@@ -58,7 +58,8 @@ class async_resource {
     pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
     pool_.allow(cudaMemPoolReuseAllowOpportunistic, options.reuse_allow_opportunistic);
     pool_.allow(cudaMemPoolReuseAllowInternalDependencies, options.reuse_allow_internal_dependencies);
-    deallocate(host_order, allocate(host_order, options.initial_bytes), options.initial_bytes);
+    if (options.initial_bytes != 0)
+      deallocate(host_order, take(host_order, options.initial_bytes, default_alignment), options.initial_bytes);
   }
   async_resource(async_resource const&) = delete;
   async_resource& operator=(async_resource const&) = delete;
@@ -69,18 +70,7 @@ class async_resource {
     if (bytes == 0) return nullptr;
     if (life_.is_over()) detail::check(detail::cuda_life::error, "async");
     life_.settle();
-    cudaStream_t const order = order_of(stream);
-    void* const p = shifted_.allocate(
-        bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
-        [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
-    if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "async", report_of(*this));
-    if (stream.is_host_order()) {
-      cudaError_t const code = detail::relaxed([order] { return cudaStreamSynchronize(order); });
-      if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
-      detail::check(code, "cudaStreamSynchronize");
-    }
-    return p;
+    return take(stream, bytes, alignment);
   }
 
   /// Frees after the work queued on `stream` so far. The stream must not have been destroyed. On a stream that is being
@@ -121,6 +111,21 @@ class async_resource {
     detail::require_ability("async", device, cudaDevAttrMemoryPoolsSupported,
                             "has no memory pools (cudaDevAttrMemoryPoolsSupported is 0); use device with a pool on it");
     return device;
+  }
+
+  void* take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    cudaStream_t const order = order_of(stream);
+    void* const p = shifted_.allocate(
+        bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
+        [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
+    if (p == nullptr)
+      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "async", report_of(*this));
+    if (stream.is_host_order()) {
+      cudaError_t const code = detail::relaxed([order] { return cudaStreamSynchronize(order); });
+      if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
+      detail::check(code, "cudaStreamSynchronize");
+    }
+    return p;
   }
 
   cudaStream_t order_of(stream_ref stream) const noexcept {
