@@ -57,6 +57,30 @@ cudaError_t CUDARTAPI cudaMemset2DAsync(void* to, size_t pitch, int value, size_
   return sim::set("cudaMemset2DAsync", to, value, {width, height, pitch}, resolve(stream), sim::host_waits::no);
 }
 
+cudaError_t CUDARTAPI cudaMemcpy3D(cudaMemcpy3DParms const* asked) {
+  return sim::copy_slices("cudaMemcpy3D", asked, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DAsync(cudaMemcpy3DParms const* asked, cudaStream_t stream) {
+  return sim::copy_slices("cudaMemcpy3DAsync", asked, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DPeer(cudaMemcpy3DPeerParms const* asked) {
+  return sim::copy_slices("cudaMemcpy3DPeer", asked, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DPeerAsync(cudaMemcpy3DPeerParms const* asked, cudaStream_t stream) {
+  return sim::copy_slices("cudaMemcpy3DPeerAsync", asked, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemset3D(cudaPitchedPtr to, int value, cudaExtent extent) {
+  return sim::set_slices("cudaMemset3D", to, value, extent, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemset3DAsync(cudaPitchedPtr to, int value, cudaExtent extent, cudaStream_t stream) {
+  return sim::set_slices("cudaMemset3DAsync", to, value, extent, resolve(stream), sim::host_waits::no);
+}
+
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream) { return sim::stream_query(resolve(stream)); }
 
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) { return sim::stream_synchronize(resolve(stream)); }
