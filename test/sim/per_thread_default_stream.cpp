@@ -105,3 +105,16 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "copies and sets of slices have twins too") {
   ok(cudaMemcpy3D(&asked));
   CHECK_EQ(std::string(back), "cc");
 }
+
+TEST_CASE_FIXTURE(fresh, "so have launches and the driver's entry points") {
+  CHECK_EQ(cudaLaunchKernel(nullptr, 1, 1, nullptr, 0, nullptr), cudaErrorInvalidDeviceFunction);
+  CHECK_EQ(cudaLaunchCooperativeKernel(nullptr, 1, 1, nullptr, 0, nullptr), cudaErrorInvalidDeviceFunction);
+  cudaLaunchConfig_t config{};
+  CHECK_EQ(cudaLaunchKernelExC(&config, nullptr, nullptr), cudaErrorInvalidDeviceFunction);
+#if CUDART_VERSION >= 12050
+  void* function = &config;
+  ok(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableDefault, nullptr));
+  CHECK_EQ(function, nullptr);
+#endif
+  CHECK_EQ(sim::calls("cudaLaunchKernel"), 1);
+}

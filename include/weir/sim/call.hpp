@@ -118,6 +118,17 @@ inline constexpr std::string_view call_names[] = {
     "cudaEventSynchronize",
     "cudaEventDestroy",
     "cudaEventElapsedTime",
+    "cudaGetDriverEntryPoint",
+    "cudaGetDriverEntryPointByVersion",
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaLaunchCooperativeKernel",
+    "cudaFuncGetAttributes",
+    "cudaFuncSetAttribute",
+    "cudaFuncSetCacheConfig",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+    "cudaOccupancyAvailableDynamicSMemPerBlock",
 };
 inline constexpr std::size_t call_count = std::size(call_names);
 

@@ -187,4 +187,29 @@ cudaError_t CUDARTAPI cudaMemPrefetchAsync_v2(void const* p, size_t bytes, cudaM
 }
 #endif
 
+cudaError_t CUDARTAPI cudaGetDriverEntryPoint(char const* symbol, void** function, unsigned long long flags,
+                                              cudaDriverEntryPointQueryResult* result) {
+  return sim::driver_entry_point("cudaGetDriverEntryPoint", symbol, function, CUDART_VERSION, flags, result);
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(char const* symbol, void** function, unsigned int version,
+                                                       unsigned long long flags,
+                                                       cudaDriverEntryPointQueryResult* result) {
+  return sim::driver_entry_point("cudaGetDriverEntryPointByVersion", symbol, function, version, flags, result);
+}
+#endif
+
+cudaError_t CUDARTAPI cudaLaunchKernel(void const* function, dim3, dim3, void**, size_t, cudaStream_t) {
+  return sim::refuse_kernel("cudaLaunchKernel", function);
+}
+
+cudaError_t CUDARTAPI cudaLaunchKernelExC(cudaLaunchConfig_t const*, void const* function, void**) {
+  return sim::refuse_kernel("cudaLaunchKernelExC", function);
+}
+
+cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(void const* function, dim3, dim3, void**, size_t, cudaStream_t) {
+  return sim::refuse_kernel("cudaLaunchCooperativeKernel", function);
+}
+
 }  // extern "C"

@@ -50,6 +50,14 @@ cudaError_t copy_between(runtime& r, held_lock& held, peer_ends const& ends, row
 cudaError_t copy_serialised(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream,
                             host_waits waits);
 
+// kernels.cpp
+/// `function` is the host's stand-in for a kernel, or a handle of one.
+cudaError_t refuse_kernel(call which, void const* function);
+
+// driver_entry_points.cpp
+cudaError_t driver_entry_point(call which, char const* symbol, void** function, unsigned version,
+                               unsigned long long flags, cudaDriverEntryPointQueryResult* result);
+
 /// While one lives, the calling thread runs a host function in place of the stand-in's own work.
 class host_function_scope {
  public:
