@@ -117,18 +117,18 @@ void read_log(file& in, trace& out) {
     if (f[2] == "allocate failure") continue;
     if (f[2] != "allocate" && f[2] != "free")
       in.damaged("action is '" + std::string(f[2]) + "'; it can be allocate or free");
-    std::uint32_t const thread = numbered(threads, f[0]);
     std::uint64_t const address = number(in, f[3], "pointer", 16);
     std::uint64_t const bytes = number(in, f[4], "size");
+    // Nothing was allocated or freed there: no stream and no thread is counted for it.
+    if (f[2] == "allocate" ? bytes == 0 : address == 0) continue;
+    std::uint32_t const thread = numbered(threads, f[0]);
     std::uint32_t const stream = numbered(streams, f[5]);
     if (f[2] == "allocate") {
-      if (bytes == 0) continue;
       auto const block = static_cast<std::uint32_t>(out.sizes.size());
       if (!live.emplace(address, block).second) in.damaged("allocates " + std::string(f[3]) + ", which is live");
       out.sizes.push_back(bytes);
       out.events.push_back({block, stream, thread, true});
     } else {
-      if (address == 0) continue;
       auto const found = live.find(address);
       if (found == live.end()) in.damaged("frees " + std::string(f[3]) + ", which is not live");
       if (out.sizes[found->second] != bytes)

@@ -6,6 +6,7 @@
 
 #include <weir/sim/sim.hpp>
 
+#include <string>
 #include <thread>
 
 using namespace sim_test;
@@ -70,4 +71,50 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "copies and sets of rows, callbacks and attach
       nullptr, [](cudaStream_t, cudaError_t, void* b) { *static_cast<bool*>(b) = true; }, &called, 0));
   ok(cudaStreamSynchronize(nullptr));
   CHECK(called);
+}
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "copies and sets of slices have twins too") {
+  cudaPitchedPtr cube{};
+  ok(cudaMalloc3D(&cube, {1, 1, 2}));
+  cudaExtent const all{1, 1, 2};
+  char back[3] = "..";
+  cudaMemcpy3DParms asked{};
+  asked.dstPtr = {back, 1, 1, 1};
+  asked.srcPtr = cube;
+  asked.extent = all;
+  asked.kind = cudaMemcpyDefault;
+  ok(cudaMemset3DAsync(cube, 'a', all, nullptr));
+  ok(cudaMemset3D(cube, 'b', {1, 1, 1}));
+  ok(cudaMemcpy3DAsync(&asked, nullptr));
+  ok(cudaStreamSynchronize(nullptr));
+  CHECK_EQ(std::string(back), "ba");
+  ok(cudaMemset3DAsync(cube, 'c', all, make_stream(cudaStreamDefault)));
+  ok(cudaMemcpy3D(&asked));  // waits for the thread's stream, not for that one
+  CHECK_EQ(std::string(back), "ba");
+
+  cudaPitchedPtr copied{};
+  ok(cudaMalloc3D(&copied, all));
+  cudaMemcpy3DPeerParms between{};
+  between.dstPtr = copied;
+  between.srcPtr = cube;
+  between.extent = all;
+  ok(cudaMemcpy3DPeerAsync(&between, nullptr));
+  CHECK_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+  ok(cudaMemcpy3DPeer(&between));  // after all of the device's work, the blocking stream's too
+  asked.srcPtr = copied;
+  ok(cudaMemcpy3D(&asked));
+  CHECK_EQ(std::string(back), "cc");
+}
+
+TEST_CASE_FIXTURE(fresh, "so have launches and the driver's entry points") {
+  CHECK_EQ(cudaLaunchKernel(nullptr, 1, 1, nullptr, 0, nullptr), cudaErrorInvalidDeviceFunction);
+  CHECK_EQ(cudaLaunchCooperativeKernel(nullptr, 1, 1, nullptr, 0, nullptr), cudaErrorInvalidDeviceFunction);
+  cudaLaunchConfig_t config{};
+  CHECK_EQ(cudaLaunchKernelExC(&config, nullptr, nullptr), cudaErrorInvalidDeviceFunction);
+#if CUDART_VERSION >= 12050
+  void* function = &config;
+  ok(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableDefault, nullptr));
+  CHECK_EQ(function, nullptr);
+#endif
+  CHECK_EQ(sim::calls("cudaLaunchKernel"), 1);
 }

@@ -31,36 +31,42 @@ cudaError_t admit(runtime& r, timeline const& t, host_waits waits) {
   return code != cudaSuccess ? code : admit_unsafe(r);
 }
 
-// From the first byte of the first row to the last byte of the last one.
-std::size_t span(rows const& what, std::size_t pitch) {
-  constexpr std::size_t most = static_cast<std::size_t>(-1);
+std::size_t span(rows const& what, std::size_t pitch, std::size_t slice) {
   if (what.empty()) return 0;
-  std::size_t const steps = what.height - 1;
-  if (steps != 0 && pitch > (most - what.width) / steps) return most;
-  return steps * pitch + what.width;
+  return plus(plus(times(what.depth - 1, slice), times(what.height - 1, pitch)), what.width);
+}
+
+// Calls `visit(target, source)` for each row, with how far it is from the first one in each of the two.
+template <class Visit>
+void each_row(rows const& what, Visit visit) {
+  for (std::size_t slice = 0; slice < what.depth; ++slice)
+    for (std::size_t row = 0; row < what.height; ++row)
+      visit(slice * what.to_slice + row * what.to_pitch, slice * what.from_slice + row * what.from_pitch);
 }
 
 void move(void* to, void const* from, rows const& what) {
-  auto* target = static_cast<unsigned char*>(to);
-  auto const* source = static_cast<unsigned char const*>(from);
-  for (std::size_t row = 0; row < what.height; ++row)
-    std::memmove(target + row * what.to_pitch, source + row * what.from_pitch, what.width);
+  each_row(what, [&](std::size_t target, std::size_t source) {
+    std::memmove(static_cast<unsigned char*>(to) + target, static_cast<unsigned char const*>(from) + source,
+                 what.width);
+  });
 }
 
 // Before a copy from pageable memory the driver takes the bytes to memory of its own. So the program may change them
 // as soon as the call is over.
 std::shared_ptr<std::vector<unsigned char>> staged(void const* from, rows what) {
-  auto copy = std::make_shared<std::vector<unsigned char>>(what.width * what.height);
+  auto copy = std::make_shared<std::vector<unsigned char>>(what.width * what.height * what.depth);
   what.to_pitch = what.width;
+  what.to_slice = what.width * what.height;
   move(copy->data(), from, what);
   return copy;
 }
 
 // Rows that lie apart are told one by one: what lies between them is not used.
-void check_rows(order_checker& check, timeline const& t, mark m, void const* first, std::size_t pitch, rows const& what,
-                use how) {
-  for (std::size_t row = 0; row < what.height; ++row)
-    check.access(t, m, static_cast<unsigned char const*>(first) + row * pitch, what.width, true, how);
+void check_rows(order_checker& check, timeline const& t, mark m, void const* first, rows const& what, use how) {
+  each_row(what, [&](std::size_t target, std::size_t source) {
+    auto const* const row = static_cast<unsigned char const*>(first) + (how == use::write ? target : source);
+    check.access(t, m, row, what.width, true, how);
+  });
 }
 
 // What a call that copies does once it has the state.
@@ -70,12 +76,12 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
-    bool const pitched = what.height > 1;
-    if (pitched && !(fits(what, what.to_pitch) && fits(what, what.from_pitch))) return cudaErrorInvalidPitchValue;
+    if (what.pitched() && !(fits(what, what.to_pitch) && fits(what, what.from_pitch)))
+      return cudaErrorInvalidPitchValue;
     if (what.empty()) return cudaSuccess;
     if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
-    std::size_t const to_bytes = span(what, what.to_pitch);
-    std::size_t const from_bytes = span(what, what.from_pitch);
+    std::size_t const to_bytes = what.to_bytes();
+    std::size_t const from_bytes = what.from_bytes();
     range const target = look_up(r, to, to_bytes);
     range const source = look_up(r, from, from_bytes);
     if (!target.valid || !source.valid) {
@@ -103,13 +109,14 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
       mark const m = r.check->operate(*t);
-      check_rows(*r.check, *t, m, from, what.from_pitch, what, use::read);
-      check_rows(*r.check, *t, m, to, what.to_pitch, what, use::write);
+      check_rows(*r.check, *t, m, from, what, use::read);
+      check_rows(*r.check, *t, m, to, what, use::write);
       end = r.check->end_of(*t);
     }
     if (from_pageable && r.how != mode::immediate) {
       rows stored = what;
       stored.from_pitch = what.width;
+      stored.from_slice = what.width * what.height;
       submit(r, held, *t, [to, data = staged(from, what), stored](held_lock& lock) {
         lock.unlock();
         move(to, data->data(), stored);
@@ -132,6 +139,9 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
 
 }  // namespace
 
+std::size_t rows::to_bytes() const { return span(*this, to_pitch, to_slice); }
+std::size_t rows::from_bytes() const { return span(*this, from_pitch, from_slice); }
+
 cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream,
                  host_waits waits) {
   return api(which, copying(to, from, what, kind, stream, waits));
@@ -147,9 +157,9 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
-    if (what.height > 1 && !fits(what, what.to_pitch)) return cudaErrorInvalidValue;
+    if (what.pitched() && !fits(what, what.to_pitch)) return cudaErrorInvalidValue;
     if (what.empty()) return cudaSuccess;
-    std::size_t const bytes = span(what, what.to_pitch);
+    std::size_t const bytes = what.to_bytes();
     range const target = look_up(r, to, bytes);
     if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false, use::write);
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
@@ -157,13 +167,14 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     std::uint64_t const id = t->id;
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
-      check_rows(*r.check, *t, r.check->operate(*t), to, what.to_pitch, what, use::write);
+      check_rows(*r.check, *t, r.check->operate(*t), to, what, use::write);
       end = r.check->end_of(*t);
     }
     submit(r, held, *t, [to, value, what](held_lock& lock) {
       lock.unlock();
-      for (std::size_t row = 0; row < what.height; ++row)
-        std::memset(static_cast<unsigned char*>(to) + row * what.to_pitch, value, what.width);
+      each_row(what, [&](std::size_t row, std::size_t) {
+        std::memset(static_cast<unsigned char*>(to) + row, value, what.width);
+      });
       lock.lock();
     });
     timeline const* const used = find_timeline(r, id);

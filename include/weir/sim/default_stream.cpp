@@ -57,6 +57,30 @@ cudaError_t CUDARTAPI cudaMemset2DAsync(void* to, size_t pitch, int value, size_
   return sim::set("cudaMemset2DAsync", to, value, {width, height, pitch}, resolve(stream), sim::host_waits::no);
 }
 
+cudaError_t CUDARTAPI cudaMemcpy3D(cudaMemcpy3DParms const* asked) {
+  return sim::copy_slices("cudaMemcpy3D", asked, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DAsync(cudaMemcpy3DParms const* asked, cudaStream_t stream) {
+  return sim::copy_slices("cudaMemcpy3DAsync", asked, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DPeer(cudaMemcpy3DPeerParms const* asked) {
+  return sim::copy_slices("cudaMemcpy3DPeer", asked, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemcpy3DPeerAsync(cudaMemcpy3DPeerParms const* asked, cudaStream_t stream) {
+  return sim::copy_slices("cudaMemcpy3DPeerAsync", asked, resolve(stream), sim::host_waits::no);
+}
+
+cudaError_t CUDARTAPI cudaMemset3D(cudaPitchedPtr to, int value, cudaExtent extent) {
+  return sim::set_slices("cudaMemset3D", to, value, extent, default_stream(), sim::host_waits::as_documented);
+}
+
+cudaError_t CUDARTAPI cudaMemset3DAsync(cudaPitchedPtr to, int value, cudaExtent extent, cudaStream_t stream) {
+  return sim::set_slices("cudaMemset3DAsync", to, value, extent, resolve(stream), sim::host_waits::no);
+}
+
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream) { return sim::stream_query(resolve(stream)); }
 
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) { return sim::stream_synchronize(resolve(stream)); }
@@ -162,5 +186,30 @@ cudaError_t CUDARTAPI cudaMemPrefetchAsync_v2(void const* p, size_t bytes, cudaM
   return sim::prefetch(p, bytes, sim::device_at(location), flags, resolve(stream));
 }
 #endif
+
+cudaError_t CUDARTAPI cudaGetDriverEntryPoint(char const* symbol, void** function, unsigned long long flags,
+                                              cudaDriverEntryPointQueryResult* result) {
+  return sim::driver_entry_point("cudaGetDriverEntryPoint", symbol, function, CUDART_VERSION, flags, result);
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(char const* symbol, void** function, unsigned int version,
+                                                       unsigned long long flags,
+                                                       cudaDriverEntryPointQueryResult* result) {
+  return sim::driver_entry_point("cudaGetDriverEntryPointByVersion", symbol, function, version, flags, result);
+}
+#endif
+
+cudaError_t CUDARTAPI cudaLaunchKernel(void const* function, dim3, dim3, void**, size_t, cudaStream_t) {
+  return sim::refuse_kernel("cudaLaunchKernel", function);
+}
+
+cudaError_t CUDARTAPI cudaLaunchKernelExC(cudaLaunchConfig_t const*, void const* function, void**) {
+  return sim::refuse_kernel("cudaLaunchKernelExC", function);
+}
+
+cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(void const* function, dim3, dim3, void**, size_t, cudaStream_t) {
+  return sim::refuse_kernel("cudaLaunchCooperativeKernel", function);
+}
 
 }  // extern "C"

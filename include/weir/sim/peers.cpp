@@ -22,10 +22,12 @@ bool lies_on(runtime& r, void const* p, std::size_t bytes, int device) {
   return what.in != nullptr && (!what.device_only() || what.in->device == device);
 }
 
-cudaError_t valid(runtime& r, void const* to, int to_device, void const* from, int from_device, std::size_t bytes) {
-  if (!exists(r, to_device) || !exists(r, from_device)) return cudaErrorInvalidDevice;
-  if (bytes == 0) return cudaSuccess;
-  return lies_on(r, to, bytes, to_device) && lies_on(r, from, bytes, from_device) ? cudaSuccess : cudaErrorInvalidValue;
+cudaError_t valid(runtime& r, peer_ends const& ends, rows const& what) {
+  if (!exists(r, ends.to_device) || !exists(r, ends.from_device)) return cudaErrorInvalidDevice;
+  if (what.empty()) return cudaSuccess;
+  bool const fits = lies_on(r, ends.to, what.to_bytes(), ends.to_device) &&
+                    lies_on(r, ends.from, what.from_bytes(), ends.from_device);
+  return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 // What `t` gets from now on comes after what `other` got so far.
@@ -41,6 +43,31 @@ void join(runtime& r, held_lock& held, timeline& t, timeline& other) {
 }
 
 }  // namespace
+
+cudaError_t copy_between(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream) {
+  if (find_stream(r, stream) == nullptr) return cudaErrorInvalidResourceHandle;
+  if (cudaError_t const code = valid(r, ends, what); code != cudaSuccess) return code;
+  return submit_copy(r, held, ends.to, ends.from, what, cudaMemcpyDefault, stream, host_waits::no);
+}
+
+cudaError_t copy_serialised(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream,
+                            host_waits waits) {
+  if (cudaError_t const code = valid(r, ends, what); code != cudaSuccess || what.empty()) return code;
+  if (cudaError_t const no = admit_unsafe(r); no != cudaSuccess) return no;
+  timeline* const others[] = {at(r, ends.to_device).legacy, at(r, ends.from_device).legacy};
+  for (timeline const* const other : others)
+    if (cudaError_t const no = admit_work(r, *other); no != cudaSuccess) return no;
+  timeline* here = find_stream(r, stream);
+  std::uint64_t const id = here->id;
+  for (timeline* const other : others)
+    if (other != here) join(r, held, *here, *other);
+  cudaError_t const copied = submit_copy(r, held, ends.to, ends.from, what, cudaMemcpyDefault, stream, waits);
+  here = find_timeline(r, id);
+  for (timeline* const other : others)
+    if (here != nullptr && other != here) join(r, held, *other, *here);
+  return copied;
+}
+
 }  // namespace weir::sim::detail
 
 namespace sim = weir::sim::detail;
@@ -96,24 +123,10 @@ cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr at
   });
 }
 
-// Serialised with the work of both devices and the current one; here with what their legacy streams are serialised
-// with, which leaves out non-blocking streams.
 cudaError_t CUDARTAPI cudaMemcpyPeer(void* to, int to_device, void const* from, int from_device, size_t bytes) {
   return sim::api("cudaMemcpyPeer", [&](sim::runtime& r, sim::held_lock& held) {
-    cudaError_t const code = sim::valid(r, to, to_device, from, from_device, bytes);
-    if (code != cudaSuccess || bytes == 0) return code;
-    if (cudaError_t const no = sim::admit_unsafe(r); no != cudaSuccess) return no;
-    for (int const device : {to_device, from_device})
-      if (cudaError_t const no = sim::admit_work(r, *sim::at(r, device).legacy); no != cudaSuccess) return no;
-    sim::timeline& here = *sim::at(r, sim::this_thread().device).legacy;
-    sim::timeline* const ends[] = {sim::at(r, to_device).legacy, sim::at(r, from_device).legacy};
-    for (sim::timeline* const other : ends)
-      if (other != &here) sim::join(r, held, here, *other);
-    cudaError_t const copied =
-        sim::submit_copy(r, held, to, from, {bytes}, cudaMemcpyDefault, cudaStreamLegacy, sim::host_waits::no);
-    for (sim::timeline* const other : ends)
-      if (other != &here) sim::join(r, held, *other, here);
-    return copied;
+    return sim::copy_serialised(r, held, {to, to_device, from, from_device}, {bytes}, cudaStreamLegacy,
+                                sim::host_waits::no);
   });
 }
 
@@ -122,10 +135,7 @@ cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* to, int to_device, void const* f
                                           cudaStream_t stream) {
   return sim::api("cudaMemcpyPeerAsync", [&](sim::runtime& r, sim::held_lock& held) {
     cudaStream_t const in = stream == nullptr ? cudaStreamLegacy : stream;
-    if (sim::find_stream(r, in) == nullptr) return cudaErrorInvalidResourceHandle;
-    cudaError_t const code = sim::valid(r, to, to_device, from, from_device, bytes);
-    if (code != cudaSuccess) return code;
-    return sim::submit_copy(r, held, to, from, {bytes}, cudaMemcpyDefault, in, sim::host_waits::no);
+    return sim::copy_between(r, held, {to, to_device, from, from_device}, {bytes}, in);
   });
 }
 

@@ -6,11 +6,6 @@
 namespace weir::sim::detail {
 namespace {
 
-constexpr std::size_t too_many = static_cast<std::size_t>(-1);
-
-// Stays at `too_many`, which no device has room for.
-std::size_t times(std::size_t a, std::size_t b) { return b != 0 && a > too_many / b ? too_many : a * b; }
-
 std::size_t pitch_of(std::size_t width) {
   bool const fits = width <= too_many - (pitch_unit - 1);
   return fits ? (width + pitch_unit - 1) / pitch_unit * pitch_unit : too_many;

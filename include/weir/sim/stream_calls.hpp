@@ -9,12 +9,18 @@ namespace weir::sim::detail {
 /// Waiting for the host: `cudaMemcpy` and `cudaMemset` wait where CUDA says so, their `Async` forms elsewhere.
 enum class host_waits { as_documented, no };
 
-/// What a copy or a set is about: rows of bytes, each a pitch after the one before.
+/// What a copy or a set is about: rows of bytes, each a pitch after the one before, and slices of such rows.
 struct rows {
   std::size_t width = 0;
-  std::size_t height = 1;
+  std::size_t height = 1;                    // of a slice
   std::size_t to_pitch = 0, from_pitch = 0;  // of no meaning with one row
-  bool empty() const { return width == 0 || height == 0; }
+  std::size_t depth = 1;
+  std::size_t to_slice = 0, from_slice = 0;  // bytes from slice to slice; of no meaning with one
+  bool empty() const { return width == 0 || height == 0 || depth == 0; }
+  bool pitched() const { return height > 1 || depth > 1; }
+  // From the first byte to the last one; the largest number if it is more than that.
+  std::size_t to_bytes() const;
+  std::size_t from_bytes() const;
 };
 
 cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream,
@@ -23,6 +29,34 @@ cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKi
 cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from, rows what, cudaMemcpyKind kind,
                         cudaStream_t stream, host_waits waits);
 cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits);
+
+// slices.cpp
+cudaError_t copy_slices(call which, cudaMemcpy3DParms const* asked, cudaStream_t stream, host_waits waits);
+cudaError_t copy_slices(call which, cudaMemcpy3DPeerParms const* asked, cudaStream_t stream, host_waits waits);
+cudaError_t set_slices(call which, cudaPitchedPtr const& to, int value, cudaExtent extent, cudaStream_t stream,
+                       host_waits waits);
+
+// peers.cpp
+/// A copy's two ends, which lie on devices that the program names.
+struct peer_ends {
+  void* to = nullptr;
+  int to_device = 0;
+  void const* from = nullptr;
+  int from_device = 0;
+};
+cudaError_t copy_between(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream);
+/// Serialised with the work of both devices and the current one; here with what their legacy streams are serialised
+/// with, which leaves out non-blocking streams. `stream` is a default one.
+cudaError_t copy_serialised(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream,
+                            host_waits waits);
+
+// kernels.cpp
+/// `function` is the host's stand-in for a kernel, or a handle of one.
+cudaError_t refuse_kernel(call which, void const* function);
+
+// driver_entry_points.cpp
+cudaError_t driver_entry_point(call which, char const* symbol, void** function, unsigned version,
+                               unsigned long long flags, cudaDriverEntryPointQueryResult* result);
 
 /// While one lives, the calling thread runs a host function in place of the stand-in's own work.
 class host_function_scope {

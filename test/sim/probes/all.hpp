@@ -3,6 +3,7 @@
 
 #include "errors.hpp"
 #include "events.hpp"
+#include "kernels.hpp"
 #include "memory.hpp"
 #include "pools.hpp"
 #include "streams.hpp"
@@ -12,7 +13,7 @@
 namespace probes {
 
 inline constexpr std::span<probe const> subjects[] = {
-    error_probes, event_probes, stream_probes, memory_probes, pool_probes,
+    error_probes, event_probes, stream_probes, memory_probes, pool_probes, kernel_probes,
 };
 
 /// Calls `visit(probe)` for each.

@@ -234,6 +234,64 @@ inline void rows_fit_their_pitch(verdict& v) {
   v.ok("cudaFree", cudaFree(p));
 }
 
+inline cudaMemcpy3DParms slices(cudaPitchedPtr to, cudaPitchedPtr from, cudaExtent extent, cudaMemcpyKind kind) {
+  cudaMemcpy3DParms asked{};
+  asked.dstPtr = to;
+  asked.srcPtr = from;
+  asked.extent = extent;
+  asked.kind = kind;
+  return asked;
+}
+
+// "Passing more than one non-zero source or destination will cause cudaMemcpy3D() to return an error"; "the source
+// object must entirely contain the region defined by srcPos and extent".
+inline void slices_fit_their_memory(verdict& v) {
+  cudaPitchedPtr cube{};
+  cudaExtent const size{100, 3, 2};
+  v.ok("cudaMalloc3D", cudaMalloc3D(&cube, size));
+  v.yes("the pitch is enough", cube.pitch >= 100);
+  v.equal("the width that was asked for", cube.xsize, std::size_t{100});
+  v.equal("the height that was asked for", cube.ysize, std::size_t{3});
+  v.ok("set", cudaMemset3D(cube, 'a', size));
+  v.ok("set a part", cudaMemset3D(cube, 'b', {50, 1, 2}));
+  std::vector<char> host(100 * 3 * 2);
+  cudaPitchedPtr const packed{host.data(), 100, 100, 3};
+  auto const read = slices(packed, cube, size, cudaMemcpyDeviceToHost);
+  v.ok("copy", cudaMemcpy3D(&read));
+  v.equal("the first slice's first row", int{host[0]}, int{'b'});
+  v.equal("its end", int{host[50]}, int{'a'});
+  v.equal("the second slice's first row", int{host[300]}, int{'b'});
+  v.equal("the last byte", int{host[599]}, int{'a'});
+
+  auto wrong = read;
+  wrong.dstPtr.pitch = 99;
+  v.code("too wide", cudaMemcpy3D(&wrong), {cudaErrorInvalidPitchValue, cudaErrorInvalidValue});
+  wrong = read;
+  wrong.srcPtr.ysize = 2;
+  v.fails("slices that overlap", cudaMemcpy3D(&wrong));
+  wrong = read;
+  wrong.srcPtr.ptr = nullptr;
+  v.fails("no source", cudaMemcpy3D(&wrong));
+  auto flat = slices({host.data(), 100, 0, 0}, {cube.ptr, cube.pitch, 0, 0}, {100, 3, 1}, cudaMemcpyDeviceToHost);
+  v.ok("one slice has no need of a height", cudaMemcpy3D(&flat));
+  v.ok("cudaFree", cudaFree(cube.ptr));
+}
+
+inline void copies_of_slices_begin_at_their_places(verdict& v) {
+  cudaPitchedPtr cube{};
+  v.ok("cudaMalloc3D", cudaMalloc3D(&cube, {4, 2, 2}));
+  v.ok("set", cudaMemset3D(cube, '.', {4, 2, 2}));
+  char text[] = "ab";
+  auto asked = slices(cube, {text, 2, 2, 1}, {1, 1, 1}, cudaMemcpyHostToDevice);
+  asked.srcPos = {1, 0, 0};
+  asked.dstPos = {3, 1, 1};
+  v.ok("copy", cudaMemcpy3D(&asked));
+  char found = 0;
+  v.ok("read", cudaMemcpy(&found, static_cast<char*>(cube.ptr) + 3 * cube.pitch + 3, 1, cudaMemcpyDeviceToHost));
+  v.equal("the byte", int{found}, int{'b'});
+  v.ok("cudaFree", cudaFree(cube.ptr));
+}
+
 // The comments of the three calls. A device is no peer of its own.
 inline void device_is_no_peer_of_itself(verdict& v) {
   int can = -1;
@@ -296,6 +354,8 @@ inline constexpr probe memory_probes[] = {
      &copies_between_pinned_and_device_memory_do_not_wait},
     {"copies_need_a_direction", needs::nothing, &copies_need_a_direction},
     {"rows_fit_their_pitch", needs::nothing, &rows_fit_their_pitch},
+    {"slices_fit_their_memory", needs::nothing, &slices_fit_their_memory},
+    {"copies_of_slices_begin_at_their_places", needs::nothing, &copies_of_slices_begin_at_their_places},
     {"device_is_no_peer_of_itself", needs::nothing, &device_is_no_peer_of_itself},
     {"peer_access_is_enabled_once", needs::two_devices, &peer_access_is_enabled_once},
     {"peers_copy_without_access", needs::two_devices, &peers_copy_without_access},

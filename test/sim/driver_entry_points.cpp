@@ -1,0 +1,43 @@
+// Functions of the driver, asked for by name: the stand-in has none of them, and says so as CUDA does.
+
+#include "support.hpp"
+
+#include <weir/sim/sim.hpp>
+
+using namespace sim_test;
+
+// Toolkit 13 advises against the form without a version.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+TEST_CASE_FIXTURE(fresh, "a function of the driver is not found, which is no error") {
+  int something = 0;
+  void* function = &something;
+  auto result = cudaDriverEntryPointSuccess;
+  ok(cudaGetDriverEntryPoint("cuMemAlloc", &function, cudaEnableDefault, &result));
+  CHECK_EQ(function, nullptr);
+  CHECK_EQ(result, cudaDriverEntryPointSymbolNotFound);
+  ok(cudaGetDriverEntryPoint("cuMemAlloc", &function, cudaEnablePerThreadDefaultStream, nullptr));
+  CHECK_EQ(cudaPeekAtLastError(), cudaSuccess);
+  CHECK_EQ(sim::calls("cudaGetDriverEntryPoint"), 2);
+#if CUDART_VERSION >= 12050
+  function = &something;
+  result = cudaDriverEntryPointSuccess;
+  ok(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableLegacyStream, &result));
+  CHECK_EQ(function, nullptr);
+  CHECK_EQ(result, cudaDriverEntryPointSymbolNotFound);
+#endif
+}
+
+TEST_CASE_FIXTURE(fresh, "what cannot be looked for is refused") {
+  void* function = nullptr;
+  CHECK_EQ(cudaGetDriverEntryPoint(nullptr, &function, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDriverEntryPoint("", &function, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDriverEntryPoint("cuMemAlloc", nullptr, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDriverEntryPoint("cuMemAlloc", &function, 3, nullptr), cudaErrorInvalidValue);
+#if CUDART_VERSION >= 12050
+  int driver = 0;
+  ok(cudaDriverGetVersion(&driver));
+  auto const newer = static_cast<unsigned>(driver) + 10;
+  CHECK_EQ(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, newer, 0, nullptr), cudaErrorInvalidValue);
+#endif
+}
