@@ -164,8 +164,8 @@ class world {
     if (capture_) finish_capture();
     while (!blocks_.empty()) free_block(blocks_.size() - 1, blocks_.back().on, 0);
     if (result.what = trouble(); !result.what.empty()) return result;
-    // Else the stack ends with work to come; no graph outlives it.
-    if (how_.schedule % 2 == 0 || graphs_work_) wait_for_devices();
+    // Else the stack ends with work to come. No pool may that still keeps memory for a graph, and some cannot be told.
+    if (how_.schedule % 2 == 0 || has_captured_) wait_for_devices();
     stack_ = {};
     sim::run_all();
     result.what = trouble();
@@ -222,8 +222,7 @@ class world {
     return s;
   }
 
-  void wait_for_devices() {
-    graphs_work_ = false;
+  static void wait_for_devices() {
     for (int device : {1, 0}) {
       require(cudaSetDevice(device));
       require(cudaDeviceSynchronize());
@@ -375,7 +374,7 @@ class world {
       } catch (std::bad_alloc const&) {
       }
     };
-    if (graphs_work_) wait_for_devices();  // no pool may end before that
+    if (has_captured_) wait_for_devices();
     // The current device may change and not come back: default streams would then be others.
     for (block& b : blocks_)
       if (b.on <= per_thread) pass(b, lasting);
@@ -493,7 +492,6 @@ class world {
     unsigned const behind = on == no_stream ? 0 : 1u << on;
     for (graph& g : graphs_) g.block_ends(b.number, behind);
     if (capture_ && b.owner != capture_->made.id) capture_->made.block_ends(b.number, behind);
-    graphs_work_ |= b.owner != 0 || captured(b.on);
     if (capture_ && !is_pooled()) may_be_lost_ = true;  // sources keep what they are given in a capture
     blocks_[which] = blocks_.back();
     blocks_.pop_back();
@@ -641,6 +639,7 @@ class world {
     constexpr cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
                                                cudaStreamCaptureModeRelaxed};
     if (capture_ || stream == legacy || graphs_.size() >= most_graphs) return;
+    has_captured_ = true;
     capture_.emplace();
     capture_->origin = stream;
     if (has_to_be_declared(stream) || s.z % 2 == 0) capture_->declared.emplace();
@@ -680,7 +679,6 @@ class world {
         if (stack_.checks > 1 && !may_wait_for(b.on)) return;
         if (stack_.checks > 1) require(cudaStreamSynchronize(streams_[b.on].handle));
         if (now >= 0) expect(b, on, static_cast<unsigned char>(now));
-        graphs_work_ = true;
         made.after |= 1u << b.on;
         made.block_is_freed(b.number);
         return free_captured(which);
@@ -733,7 +731,6 @@ class world {
       if ((before >> i & 1) != 0 && (captured(i) || !reachable(i))) return;
     for (std::size_t i = 0; i < streams_.size(); ++i)
       if ((before >> i & 1) != 0 && i != on) order(i, on);
-    graphs_work_ = true;
     require(cudaGraphLaunch(g.handle, streams_[on].handle));
     for (block& b : blocks_) {
       graph::use const* const use = g.find(b.number);
@@ -782,7 +779,7 @@ class world {
   std::uint64_t block_number_ = 0;
   std::optional<capture> capture_;
   std::vector<graph> graphs_;
-  bool graphs_work_ = false;  // and others may, on memory that is a graph's
+  bool has_captured_ = false;
   weir::misuse_handler before_ = nullptr;
 };
 
