@@ -381,6 +381,25 @@ TEST_CASE("while a blocking stream captures, pools leave the legacy stream alone
   }
 }
 
+TEST_CASE("the legacy stream that pools leave alone is their own device's, whichever is current") {
+  for (bool const waits : {false, true}) {
+    watched_world const world;
+    auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = waits});
+    cudaStream_t blocking = nullptr;
+    REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+    mortal_stream const other;
+    use(memory, cudaStreamLegacy, 600_KiB);
+    begin_capture(blocking);
+    {
+      device_guard const elsewhere(1);
+      CHECK_THROWS_AS(memory.allocate(other, 600_KiB), out_of_memory);
+      memory.synchronize();
+    }
+    { captured_graph const graph(blocking); }
+    REQUIRE(cudaStreamDestroy(blocking) == cudaSuccess);
+  }
+}
+
 TEST_CASE("a capture that the program broke leaves the pool whole") {
   lazy_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB});
