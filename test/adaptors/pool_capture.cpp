@@ -338,6 +338,28 @@ TEST_CASE("a capture that nobody declared, on a lasting stream, is not broken ei
   }
 }
 
+TEST_CASE("no stream is made to wait for another where that would break a capture") {
+  watched_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = false});
+  mortal_stream const other;
+  use(memory, other, 600_KiB);  // pending, with an event behind it
+  SUBCASE("one that captures, which nobody declared") {
+    weir::stream const s;
+    begin_capture(s);
+    CHECK_THROWS_AS(memory.allocate(s, 600_KiB), out_of_memory);
+    captured_graph const graph(s);
+  }
+  SUBCASE("the legacy one, while a blocking stream captures") {
+    cudaStream_t blocking = nullptr;
+    REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+    begin_capture(blocking);
+    CHECK_THROWS_AS(memory.allocate(cudaStreamLegacy, 600_KiB), out_of_memory);
+    { captured_graph const graph(blocking); }
+    REQUIRE(cudaStreamDestroy(blocking) == cudaSuccess);
+  }
+  other.finish();
+}
+
 TEST_CASE("while a blocking stream captures, pools leave the legacy stream alone") {
   for (bool const is_declared : {false, true}) {
     watched_world const world;
@@ -354,6 +376,25 @@ TEST_CASE("while a blocking stream captures, pools leave the legacy stream alone
     void* const p = memory.allocate(cudaStreamLegacy, 600_KiB);
     memory.deallocate(cudaStreamLegacy, p, 600_KiB);
     memory.synchronize();
+    { captured_graph const graph(blocking); }
+    REQUIRE(cudaStreamDestroy(blocking) == cudaSuccess);
+  }
+}
+
+TEST_CASE("the legacy stream that pools leave alone is their own device's, whichever is current") {
+  for (bool const waits : {false, true}) {
+    watched_world const world;
+    auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = waits});
+    cudaStream_t blocking = nullptr;
+    REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+    mortal_stream const other;
+    use(memory, cudaStreamLegacy, 600_KiB);
+    begin_capture(blocking);
+    {
+      device_guard const elsewhere(1);
+      CHECK_THROWS_AS(memory.allocate(other, 600_KiB), out_of_memory);
+      memory.synchronize();
+    }
     { captured_graph const graph(blocking); }
     REQUIRE(cudaStreamDestroy(blocking) == cudaSuccess);
   }

@@ -103,6 +103,23 @@ TEST_CASE("a call may break a capture on the stream that it names, or through th
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
+TEST_CASE("a default stream is asked for as a device's, whichever is current") {
+  fresh_world const world;
+  capturing const c(weir::stream::kind::blocking);
+  for (int const current : {0, 1}) {
+    device_guard const on_device(current);
+    CHECK(detail::may_break_capture(cudaStreamLegacy, 0));
+    CHECK_FALSE(detail::may_break_capture(cudaStreamLegacy, 1));
+    CHECK_FALSE(detail::may_break_capture(cudaStreamPerThread, 0));
+    CHECK(detail::may_break_capture(c.get(), 1));
+    CHECK(current_device() == current);
+  }
+  sim::fail_call("cudaGetDevice", 1, cudaErrorUnknown);
+  CHECK(detail::may_break_capture(cudaStreamLegacy, 1));  // nobody knows
+  CHECK(sim::captures_invalidated() == 0);
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
 TEST_CASE("relaxed calls break no capture; the thread's mode is as before afterwards") {
   fresh_world const world;
   {

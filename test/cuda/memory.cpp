@@ -85,7 +85,7 @@ TEST_CASE("if a stream cannot be waited for, its device is, and the device that 
   bool done = false;
   REQUIRE(cudaLaunchHostFunc(
               s.get(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
-  sim::fail_call(1, cudaErrorInvalidResourceHandle);
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorInvalidResourceHandle);
   CHECK(detail::wait_for(s, 1));
   CHECK(done);
   CHECK(current_device() == 0);
@@ -100,10 +100,26 @@ TEST_CASE("a stream of another device that could not be waited for at first is w
   bool done = false;
   REQUIRE(cudaLaunchHostFunc(
               s.get(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
-  sim::fail_call(1, cudaErrorUnknown);
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
   CHECK(detail::wait_for(s, 0));
   CHECK(done);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("a stream of another device that can neither be waited for nor asked is not taken for done") {
+  sim::reset();
+  sim::set_mode(sim::mode::lazy);
+  device_guard const on_other(1);
+  weir::stream const s;
+  bool done = false;
+  REQUIRE(cudaLaunchHostFunc(
+              s.get(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  sim::fail_call("cudaStreamQuery", 1, cudaErrorLaunchFailure);
+  CHECK_FALSE(detail::wait_for(s, 0));
+  CHECK_FALSE(done);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  sim::reset();
 }
 
 TEST_CASE("if nothing can be waited for, that is said") {

@@ -1,6 +1,7 @@
 #pragma once
 // A stack for tests that are the same for all stacks: its type is forgotten, but what its layers can do is at hand.
 
+#include <weir/adaptors/checked.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -36,14 +37,22 @@ struct stack {
   std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
   std::function<void(std::size_t keep)> trim;
   std::function<void()> synchronize;
+  std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
   std::function<void(numbers&)> count;
+  unsigned checks = 0;  ///< of order, above the topmost pool
   std::shared_ptr<void> owner;
 };
+
+template <class Layer>
+inline constexpr bool is_check = false;
+template <class Upstream>
+inline constexpr bool is_check<weir::checked_resource<Upstream>> = true;
 
 /// Adds what one layer can do.
 template <class Layer>
 void add_layer(stack& s, Layer& layer) {
+  if (is_check<Layer> && !s.release_captured) ++s.checks;
   auto const then = [](auto& list, auto f) {
     list = [before = std::move(list), f](auto&&... argument) {
       if (before) before(argument...);
@@ -52,6 +61,8 @@ void add_layer(stack& s, Layer& layer) {
   };
   if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
+  if constexpr (requires { layer.release_captured(std::uint64_t{}); })
+    then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   if constexpr (requires { layer.used(); }) then(s.count, [&layer](numbers& n) { n.push_back(layer.used()); });
   if constexpr (requires { layer.numbers().allocated.current; })
     then(s.count, [&layer](numbers& n) {

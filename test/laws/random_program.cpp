@@ -19,7 +19,19 @@ using namespace random_program;
 namespace {
 
 /// Keeps what is freed by its size, for whoever comes next; `Bug` says what is wrong with it.
-enum class bug { none, no_order, early_write, leak, device, last_error, alignment, overlap, gives_back_early };
+enum class bug {
+  none,
+  no_order,
+  early_write,
+  leak,
+  device,
+  last_error,
+  alignment,
+  overlap,
+  gives_back_early,
+  waits_in_capture,
+  shares_in_capture,  // what a capture freed is anyone's
+};
 
 template <bug Bug, weir::resource Upstream>
 class keeper {
@@ -52,9 +64,12 @@ class keeper {
     last_ = static_cast<std::byte*>(p);
     return Bug == bug::alignment && calls_ % 8 == 0 ? last_ + 64 : p;
   }
+  void release_captured(std::uint64_t) {}
   void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t) noexcept {
     if (p == last_) last_ = nullptr;
-    bool const waits = Bug != bug::no_order && !stream.is_host_order();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (Bug == bug::shares_in_capture) cudaStreamIsCapturing(stream.get(), &status);
+    bool const waits = Bug != bug::no_order && !stream.is_host_order() && status == cudaStreamCaptureStatusNone;
     if (Bug == bug::gives_back_early) return upstream_.deallocate(weir::host_order, p, bytes + 4096, 1 << 16);
     if (waits) cudaStreamSynchronize(stream.get());
     kept_.emplace(bytes, p);
@@ -85,23 +100,27 @@ constexpr setting settings[] = {{.mode = sim::mode::immediate, .schedule = 1, .m
                                 {.mode = sim::mode::random, .schedule = 1, .most_bytes = 4, .starving = true},
                                 {.mode = sim::mode::pct, .schedule = 1, .most_bytes = 4}};
 
-/// Steps without CUDA's failures, which this stack does not deal with.
-std::vector<step> steps_for(std::uint64_t seed) {
-  auto steps = steps_from(seed, 300);
-  std::erase_if(steps, [](step const& s) { return s.what == fail_in_allocate || s.what == fail_in_free; });
+/// Steps without CUDA's failures and without captures, which this stack does not deal with.
+std::vector<step> steps_for(std::uint64_t seed, bool captures = false) {
+  auto steps = steps_from(seed, captures ? 600 : 300);
+  std::erase_if(steps, [captures](step const& s) {
+    bool const fails = s.what == fail_in_allocate || s.what == fail_in_free || s.what >= fail_twice;
+    return fails || (s.what >= begin_capture && !captures);
+  });
   return steps;
 }
 
 /// Caught in every schedule by one of a few seeds, with these words; and shrunk to no more than `most` steps.
 template <bug Bug>
-void check_caught(std::string const& words, std::size_t most, std::span<setting const> in = settings) {
+void check_caught(std::string const& words, std::size_t most, std::span<setting const> in = settings,
+                  bool captures = false) {
   auto const make = stack_with<Bug>();
   for (setting const& how : in) {
     CAPTURE(name_of(how.mode));
     outcome found;
     std::vector<step> steps;
-    for (std::uint64_t seed = 1; seed <= 10 && found.what.empty(); ++seed) {
-      steps = steps_for(seed);
+    for (std::uint64_t seed = 1; seed <= (captures ? 60u : 10u) && found.what.empty(); ++seed) {
+      steps = steps_for(seed, captures);
       found = run(how, make, steps);
     }
     REQUIRE_MESSAGE(found.what.find(words) != std::string::npos, found.what);
@@ -131,6 +150,12 @@ TEST_CASE("a block handed out twice is caught") { check_caught<bug::overlap>("ov
 TEST_CASE("memory given back while work uses it is caught") {
   // In other modes the work would then use the heap's memory; the calls are wrong in all.
   check_caught<bug::gives_back_early>("does not come after", 2, std::span(settings).first(1));
+}
+TEST_CASE("a capture that is broken is caught") {
+  check_caught<bug::waits_in_capture>("a capture was broken", 4, settings, true);
+}
+TEST_CASE("memory of a graph that somebody else gets is caught") {
+  check_caught<bug::shares_in_capture>("captured", 12, settings, true);
 }
 
 TEST_CASE("what failed is written down as a test") {

@@ -47,7 +47,7 @@ void run_program(candidate const& c, setting const& how, std::span<step const> s
   repeat_with = "WEIR_SOAK_STACK='" + c.name + "' WEIR_SOAK_SEED=" + std::to_string(how.schedule) + ", mode " +
                 name_of(how.mode) + (how.starving ? " with a starved stream" : "");
   outcome const o = run(how, c.make, steps);
-  all.operations += steps.size();
+  all.operations += o.what.empty() ? o.at : steps.size();  // an error that stays ends a program early
   ++all.programs;
   all.served += o.served;
   all.refused += o.refused;
@@ -124,5 +124,14 @@ TEST_CASE("every kind of step, in a list as a failure prints it") {
               {allocate_block, 3, 4096, 1},    {fail_in_free, 0, 0, 0},
               {allocate_block, 3, 4096, 1},    {free_in_host_order, 0, 0, 1},
               {trim_stack, 0, 0, 0},           {synchronize_stack, 0, 0, 0},
-              {wait_for_device, 0, 0, 0}});
+              {wait_for_device, 0, 0, 0},      {allocate_block, 2, 4096, 1},
+              {begin_capture, 4, 0, 0},        {fork_capture, 3, 0, 0},
+              {use_in_capture, 0, 4000, 12},   {use_in_capture, 0, 0, 1},
+              {use_in_capture, 0, 0, 5},       {use_in_capture, 0, 0, 11},
+              {allocate_block, 3, 4096, 1},    {free_where_it_is, 0, 1, 1},
+              {end_capture, 0, 0, 0},          {launch_graph, 6, 0, 0},
+              {launch_graph, 3, 0, 0},         {free_where_it_is, 0, 0, 1},
+              {drop_graph, 0, 0, 1},           {fail_twice, 3, 5000, 1},
+              {fail_twice, 3, 0, 0},           {allocate_block, 3, 4096, 1},
+              {sticky_error, 40, 0, 0}});
 }

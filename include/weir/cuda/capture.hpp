@@ -1,6 +1,7 @@
 #pragma once
 // Stream capture: how a program declares it, and how the library's own calls keep from breaking one.
 
+#include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
@@ -40,6 +41,17 @@ inline bool may_break_capture(cudaStream_t stream) noexcept {
   cudaError_t const code = cudaStreamIsCapturing(stream, &status);
   bool const answered = succeeded(code);
   return answered ? status != cudaStreamCaptureStatusNone : code == cudaErrorStreamCaptureImplicit;
+}
+
+/// The same for a stream of `device`, whichever is current: a default stream is the current device's. Up to three more
+/// CUDA calls for those. True if CUDA does not say.
+inline bool may_break_capture(cudaStream_t stream, int device) noexcept try {
+  bool const is_default = stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+  if (!is_default) return may_break_capture(stream);
+  device_guard const on_device(device);
+  return may_break_capture(stream);
+} catch (...) {
+  return true;
 }
 
 /// Begins the line of a pool that refuses a request, where the stream's capture is a reason.

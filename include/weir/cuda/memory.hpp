@@ -70,9 +70,10 @@ inline bool wait_for(stream_ref stream, int device) noexcept {
   cudaError_t const code = relaxed(wait);
   if (succeeded(code) || cuda_is_absent(code)) return true;
   if (!wait_for_device(device)) return false;
-  // A stream that still has work is there after all, and another device's.
+  // A stream that still has work is there after all, and another device's; one that CUDA does not know is gone.
   cudaError_t const now = relaxed([&] { return cudaStreamQuery(stream.get()); });
-  return succeeded(now) || now != cudaErrorNotReady || succeeded(relaxed(wait));
+  return succeeded(now) || now == cudaErrorInvalidResourceHandle ||
+         (now == cudaErrorNotReady && succeeded(relaxed(wait)));
 }
 
 /// Owns a CUDA memory pool, or borrows a device's default one.

@@ -163,7 +163,7 @@ class stream_clock {
 
   /// False where a wait for the whole device would break a capture on a stream that is known here.
   bool may_wait_for_device() const noexcept {
-    bool broken = may_break_capture(cudaStreamLegacy);
+    bool broken = may_break_capture(cudaStreamLegacy, device_);
     for (lane_number lane = 1; lane < lane_count() && !broken; ++lane)
       broken = (kind(lane) == identity::lasting || kind(lane) == identity::promised) &&
                may_break_capture(streams_[lane].handle);
@@ -220,7 +220,7 @@ class stream_clock {
   /// On a stream that the caller does not use just now.
   bool record_elsewhere_on(lane_number lane, cudaStream_t handle) noexcept {
     record_elsewhere const record;
-    return record.allowed() && !may_break_capture(handle) && record_on(lane, handle, 1);
+    return record.allowed() && !may_break_capture(handle, streams_[lane].device) && record_on(lane, handle, 1);
   }
 
   bool record(lane_number lane) noexcept {
