@@ -1,5 +1,6 @@
 // A program whose mistakes, if weir makes some, are each seen by one oracle only. Which of them look is told by
-// arguments: `clock`, `contents`; the address sanitizer, if it is compiled in, is told by ASAN_OPTIONS.
+// arguments: `clock`, `contents`; the address sanitizer, if it is compiled in, is told by ASAN_OPTIONS; and the thread
+// sanitizer, which takes streams for threads, looks where it is compiled in.
 // Exit status 0: nothing found.
 #include <weir/adaptors/checked.hpp>
 #include <weir/adaptors/limit.hpp>
@@ -78,6 +79,26 @@ void reach_the_ends_of_aligned_blocks() {
   for (auto& block : blocks) memory.deallocate(legacy, const_cast<std::byte*>(block.p), bytes, 2048);
 }
 
+/// In words: of each eight bytes the thread sanitizer remembers but the last few accesses.
+void fill(void* p) {
+  auto* const words = static_cast<std::size_t volatile*>(p);
+  for (std::size_t i = 0; i < bytes / sizeof(std::size_t); ++i) words[i] = 1;
+}
+
+/// A block that goes from one stream to another, each of which does the same with it, unannounced.
+void pass_a_block_on() {
+  auto memory = make(device{} | pool{.max_bytes = bytes});
+  cudaStream_t streams[2] = {};
+  for (cudaStream_t& s : streams) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+  for (cudaStream_t const s : streams) {
+    void* const p = memory.allocate(s, bytes);
+    cudaLaunchHostFunc(s, fill, p);
+    memory.deallocate(s, p, bytes);
+  }
+  cudaDeviceSynchronize();
+  for (cudaStream_t const s : streams) cudaStreamDestroy(s);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -89,6 +110,7 @@ int main(int count, char** arguments) {
   end_with_pending_work();
   fill_neighbours();
   reach_the_ends_of_aligned_blocks();
+  pass_a_block_on();
   for (auto const& report : sim::reports()) std::printf("clock: %s\n", report.text.c_str());
   if (contents_changed) std::puts("contents: a block's contents were overwritten");
   return sim::report_count() != 0 || contents_changed ? 1 : 0;

@@ -19,7 +19,7 @@ MAX_LINES = 300
 # Folders whose own work is to meet someone else's headers.
 FREE_TO_INCLUDE_OTHERS = {"bridges", "tools"}
 CUDA_HEADER = re.compile(r"cuda(_runtime(_api)?|_profiler_api)?\.h$|driver_types\.h$|vector_types\.h$|host_defines\.h$")
-STD_HEADER = re.compile(r"[a-z_]+$|(sys/\w+|pthread|unistd|sched|time|dlfcn|execinfo|stdint|fcntl|cxxabi)(\.h)?$")  # and POSIX
+STD_HEADER = re.compile(r"[a-z_]+$|(sys/\w+|pthread|unistd|sched|time|dlfcn|execinfo|stdint|fcntl|cxxabi|ucontext)(\.h)?$")  # and POSIX
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

@@ -180,6 +180,7 @@ class in_call {
 /// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
 template <class Body>
 cudaError_t api(call which, Body&& body) {
+  own_work const not_the_streams;
   thread_state& me = this_thread();
   call_counters[which.index()].fetch_add(1, std::memory_order_relaxed);
   cudaError_t code = cudaSuccess;

@@ -18,12 +18,8 @@ cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCal
     if (r.check != nullptr) [[unlikely]]
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
     submit(r, held, *t, [handle, callback, data, place](held_lock& lock) {
-      lock.unlock();
-      {
-        host_function_scope const scope(place.get());
-        callback(handle, cudaSuccess, data);
-      }
-      lock.lock();
+      host_function_scope const scope(place.get());
+      unlocked(lock, [handle, callback, data] { callback(handle, cudaSuccess, data); });
     });
     return cudaSuccess;
   });

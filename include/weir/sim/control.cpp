@@ -7,7 +7,7 @@
 #include <weir/sim/schedule.hpp>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -49,7 +49,7 @@ void drop_work(runtime& r, held_lock& held) {
 }
 
 void drop_memory(runtime& r) {
-  for (auto const& [address, a] : r.allocations) std::free(reinterpret_cast<void*>(address));
+  for (auto const& [address, a] : r.allocations) detail::give_to_heap(reinterpret_cast<void*>(address), a.bytes, true);
   r.allocations.clear();
   r.registrations.clear();
   r.live_allocations = 0;
@@ -86,7 +86,7 @@ void read_all(unsigned char const* first, std::size_t bytes) {
   sink.store(sum, std::memory_order_relaxed);
 }
 
-void write_all(unsigned char* first, std::size_t bytes, unsigned char pattern) { std::fill_n(first, bytes, pattern); }
+void write_all(unsigned char* first, std::size_t bytes, unsigned char pattern) { std::memset(first, pattern, bytes); }
 
 }  // namespace
 
@@ -228,17 +228,13 @@ void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   if (r.access_checked) require_access(r, t->device, p, bytes);
   if (what == access::read) {
     detail::submit(r, held, *t, [p, bytes](held_lock& lock) {
-      lock.unlock();
-      read_all(static_cast<unsigned char const*>(p), bytes);
-      lock.lock();
+      detail::unlocked(lock, [p, bytes] { read_all(static_cast<unsigned char const*>(p), bytes); });
     });
   } else {
     unsigned char const pattern = r.pattern = static_cast<unsigned char>(r.pattern + 37);
     auto* const first = static_cast<unsigned char*>(const_cast<void*>(p));
     detail::submit(r, held, *t, [first, bytes, pattern](held_lock& lock) {
-      lock.unlock();
-      write_all(first, bytes, pattern);
-      lock.lock();
+      detail::unlocked(lock, [first, bytes, pattern] { write_all(first, bytes, pattern); });
     });
   }
 }

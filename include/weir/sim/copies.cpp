@@ -101,11 +101,14 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
                                                          !(target.device_only() && source.device_only())));
     std::uint64_t const id = t->id;
     if (from_pageable && waits == host_waits::as_documented) {
+      awaited const before = end_of(r, *t);
       seeing(
           r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
+      come_after(before);
       t = find_timeline(r, id);
       if (t == nullptr) return cudaErrorInvalidResourceHandle;
     }
+    awaited const awaited_end = end_of(r, *t);
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
       mark const m = r.check->operate(*t);
@@ -113,24 +116,20 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
       check_rows(*r.check, *t, m, to, what, use::write);
       end = r.check->end_of(*t);
     }
-    if (from_pageable && r.how != mode::immediate) {
+    if (from_pageable && (streams_are_fibers || r.how != mode::immediate)) {
       rows stored = what;
       stored.from_pitch = what.width;
       stored.from_slice = what.width * what.height;
-      submit(r, held, *t, [to, data = staged(from, what), stored](held_lock& lock) {
-        lock.unlock();
-        move(to, data->data(), stored);
-        lock.lock();
+      submit(r, held, *t, [to, data = staged(from, what), stored](held_lock& lock) mutable {
+        unlocked(lock, [to, data = std::move(data), stored] { move(to, data->data(), stored); });
       });
     } else {
-      submit(r, held, *t, [to, from, what](held_lock& lock) {
-        lock.unlock();
-        move(to, from, what);
-        lock.lock();
-      });
+      submit(r, held, *t,
+             [to, from, what](held_lock& lock) { unlocked(lock, [to, from, what] { move(to, from, what); }); });
     }
     timeline const* const used = find_timeline(r, id);
     if (waits_for_end && used != nullptr) force(r, held, *used);
+    if (waits_for_end) come_after(awaited_end);
     if (waits_for_end && r.check != nullptr) [[unlikely]]
       r.check->host_saw(end);
     return cudaSuccess;
@@ -165,20 +164,22 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
     std::uint64_t const id = t->id;
+    awaited const awaited_end = end_of(r, *t);
     vector_clock end;
     if (r.check != nullptr) [[unlikely]] {
       check_rows(*r.check, *t, r.check->operate(*t), to, what, use::write);
       end = r.check->end_of(*t);
     }
     submit(r, held, *t, [to, value, what](held_lock& lock) {
-      lock.unlock();
-      each_row(what, [&](std::size_t row, std::size_t) {
-        std::memset(static_cast<unsigned char*>(to) + row, value, what.width);
+      unlocked(lock, [to, value, what] {
+        each_row(what, [&](std::size_t row, std::size_t) {
+          std::memset(static_cast<unsigned char*>(to) + row, value, what.width);
+        });
       });
-      lock.lock();
     });
     timeline const* const used = find_timeline(r, id);
     if (waits_for_end && used != nullptr) force(r, held, *used);
+    if (waits_for_end) come_after(awaited_end);
     if (waits_for_end && r.check != nullptr) [[unlikely]]
       r.check->host_saw(end);
     return cudaSuccess;

@@ -156,6 +156,7 @@ cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
     sim::seeing(
         r, [&](sim::order_checker& check) { return check.end_of_device(device); },
         [&] { sim::force_device(r, held, device); });
+    sim::come_after(sim::end_of_device(r, device));
     return cudaSuccess;
   });
 }
@@ -168,6 +169,7 @@ cudaError_t CUDARTAPI cudaDeviceReset(void) {
     sim::seeing(
         r, [&](sim::order_checker& check) { return check.end_of_device(device); },
         [&] { sim::force_device(r, held, device); });
+    sim::come_after(sim::end_of_device(r, device));
     r.events.remove_if([&](sim::event_state const& e) { return e.device == device; });
     std::vector<sim::timeline*> over;
     r.streams.remove_if([&](sim::timeline* t) {

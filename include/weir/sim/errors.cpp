@@ -164,12 +164,14 @@ error_text const* find(cudaError_t code) {
 extern "C" {
 
 cudaError_t CUDARTAPI cudaGetLastError(void) {
+  sim::own_work const not_the_streams;
   cudaError_t const last = std::exchange(sim::this_thread().last_error, cudaSuccess);
   cudaError_t const sticky = sim::sticky_error();
   return sticky != cudaSuccess ? sticky : last;
 }
 
 cudaError_t CUDARTAPI cudaPeekAtLastError(void) {
+  sim::own_work const not_the_streams;
   cudaError_t const sticky = sim::sticky_error();
   return sticky != cudaSuccess ? sticky : sim::this_thread().last_error;
 }

@@ -88,6 +88,7 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
     if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
     if (!e->recorded) return cudaSuccess;
     if (!sim::done(r, e->at)) return cudaErrorNotReady;
+    sim::come_after(e->at.reached);
     if (r.check != nullptr) [[unlikely]]
       r.check->host_saw(e->seen);
     return cudaSuccess;
@@ -103,8 +104,10 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
       sim::force(r, held, std::vector<sim::point>{});
       return cudaSuccess;
     }
+    sim::point const end = e->at;
     sim::seeing(
-        r, [&](sim::order_checker&) { return e->seen; }, [&] { sim::force(r, held, std::vector{e->at}); });
+        r, [&](sim::order_checker&) { return e->seen; }, [&] { sim::force(r, held, std::vector{end}); });
+    sim::come_after(end.reached);
     return cudaSuccess;
   });
 }

@@ -36,7 +36,7 @@ graph_state::~graph_state() {
     auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
     if (found == r.allocations.end() || found->second.graph != number) continue;
     found->second.graph = 0;
-    if (found->second.freeing) finish_free(r, found->first, found->second.ticket);
+    if (found->second.freeing) finish_free(r, found->first, found->second.ticket, true);
   }
 }
 
@@ -51,8 +51,7 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared
   void* const p = make_allocation(r, std::move(made));
   if (p == nullptr) return nullptr;
   t.capture->graph->memory.push_back({p, false});
-  unsigned char const pattern = r.pattern = static_cast<unsigned char>(r.pattern + 37);
-  capture_operation(t, [p, bytes, pattern](held_lock&) { scribble(p, bytes, pattern); });
+  capture_operation(t, [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); });
   return p;
 }
 
@@ -61,7 +60,7 @@ bool capture_free(runtime& r, timeline& t, void* p) {
   if (a == nullptr || a->graph != t.capture->id) return false;
   for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
   begin_free(r, *a);
-  capture_operation(t, [](held_lock&) {});
+  capture_operation(t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); });
   return true;
 }
 
@@ -83,7 +82,7 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
       r.check->launched(*t, found->number, graph->number);
     std::uint64_t const id = t->id;
     bool const captured = t->capture != nullptr;
-    if (!captured && !done(r, found->last)) wait_for(r, *t, found->last);
+    if (!captured && (streams_are_fibers || !done(r, found->last))) wait_for(r, *t, found->last);
     for (work const& node : graph->nodes) {
       // While a node ran without the lock, another thread may have destroyed the stream.
       if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
@@ -91,7 +90,8 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     }
     graph_execution* const still_there = r.executions.find(execution);
     t = find_timeline(r, id);
-    if (!captured && still_there != nullptr && t != nullptr) still_there->last = t->end();
+    if (!captured && still_there != nullptr && t != nullptr)
+      still_there->last = streams_are_fibers ? record(r, held, *t, nullptr) : t->end();
     return cudaSuccess;
   });
 }

@@ -142,7 +142,12 @@ void* make_allocation(runtime& r, allocation made, void* at) {
     give_back(r, made);
     return nullptr;
   }
-  scribble(p, made.bytes, r.pattern = static_cast<unsigned char>(r.pattern + 37));
+  made.block = ++r.tickets;
+  if (made.kind == memory_kind::async) {
+    forbid(p, made.bytes);
+  } else {
+    scribble(p, made.bytes, next_pattern(r));
+  }
   count_live(r, made);
   r.allocations.emplace(reinterpret_cast<std::uintptr_t>(p), std::move(made));
   return p;
@@ -155,16 +160,45 @@ std::uint64_t begin_free(runtime& r, allocation& a) {
   return a.ticket;
 }
 
-void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket) {
+void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket, bool waited) {
   auto const found = r.allocations.find(address);
-  if (found == r.allocations.end() || !found->second.freeing || found->second.ticket != ticket) return;
+  if (found == r.allocations.end() || found->second.block > ticket) return;  // another block by now
+  // Who has taken it over may touch it from when that allocation executes.
+  if (found->second.kind == memory_kind::async) forbid(reinterpret_cast<void*>(address), found->second.bytes);
+  if (!found->second.freeing || found->second.ticket != ticket) return;
   if (found->second.graph != 0) return;  // its next launch needs it
   allocation const gone = std::move(found->second);
   give_back(r, gone);
   forget_pending(gone, address);
   r.allocations.erase(found);
-  if (gone.pool == nullptr || !keep(*gone.pool, address, gone)) std::free(reinterpret_cast<void*>(address));
+  if (gone.pool == nullptr || !keep(*gone.pool, address, gone))
+    give_to_heap(reinterpret_cast<void*>(address), gone.bytes, waited);
 }
+
+void give_to_heap(void* p, std::size_t bytes, bool waited) {
+  allow(p, bytes);
+  if (!waited) return as_stream([p] { std::free(p); });
+  look_away();  // what was waited for is no order that the program may rely on
+  std::free(p);
+  look_again();
+}
+
+void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
+  auto const address = reinterpret_cast<std::uintptr_t>(p);
+  std::uint64_t const block = r.allocations.at(address).block;
+  submit(r, held, t, [&r, address, block, pattern = next_pattern(r)](held_lock&) {
+    auto const found = r.allocations.find(address);
+    if (found == r.allocations.end() || found->second.block != block) return;  // freed by the host meanwhile
+    begin_use(reinterpret_cast<void*>(address), found->second.bytes, pattern);
+  });
+}
+
+void begin_use(void* p, std::size_t bytes, unsigned char pattern) {
+  allow(p, bytes);
+  as_stream([p, bytes, pattern] { scribble(p, bytes, pattern); });
+}
+
+unsigned char next_pattern(runtime& r) { return r.pattern = static_cast<unsigned char>(r.pattern + 37); }
 
 void revive(runtime& r, allocation& a) {
   a.freeing = false;
@@ -243,7 +277,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
       r.check->freed(nullptr, p, waits ? device : -1);
     std::uint64_t const ticket = sim::begin_free(r, *a);
     if (waits) sim::force_device(r, held, device);
-    sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket);
+    sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket, waits);
     return cudaSuccess;
   });
 }

@@ -33,7 +33,7 @@ bool reaches(runtime& r, int device, allocation const& a);
 allocation* find_live(runtime& r, void const* p);
 
 /// Takes memory from the host, or that at `at`, within the capacity of its kind; `made.bytes` is not 0. Null if there
-/// is too little.
+/// is too little. Nobody may touch stream-ordered memory before the allocation executes.
 void* make_allocation(runtime& r, allocation made, void* at = nullptr);
 
 /// Memory of the host counts against its capacity; false if that is used up.
@@ -47,13 +47,28 @@ void forget_registrations(runtime& r, int device);
 
 /// The free was called: the program has the memory no more, though work that was queued before may use it still.
 std::uint64_t begin_free(runtime& r, allocation& a);
-/// The free executes. Does nothing if another allocation has taken the block over since that free was called.
-void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket);
+/// The free executes. The block stays if another allocation has taken it over since that free was called. `waited`: for
+/// all work that there was, so that none is too late.
+void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket, bool waited = false);
 /// Undoes a `begin_free`, as a new allocation of the same size takes the block over.
 void revive(runtime& r, allocation& a);
 
+/// Gives stream-ordered memory to whom comes after this place in `t`: the allocation executes.
+void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p);
+
+/// What an allocation does when it executes.
+void begin_use(void* p, std::size_t bytes, unsigned char pattern);
+
+/// Under the address sanitizer: who touches the memory between the two makes a mistake.
+void forbid(void* p, std::size_t bytes);
+void allow(void* p, std::size_t bytes);
+
+/// The block is the heap's again.
+void give_to_heap(void* p, std::size_t bytes, bool waited);
+
 /// Overwrites memory with bytes that differ from call to call: all of a small block, both ends of a large one.
 void scribble(void* p, std::size_t bytes, unsigned char pattern);
+unsigned char next_pattern(runtime& r);
 
 // reuse.cpp
 /// A pool keeps a block whose free has executed, to hand it out again. False: it does not.

@@ -13,6 +13,7 @@ using detail::held_lock;
 
 template <class Action>
 void with_checker(Action action) {
+  detail::own_work const not_the_streams;
   detail::runtime& r = detail::state();
   held_lock const held(r.mutex);
   if (r.check != nullptr) action(r, *r.check);

@@ -53,7 +53,11 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     if (found == nullptr && may_wait && finish_frees(r, held, *pool)) found = make_allocation(r, std::move(made));
     if (found == nullptr) return cudaErrorMemoryAllocation;
     // While the frees were finished, another thread may have destroyed the stream.
-    if (timeline* const still_there = find_timeline(r, id)) submit(r, held, *still_there, [](held_lock&) {});
+    if (timeline* const still_there = find_timeline(r, id)) {
+      submit_allocation(r, held, *still_there, found);
+    } else {
+      begin_use(found, bytes, next_pattern(r));
+    }
   }
   *p = found;
   if (r.check != nullptr) [[unlikely]] {

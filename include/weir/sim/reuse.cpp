@@ -4,7 +4,6 @@
 #include <weir/sim/schedule.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -24,18 +23,6 @@ namespace {
 
 constexpr std::size_t most_kept = 16;
 
-void forbid([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
-#ifdef WEIR_SIM_POISON
-  __asan_poison_memory_region(p, bytes);
-#endif
-}
-
-void allow([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
-#ifdef WEIR_SIM_POISON
-  __asan_unpoison_memory_region(p, bytes);
-#endif
-}
-
 bool may(pool_state const& pool, cudaMemPoolAttr policy) {
   return pool.reuse[static_cast<std::size_t>(policy - cudaMemPoolReuseFollowEventDependencies)] != 0;
 }
@@ -53,15 +40,11 @@ void* take_kept(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& 
   made.kind = memory_kind::async;
   made.device = pool->device;
   made.pool = pool;
-  allow(found->memory.get(), bytes);
   void* const p = make_allocation(r, std::move(made), found->memory.get());
-  if (p == nullptr) {
-    forbid(found->memory.get(), bytes);
-    return nullptr;
-  }
+  if (p == nullptr) return nullptr;
   static_cast<void>(found->memory.release());
   kept.erase(std::next(found).base());
-  submit(r, held, t, [](held_lock&) {});
+  submit_allocation(r, held, t, p);
   return p;
 }
 
@@ -81,25 +64,33 @@ void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, s
   pool.pending.erase(chosen);
   revive(r, r.allocations.at(address));
   auto* const p = reinterpret_cast<void*>(address);
-  // Earlier work of this stream may still use the block, so the new contents have to wait for their turn.
-  unsigned char const pattern = r.pattern = static_cast<unsigned char>(r.pattern + 37);
-  submit(r, held, t, [p, bytes, pattern](held_lock&) { scribble(p, bytes, pattern); });
+  submit_allocation(r, held, t, p);
   return p;
 }
 
 }  // namespace
 
-void kept_block::release::operator()(void* p) const {
-  allow(p, bytes);
-  std::free(p);
+void forbid([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
+#ifdef WEIR_SIM_POISON
+  __asan_poison_memory_region(p, bytes);
+#endif
 }
 
+void allow([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
+#ifdef WEIR_SIM_POISON
+  __asan_unpoison_memory_region(p, bytes);
+#endif
+}
+
+void kept_block::release::operator()(void* p) const { give_to_heap(p, bytes, false); }
+
 bool keep(pool_state& pool, std::uintptr_t address, allocation const& freed) {
+  // To the thread sanitizer whoever gets it would race with who had it, though the driver saw to it: it has to be new.
+  if (streams_are_fibers) return false;
   if (pool.destroyed || pool.reserved == pool.used) return false;
   auto* const p = reinterpret_cast<void*>(address);
   if (pool.kept.size() == most_kept) pool.kept.erase(pool.kept.begin());
   pool.kept.push_back({{p, {freed.bytes}}, freed.freed_at.stream});
-  forbid(p, freed.bytes);
   return true;
 }
 

@@ -49,9 +49,13 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
 
 void run_front(runtime& r, held_lock& held, timeline* t) {
   work const run = std::move(t->waiting.front().run);
+  landmark const handed_over = std::move(t->waiting.front().handed_over);
   t->waiting.pop_front();
   // Out of the queue but not yet completed: `plan` cannot run meanwhile, because `running` is set.
-  run(held);
+  {
+    turn const its_turn(r, *t, handed_over);
+    run(held);
+  }
   ++t->completed;
   retire_if_over(r, t);
 }
@@ -68,27 +72,35 @@ std::vector<point> implicit_order(runtime& r, timeline const& t) {
 }
 
 void enqueue(runtime& r, timeline& t, std::vector<point> after, work run) {
-  t.waiting.push_back({++r.operations, std::move(after), std::move(run)});
+  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t)});
   ++t.submitted;
 }
 
-point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> reached) {
-  if (reached == nullptr) {
-    submit(r, held, t, [](held_lock&) {});
+point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> time) {
+  point end = t.end();
+  ++end.sequence;
+  end.reached = new_landmark();
+  if (time == nullptr) {
+    submit(r, held, t, [here = end.reached](held_lock&) { reach(here); });
   } else {
-    submit(r, held, t, [reached = std::move(reached)](held_lock&) { *reached = clock::now(); });
+    submit(r, held, t, [here = end.reached, time = std::move(time)](held_lock&) {
+      *time = clock::now();
+      reach(here);
+    });
   }
-  return t.end();
+  return end;
 }
 
 void wait_for(runtime& r, timeline& t, point p) {
   if (r.how == mode::immediate) {
     t.completed = ++t.submitted;
+    turn const its_turn(r, t);
+    come_after(p.reached);
     return;
   }
   std::vector<point> after = implicit_order(r, t);
   after.push_back(p);
-  enqueue(r, t, std::move(after), [](held_lock&) {});
+  enqueue(r, t, std::move(after), [reached = p.reached](held_lock&) { come_after(reached); });
 }
 
 bool comes_after(runtime& r, timeline const& t, point p) {

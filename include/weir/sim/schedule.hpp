@@ -24,6 +24,7 @@ void submit(runtime& r, held_lock& held, timeline& t, Work&& run) {
     capture_operation(t, std::forward<Work>(run));
   } else if (r.how == mode::immediate) {
     t.completed = ++t.submitted;
+    turn const its_turn(r, t);
     run(held);
   } else {
     enqueue(r, t, implicit_order(r, t), std::forward<Work>(run));
@@ -31,7 +32,7 @@ void submit(runtime& r, held_lock& held, timeline& t, Work&& run) {
 }
 
 /// A place after all that `t` was given so far, and after what its next operation would have to wait for.
-point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> reached);
+point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> time);
 
 /// Holds back what `t` gets from now on until `p` is reached.
 void wait_for(runtime& r, timeline& t, point p);

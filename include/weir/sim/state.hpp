@@ -2,6 +2,7 @@
 // The one state of the stand-in, internal: devices, streams, events, pools and memory. One mutex guards all of it.
 
 #include <weir/sim/clocks.hpp>
+#include <weir/sim/fibers.hpp>
 #include <weir/sim/handle_table.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -27,6 +28,7 @@ using held_lock = std::unique_lock<std::mutex>;
 struct point {
   std::uint64_t stream = 0;
   std::uint64_t sequence = 0;
+  [[no_unique_address]] landmark reached{};
 };
 
 /// Called with the runtime's mutex held; gives it up for as long as it runs a user's code or touches a user's memory.
@@ -36,6 +38,7 @@ struct operation {
   std::uint64_t order = 0;   // of the call that queued it, over all streams
   std::vector<point> after;  // what it waits for besides the operations before it in its stream
   work run;
+  [[no_unique_address]] landmark handed_over{};  // by the call
 };
 
 struct capture_state;
@@ -53,9 +56,10 @@ struct timeline {
   bool destroyed = false;
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
-  std::uint64_t planned = 0;               // used by `force` while it collects what must run
-  std::uint64_t rank = 0;                  // in pct mode: the highest runs first; 0: not drawn yet
-  std::deque<operation> waiting;           // the operations after `completed`, in order
+  std::uint64_t planned = 0;      // used by `force` while it collects what must run
+  std::uint64_t rank = 0;         // in pct mode: the highest runs first; 0: not drawn yet
+  std::deque<operation> waiting;  // the operations after `completed`, in order
+  [[no_unique_address]] fibers_of_stream fibers = new_fibers();
   std::shared_ptr<capture_state> capture;  // set: work is not queued, it becomes part of a graph
 
   bool blocking() const { return !legacy && flags == cudaStreamDefault; }
@@ -114,6 +118,7 @@ struct allocation {
   bool freeing = false;              // the free was called; the memory goes when it executes
   point freed_at;                    // the place of the free, for stream-ordered memory
   std::uint64_t ticket = 0;          // which free that is, as another allocation may take the block over first
+  std::uint64_t block = 0;           // the number of that block, which allocations may hand on; among the tickets
   std::uint64_t graph = 0;           // of an allocation node: whose; the address is that graph's until it is gone
 };
 
@@ -125,6 +130,7 @@ struct device_state {
   timeline* legacy = nullptr;
   std::vector<timeline*> timelines;  // all on this device, the legacy one too
   std::shared_ptr<pool_state> default_pool, current_pool;
+  [[no_unique_address]] device_landmarks landmarks{};
   std::array<bool, max_devices> reaches{};  // whose `cudaMalloc` memory it was given access to
 };
 

@@ -102,6 +102,7 @@ cudaError_t stream_query(cudaStream_t stream) {
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;
     if (!done(r, *t)) return cudaErrorNotReady;
+    come_after(end_of(r, *t));
     if (r.check != nullptr) [[unlikely]]
       r.check->host_saw(r.check->end_of(*t));
     return cudaSuccess;
@@ -113,8 +114,10 @@ cudaError_t stream_synchronize(cudaStream_t stream) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;
+    awaited const end = end_of(r, *t);
     seeing(
         r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
+    come_after(end);
     return cudaSuccess;
   });
 }
@@ -142,12 +145,8 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
     if (r.check != nullptr) [[unlikely]]
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
     submit(r, held, *t, [function, data, place](held_lock& lock) {
-      lock.unlock();
-      {
-        host_function_scope const scope(place.get());
-        function(data);
-      }
-      lock.lock();
+      host_function_scope const scope(place.get());
+      unlocked(lock, [function, data] { function(data); });
     });
     return cudaSuccess;
   });
