@@ -1,9 +1,11 @@
 // needs: tsan
 // Pools while streams are captured into graphs: no capture is ever broken, and a graph's memory is nobody else's.
 #include <weir/adaptors/arena.hpp>
+#include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/checked.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
@@ -214,6 +216,73 @@ TEST_CASE("what a capture allocated stays the graph's when it is freed later") {
   memory.deallocate(host_order, q, 100_KiB);
   CHECK(memory.numbers().captured == 0);
   CHECK(memory.numbers().free == 1_MiB);
+}
+
+namespace {
+
+/// Knows streams only: in host order the legacy one is asked, and waited for.
+class stream_only_resource {
+ public:
+  static constexpr bool device_accessible = true;
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    return source_.allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    source_.deallocate(stream, p, bytes, alignment);
+  }
+
+ private:
+  async_resource source_{async{}};
+};
+struct stream_only {
+  stream_only_resource operator()() const { return {}; }
+};
+
+}  // namespace
+
+TEST_CASE("an upstream that knows only streams is left alone while its default stream would break a capture") {
+  watched_world const world;
+  auto memory = make(stream_only{} | pool{.initial_bytes = 2_MiB, .release_threshold = 0});
+  cudaStream_t blocking = nullptr;
+  REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+  mortal_stream const a, b;
+  use(memory, a, 1_MiB);
+  void* const last = memory.allocate(a, 1_MiB);
+  std::optional<capture_scope> declared(std::in_place);
+  begin_capture(blocking, cudaStreamCaptureModeRelaxed);
+  memory.deallocate(a, last, 1_MiB);
+  a.finish();
+  CHECK(memory.trim() == 0);
+  // What is held serves, by a wait of the stream; more is not to be had.
+  use(memory, a, 1_MiB);
+  use(memory, b, 1_MiB);
+  CHECK_THROWS_AS(memory.allocate(b, 8_MiB), out_of_memory);
+  { captured_graph const graph(blocking); }
+  declared.reset();
+  use(memory, b, 8_MiB);
+  REQUIRE(cudaStreamDestroy(blocking) == cudaSuccess);
+}
+
+TEST_CASE("bins keep a graph's memory, and make it everyone's again") {
+  watched_world const world;
+  auto memory =
+      make(watched(binning{.bins = {bin{64_KiB}, bin{1_MiB, [](auto up) { return up | pool{} | statistics{}; }}}}));
+  auto& bins = find<binning_resource>(memory);
+  mortal_stream const a;
+  std::uint64_t id = 0;
+  {
+    begin_capture(a);
+    id = capture_id(a);
+    use(memory, a, 60_KiB);
+    use(memory, a, 600_KiB);
+    captured_graph const graph(a);
+    bins.trim();
+    CHECK(bins.reserved() >= 660_KiB);
+  }
+  CHECK(bins.release_captured(id + 1) == 0);
+  CHECK(bins.release_captured(id) == 664_KiB);  // a small block has the size of its bin
+  CHECK(bins.trim() != 0);
+  CHECK(bins.reserved() == 0);
 }
 
 TEST_CASE("a block from outside that a capture frees is not used again in it: the work before it may still run") {

@@ -329,6 +329,21 @@ TEST_CASE("one-shot streams neither strand memory nor get each other's too early
   memory.deallocate(legacy, all, 4_MiB);
 }
 
+TEST_CASE("a stream that was waited for is forgotten as any other") {
+  lazy_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
+  {
+    mortal_stream const s;
+    void* const p = memory.allocate(s, 1000);
+    fill(s, p, 1000, 1);
+    memory.deallocate(s, p, 1000);
+    CHECK(memory.snapshot().lanes == 1);
+    memory.synchronize();
+  }
+  memory.trim();
+  CHECK(memory.snapshot().lanes == 0);
+}
+
 TEST_CASE("one-shot streams make no more state and events than live at a time") {
   lazy_world const world;
   sim::set_mode(sim::mode::immediate);

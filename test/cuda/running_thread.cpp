@@ -61,7 +61,7 @@ TEST_CASE("a thread that asks first when it gives memory back needs none") {
   CHECK(registered == before);
 }
 
-TEST_CASE("a destructor that runs after the thread's own end gets a number that ends too") {
+TEST_CASE("a destructor that runs after the thread's own end gets a number that is over") {
   static std::uint64_t numbers[2] = {};
   pthread_key_t late{};
   auto const ask = [](void*) { numbers[1] = running_thread::this_number(); };

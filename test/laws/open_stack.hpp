@@ -40,6 +40,7 @@ struct stack {
   std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
   std::function<void(numbers&)> count;
+  bool pooled = false;  ///< one layer serves all requests out of memory that it keeps
   unsigned checks = 0;  ///< of order, above the topmost pool
   std::shared_ptr<void> owner;
 };
@@ -52,7 +53,7 @@ inline constexpr bool is_check<weir::checked_resource<Upstream>> = true;
 /// Adds what one layer can do.
 template <class Layer>
 void add_layer(stack& s, Layer& layer) {
-  if (is_check<Layer> && !s.release_captured) ++s.checks;
+  if (is_check<Layer> && !s.pooled) ++s.checks;
   auto const then = [](auto& list, auto f) {
     list = [before = std::move(list), f](auto&&... argument) {
       if (before) before(argument...);
@@ -61,8 +62,10 @@ void add_layer(stack& s, Layer& layer) {
   };
   if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
-  if constexpr (requires { layer.release_captured(std::uint64_t{}); })
+  if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
+    if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
+  }
   if constexpr (requires { layer.used(); }) then(s.count, [&layer](numbers& n) { n.push_back(layer.used()); });
   if constexpr (requires { layer.numbers().allocated.current; })
     then(s.count, [&layer](numbers& n) {

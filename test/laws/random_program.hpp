@@ -628,7 +628,7 @@ class world {
   }
   /// All requests are served by pools. Else what a capture allocates is freed in it, since a source makes it a node of
   /// the graph.
-  bool is_pooled() const { return static_cast<bool>(stack_.release_captured); }
+  bool is_pooled() const { return stack_.pooled; }
   /// Pools recognise the stream without a call, so that only a `capture_scope` makes them ask. Or a free may have left
   /// no event behind, so that a pool waits for the device.
   bool has_to_be_declared(std::size_t stream) const {

@@ -189,6 +189,8 @@ BUGS = [
     bug(35, "streams that ended are never forgotten", CLOCK,
         "if (may_end && streams_[lane].waiting == 0) ledger_.close(lane);",
         "static_cast<void>(may_end);", "adaptors/pool_streams", random=False),
+    bug(35, "a stream that was waited for is never forgotten", "adaptors/pool_reuse.hpp",
+        "clock_.end_wait(lane);", "", "adaptors/pool_streams", random=False),
 
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",

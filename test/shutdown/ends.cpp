@@ -61,6 +61,7 @@ auto early_fixed = make(managed{} | fixed_size{.block_bytes = 4096});
 // These call CUDA before main, and are used in host order only: no stream is ever met.
 auto early_filled = make(pinned{} | pool{.initial_bytes = 4_MiB});
 auto early_async = make(async{.initial_bytes = 4_MiB});
+auto early_captured = make(device{} | pool{.initial_bytes = 4_MiB});  // only used in a capture
 std::unique_ptr<any_resource> filled;
 
 /// Gives memory back when it goes.
@@ -97,6 +98,13 @@ int end(std::string const& way) {
     use_the_early_ones();
   } else if (way == "filled_before_main") {
     static_cast<void>(early_filled.allocate(host_order, 1000));
+  } else if (way == "filled_before_main_captured") {
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    static_cast<void>(early_captured.allocate(stream, 1000));
+    cudaStreamEndCapture(stream, &graph);
   } else if (way == "filled_async_before_main") {
     static_cast<void>(early_async.allocate(host_order, 1000));
   } else if (way == "late") {

@@ -114,6 +114,61 @@ TEST_CASE("a child that was not its parent's to spoil may have stacks of its own
   CHECK(status == 0);
 }
 
+TEST_CASE("threads of a child are told from those of its parent, though they have their places") {
+  sim::reset();
+  std::atomic<bool> stop{false}, ready{false};
+  auto of_parent = make(device{} | pool{});
+  auto const use_own_stream = [](auto& memory) {
+    memory.deallocate(cudaStreamPerThread, memory.allocate(cudaStreamPerThread, 1000), 1000);
+  };
+  std::thread parent_s([&] {
+    use_own_stream(of_parent);
+    ready = true;
+    while (!stop) std::this_thread::yield();
+  });
+  while (!ready) std::this_thread::yield();
+  use_own_stream(of_parent);
+  std::fflush(nullptr);
+  ::pid_t const child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    {
+      auto memory = make(device{} | pool{});
+      use_own_stream(memory);
+      for (int i = 0; i < 4; ++i) std::thread([&] { use_own_stream(memory); }).join();  // on stacks of the parent's
+      capture_scope const declared;
+      use_own_stream(memory);
+      memory.trim();
+    }
+    ::_exit(0);
+  }
+  stop = true;
+  parent_s.join();
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a refusal in a child calls no CUDA either") {
+  sim::reset();
+  auto pools = make(device{} | pool{});
+  auto blocks = make(device{} | fixed_size{.block_bytes = 4096});
+  auto limited = make(device{} | limit{.max_bytes = 1_MiB});
+  auto const refused = [](auto& memory, std::size_t bytes) {
+    try {
+      static_cast<void>(memory.allocate(cudaStreamLegacy, bytes));
+      ::_exit(2);
+    } catch (std::exception const&) {
+    }
+  };
+  CHECK(child_ends_well(false, [&] { refused(pools, std::size_t{1} << 62); }));
+  CHECK(child_ends_well(false, [&] { refused(blocks, 8192); }));
+  CHECK(child_ends_well(false, [&] { refused(limited, 2_MiB); }));
+  CHECK(child_ends_well(false, [&] {
+    if (report_of(limited).lines().find("CUDA is asked no more") == std::string::npos) ::_exit(3);
+  }));
+}
+
 TEST_CASE("a child ends, though other threads of its parent were inside the stack when it was made") {
   sim::reset();
   auto const recipe = device{} | pool{};

@@ -13,7 +13,7 @@ auto on_device = make(device{} | fixed_size{.block_bytes = 1_MiB});
 extern "C" [[gnu::visibility("default")]] void use_the_plugin();
 void use_the_plugin() {
   weir::stream const lasting;
-  for (stream_ref const s : {stream_ref(lasting), stream_ref(cudaStreamLegacy)}) {
+  for (stream_ref const s : {stream_ref(lasting), stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread)}) {
     void* const p = memory.allocate(s, 3_MiB);
     memory.deallocate(s, p, 3_MiB);
     void* const q = on_device.allocate(s, 1_MiB);

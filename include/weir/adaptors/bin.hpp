@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ class bin_resource {
   virtual void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept = 0;
   virtual std::size_t trim(std::size_t keep) noexcept = 0;
   virtual void synchronize() noexcept = 0;
+  virtual std::size_t release_captured(std::uint64_t capture) noexcept = 0;
   virtual std::size_t reserved() = 0;
 };
 
@@ -60,6 +62,11 @@ class bin_model final : public bin_resource {
   }
   void synchronize() noexcept override {
     if constexpr (requires { keeper(held_)->synchronize(); }) keeper(held_)->synchronize();
+  }
+  std::size_t release_captured(std::uint64_t capture) noexcept override {
+    if constexpr (requires { keeper(held_)->release_captured(capture); })
+      return keeper(held_)->release_captured(capture);
+    return 0;
   }
   std::size_t reserved() override {
     if constexpr (requires { keeper(held_)->numbers().reserved.current; })

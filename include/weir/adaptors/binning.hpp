@@ -133,6 +133,13 @@ class binning_resource {
     for (std::size_t i = 0; i < count_; ++i) bins_[i]->synchronize();
   }
 
+  /// As `pool_resource::release_captured`, in bins that can; the upstream is asked by itself.
+  std::size_t release_captured(std::uint64_t capture = 0) noexcept {
+    std::size_t released = 0;
+    for (std::size_t i = 0; i < count_; ++i) released += bins_[i]->release_captured(capture);
+    return released;
+  }
+
   /// Bytes that the bins hold, as far as they say (`pool`, `fixed_size` ... do).
   std::size_t reserved() const {
     std::size_t sum = 0;

@@ -51,7 +51,7 @@ class segment_pool {
   /// Null if the memory cannot be had. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0) {
-    if (reuse_.clock().is_over()) check(cuda_life::error, "allocate");
+    require_life();
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     std::uint64_t const key = reuse_.clock().known_key(stream);
     if (stream_identity::must_ask(stream, key)) [[unlikely]]
@@ -114,7 +114,8 @@ class segment_pool {
     return reuse_.release_captured(capture);
   }
 
-  void count_refusal() noexcept {  // by whoever stands above
+  void count_refusal() {  // by whoever stands above
+    require_life();
     spin_guard const lock(mutex_);
     ++numbers_.out_of_memory;
   }
@@ -153,14 +154,12 @@ class segment_pool {
  private:
   using lane_number = pool_reuse::lane_number;
   using request = pool_reuse::request;
-  struct segment {
-    void* address;
-    std::size_t bytes;
-    block_id first;
-  };
   static constexpr lane_number shared = pool_reuse::shared;
 
   block_table const& blocks() const noexcept { return reuse_.store().blocks(); }
+  void require_life() const {
+    if (reuse_.clock().is_over()) check(cuda_life::error, "allocate");
+  }
 
   [[gnu::always_inline]] void* allocate(std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
     spin_guard lock(mutex_);
@@ -275,6 +274,7 @@ class segment_pool {
   std::size_t release_idle(spin_guard& lock, std::size_t keep) noexcept {
     std::size_t released = 0;
     reuse_.poll(shared);
+    if (!source_.may_be_asked()) return 0;
     for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
       if (i >= segments_.size() || !reuse_.store().is_idle(segments_[i].first)) continue;
       segment const gone = std::exchange(segments_[i], segments_.back());

@@ -1,7 +1,7 @@
 #pragma once
 // Where a pool's segments come from and go to: the upstream, which is asked without the pool's lock.
 
-#include <weir/blocks/size_classes.hpp>
+#include <weir/blocks/block_table.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
@@ -10,6 +10,13 @@
 #include <new>
 
 namespace weir::detail {
+
+/// What came from the upstream in one piece.
+struct segment {
+  void* address;
+  std::size_t bytes;
+  block_id first;  ///< begins where the segment does, for as long as that is held
+};
 
 /// Takes memory from an upstream and gives it back, in host order, and without breaking a stream capture: the calling
 /// thread is relaxed meanwhile. Knows how much is on its way, so that a limit holds at every instant. Guarded by the
@@ -27,9 +34,13 @@ class segment_source {
   /// Bytes that other threads are giving back just now.
   std::size_t giving() const noexcept { return giving_; }
 
-  /// Null if the upstream is out of memory; throws what else it throws. Drops the lock meanwhile.
+  /// False while a capture would be broken: an upstream that only knows streams is asked on the legacy one.
+  bool may_be_asked() const noexcept { return host_ordered<Upstream> || !may_break_capture(cudaStreamLegacy); }
+
+  /// Null if the upstream is out of memory, or may not be asked; throws what else it throws. Drops the lock meanwhile.
   template <class Lock>
   void* take(Lock& lock, std::size_t bytes) {
+    if (!may_be_asked()) return nullptr;
     without<Lock> const dropped(lock, taking_, bytes);
     try {
       return relaxed([&] { return weir::allocate_sync(upstream_, bytes, default_alignment); });

@@ -28,7 +28,8 @@ inline std::size_t steering_bytes(std::string_view text) {
 
 /// `text` in one line: control bytes become `\n`, `\r`, `\t` or `\x1b`, a backslash `\\`, and each byte of a control
 /// character of UTF-8 or one that turns the direction of text `\x` and its number. Other bytes are kept, so UTF-8 stays
-/// readable. Nothing in the result can start a line of its own, steer a terminal or be shown in another order.
+/// readable. Nothing in the result can start a line of its own, steer a terminal that reads UTF-8, or be shown in
+/// another order.
 inline std::string printable(std::string_view text) {
   static constexpr char digits[] = "0123456789abcdef";
   std::string out;

@@ -1,6 +1,8 @@
 #pragma once
 // Whether CUDA may still be called: not once the process exits, nor in a child that was forked from it.
 
+#include <weir/cuda/capture.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <cxxabi.h>
@@ -20,8 +22,9 @@ class cuda_life {
 
   bool is_over() const noexcept { return __atomic_load_n(over_, __ATOMIC_RELAXED) != 0; }
 
-  /// What an allocation fails with once that is so.
+  /// What an allocation fails with once that is so, and what reports say in place of what CUDA would.
   static constexpr cudaError_t error = cudaErrorCudartUnloading;
+  static constexpr char const* words = "CUDA is asked no more: the process ends, or this is a child of its maker";
 
   /// Sees to it that the life ends before the object does, if that is static. Exit functions run last first, and
   /// destructors of static objects are such functions: call it when the object is used, not while it is made. Does
@@ -57,6 +60,7 @@ class cuda_life {
     if (this_process != nullptr) *this_process = 1;
     this_process = nullptr;
     exit_functions = 0;
+    records_elsewhere = 0;  // by threads that are not in the child
   }
 
   static inline constinit flag* this_process = nullptr;

@@ -102,7 +102,8 @@ class async_resource {
   int device() const noexcept { return device_; }
 
   void describe(report& out) const {
-    out.below("async(" + std::to_string(device_) + ")", pool_state() + "; " + detail::device_state(device_));
+    out.below("async(" + std::to_string(device_) + ")",
+              life_.is_over() ? detail::cuda_life::words : pool_state() + "; " + detail::device_state(device_));
   }
 
  private:

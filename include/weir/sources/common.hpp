@@ -150,7 +150,8 @@ class immediate_source {
   int device() const noexcept { return device_; }
 
   void describe(report& out) const {
-    out.below(std::string(Kind::name) + "(" + std::to_string(device_) + ")", Kind::state(device_));
+    out.below(std::string(Kind::name) + "(" + std::to_string(device_) + ")",
+              life_.is_over() ? cuda_life::words : Kind::state(device_));
   }
 
  private:
