@@ -195,7 +195,7 @@ BUGS = [
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
         "if (!entered_) entered_ = succeeded(cudaThreadExchangeStreamCaptureMode(&mode_));", "", "adaptors/pool_capture"),
-    bug(36, "nobody asks whether a stream is captured", CLOCK,
+    bug(36, "nobody asks whether a stream is captured", IDENTITY,
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
