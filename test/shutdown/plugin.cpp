@@ -20,3 +20,6 @@ void use_the_plugin() {
     on_device.deallocate(s, q, 1_MiB);
   }
 }
+
+extern "C" [[gnu::visibility("default")]] std::uint64_t number_of_thread();
+std::uint64_t number_of_thread() { return detail::running_thread::this_number(); }

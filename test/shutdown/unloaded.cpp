@@ -8,6 +8,10 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
+#include <set>
+#include <thread>
+
 using namespace weir;
 
 TEST_CASE("a library's stacks go with it, as often as it comes") {
@@ -36,4 +40,19 @@ TEST_CASE("the program's own stacks do not mind that it went") {
   CHECK(memory.numbers().allocated.current == 0);
   CHECK(memory.allocate(cudaStreamLegacy, 1000) == p);
   memory.deallocate(cudaStreamLegacy, p, 1000);
+}
+
+TEST_CASE("a pool that a library shares takes no two threads for one, though each of the two counts its own") {
+  void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  auto const in_plugin = reinterpret_cast<std::uint64_t (*)()>(::dlsym(library, "number_of_thread"));
+  REQUIRE(bool(in_plugin));
+  std::set<std::uint64_t> numbers;
+  for (int i = 0; i < 8; ++i)
+    std::thread([&] {
+      CHECK(numbers.insert(detail::running_thread::this_number()).second);
+      CHECK(numbers.insert(in_plugin()).second);
+      CHECK(in_plugin() != detail::running_thread::this_number());  // else they are not two copies
+    }).join();
+  REQUIRE(::dlclose(library) == 0);
 }
