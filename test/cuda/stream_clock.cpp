@@ -52,7 +52,7 @@ TEST_CASE("a stream whose identity cannot be had is an error, not some stream") 
   clock_with_lanes clock;
   mortal const m;
   sim::fail_call(1, cudaErrorUnknown);
-  CHECK_THROWS_AS(clock.identify(m).key, cuda_error);
+  CHECK_THROWS_AS(clock.identify(m), cuda_error);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
@@ -342,4 +342,27 @@ TEST_CASE("a stream whose event the host waits for keeps its lane meanwhile") {
     if (last) clock.retire(lane);
   }
   CHECK_FALSE(clock.is_open(lane));
+}
+
+TEST_CASE("a lane that was a capture's between streams of two devices records on each") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  stream_clock::lane_number first{};
+  {
+    device_guard const on_other(1);
+    mortal const m;
+    first = clock.lane(m);
+    for (int i = 0; i < detail::stream_ledger<cudaEvent_t>::max_events; ++i) {  // all the events that a lane has
+      clock.on_free(first);
+      clock.complete(first, clock.issued(first));
+    }
+    clock.retire(first);
+  }
+  REQUIRE(clock.captured_lane(7, 1) == first);
+  clock.end_captured(first);
+  mortal const m;
+  REQUIRE(clock.lane(m) == first);
+  clock.on_free(first);
+  CHECK(clock.begin_wait(first) != nullptr);
+  clock.end_wait(first);
 }

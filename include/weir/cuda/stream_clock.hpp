@@ -94,7 +94,8 @@ class stream_clock {
     life_.settle();
     bool opened = false;
     lane_number const lane = ledger_.find_or_open(identity::key_for(identity::captured, ++captured_lanes_), opened);
-    if (opened) streams_[lane] = {nullptr, device_, capture, key, 0};
+    // The events that an earlier stream left in the lane stay, and so does what device they are of.
+    if (opened) streams_[lane] = {nullptr, streams_[lane].device, capture, key, 0};
     return lane;
   }
   bool is_captured(lane_number lane) const noexcept { return kind(lane) == identity::captured; }
