@@ -736,9 +736,9 @@ class world {
       graph::use const* const use = g.find(b.number);
       if (use == nullptr) continue;
       b.on = on;
-      if (use->content < 0) continue;
-      b.content = static_cast<unsigned char>(use->content);
-      b.written = true;
+      // The capture may have used the place of a block of its own for an earlier one, which each launch writes again.
+      if (use->content >= 0) b.content = static_cast<unsigned char>(use->content);
+      b.written = use->content >= 0 || (b.written && !use->is_own);
     }
   }
   void hand_over(graph& g, std::size_t from, std::size_t to) {
