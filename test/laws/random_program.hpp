@@ -234,16 +234,18 @@ class world {
   void with_device(bool any, std::uint32_t chance, Call call) {
     int const device = any ? static_cast<int>(chance >> 4 & 1) : 0;
     struct back {
+      world& of;
+      int device;
       ~back() {
         sim::clear_failure();  // is for the stack's calls only
+        int now = -1;
+        cudaGetDevice(&now);
+        if (now != device && !of.failing_) of.wrong_ = "the stack changed the current device";
         cudaSetDevice(0);
       }
-    } const to_first;
+    } const to_first{*this, device};
     require(cudaSetDevice(device));
     call();
-    int now = -1;
-    require(cudaGetDevice(&now));
-    if (now != device && !failing_) wrong_ = "the stack changed the current device";
   }
 
   std::string trouble() {
@@ -752,12 +754,12 @@ class world {
     require(cudaGraphExecDestroy(graphs_[which].handle));
     std::swap(graphs_[which], graphs_.back());
     graphs_.pop_back();
-    if (!is_pooled() || chance % 4 == 0) return;
+    if (!stack_.release_captured || chance % 4 == 0) return;
     wait_for_devices();
     bool const all = graphs_.empty() && chance % 4 == 1;
     stack_.release_captured(all ? 0 : id);
     for (block& b : blocks_)
-      if (all || b.owner == id) b.owner = 0;
+      if (is_pooled() && (all || b.owner == id)) b.owner = 0;
   }
 
   static constexpr std::size_t most_blocks = 60, most_graphs = 5, legacy = 0, per_thread = 1, lasting = 2,

@@ -322,6 +322,29 @@ TEST_CASE_FIXTURE(fresh, "memory that a graph left live outlives the graph") {
   ok(cudaFreeAsync(p, s));
 }
 
+TEST_CASE_FIXTURE(fresh,
+                  "memory that a graph left live goes when its free executes, though the graph is gone by then") {
+  sim::set_mode(sim::mode::lazy);
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  {
+    executable const graph(s);
+    graph.launch(s);
+    ok(cudaStreamSynchronize(s));
+    ok(cudaMemsetAsync(p, 7, 4096, s));
+    ok(cudaFreeAsync(p, s));
+  }
+  CHECK_EQ(sim::live_bytes(0), 0);  // counted from when it is called
+  void* q = nullptr;
+  cudaStream_t const other = make_stream();
+  ok(cudaMallocAsync(&q, 4096, other));
+  CHECK_NE(q, p);  // the memset is to come
+  ok(cudaStreamSynchronize(s));
+  ok(cudaFreeAsync(q, other));
+}
+
 TEST_CASE_FIXTURE(fresh, "a capture frees memory of its own graph only") {
   cudaStream_t const s = make_stream();
   void* p = nullptr;

@@ -118,3 +118,24 @@ TEST_CASE_FIXTURE(fresh, "so have launches and the driver's entry points") {
 #endif
   CHECK_EQ(sim::calls("cudaLaunchKernel"), 1);
 }
+
+TEST_CASE_FIXTURE(fresh, "a copy between devices that a capture refuses leaves nothing for other streams to wait for") {
+  sim::set_mode(sim::mode::lazy);
+  void *to = nullptr, *from = nullptr;
+  ok(cudaSetDevice(1));
+  ok(cudaMalloc(&to, 64));
+  ok(cudaMalloc(&from, 64));
+  ok(cudaSetDevice(0));
+  ok(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeRelaxed));
+  cudaMemcpy3DPeerParms between{};
+  between.dstPtr = {to, 64, 64, 1};
+  between.srcPtr = {from, 64, 64, 1};
+  between.dstDevice = between.srcDevice = 1;
+  between.extent = {64, 1, 1};
+  CHECK_EQ(cudaMemcpy3DPeer(&between), cudaErrorStreamCaptureUnsupported);
+  ok(cudaSetDevice(1));
+  ok(cudaDeviceSynchronize());
+  ok(cudaSetDevice(0));
+  cudaGraph_t graph = nullptr;
+  CHECK_EQ(cudaStreamEndCapture(cudaStreamPerThread, &graph), cudaErrorStreamCaptureInvalidated);
+}

@@ -52,7 +52,8 @@ class running_thread {
   }
   /// A child has only the thread that made it, whatever the others were doing.
   static void end_others_in_child() noexcept {
-    bool const known = first != nullptr && mine.number_ != 0 && !mine.ended_;
+    bool known = false;
+    for (running_thread const* t = first; t != nullptr; t = t->next_) known = known || t == &mine;
     first = known ? &mine : nullptr;
     mine.next_ = nullptr;
     mutex.unlock();

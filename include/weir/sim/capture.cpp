@@ -78,7 +78,11 @@ void close(runtime& r, capture_state& c) {
     if (timeline* const t = find_timeline(r, id)) t->capture = nullptr;
   c.graph->open = false;
   for (graph_memory const& m : c.graph->memory)
-    if (!m.freed) begin_free(r, *find_live(r, m.p));
+    if (!m.freed) {
+      allocation& a = *find_live(r, m.p);
+      begin_free(r, a);
+      a.kept_for_graph = true;
+    }
   if (c.invalidated) r.graphs.remove(c.handle);
   c.graph = nullptr;
   std::erase_if(r.captures, [&](auto const& other) { return other.get() == &c; });

@@ -36,7 +36,8 @@ graph_state::~graph_state() {
     auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
     if (found == r.allocations.end() || found->second.graph != number) continue;
     found->second.graph = 0;
-    if (found->second.freeing) finish_free(r, found->first, found->second.ticket, true);
+    // A free that is still queued sees to the rest itself.
+    if (found->second.kept_for_graph || m.freed) finish_free(r, found->first, found->second.ticket, true);
   }
 }
 

@@ -166,7 +166,10 @@ void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket, bool 
   // Who has taken it over may touch it from when that allocation executes.
   if (found->second.kind == memory_kind::async) forbid(reinterpret_cast<void*>(address), found->second.bytes);
   if (!found->second.freeing || found->second.ticket != ticket) return;
-  if (found->second.graph != 0) return;  // its next launch needs it
+  if (found->second.graph != 0) {
+    found->second.kept_for_graph = true;
+    return;
+  }
   allocation const gone = std::move(found->second);
   give_back(r, gone);
   forget_pending(gone, address);
@@ -201,7 +204,7 @@ void begin_use(void* p, std::size_t bytes, unsigned char pattern) {
 unsigned char next_pattern(runtime& r) { return r.pattern = static_cast<unsigned char>(r.pattern + 37); }
 
 void revive(runtime& r, allocation& a) {
-  a.freeing = false;
+  a.freeing = a.kept_for_graph = false;
   count_live(r, a);
 }
 

@@ -58,10 +58,13 @@ cudaError_t copy_serialised(runtime& r, held_lock& held, peer_ends const& ends, 
   for (timeline const* const other : others)
     if (cudaError_t const no = admit_work(r, *other); no != cudaSuccess) return no;
   timeline* here = find_stream(r, stream);
+  // Before anything waits for it: other devices' streams are no part of a capture.
+  if (cudaError_t const no = admit_wait(r, *here); no != cudaSuccess) return no;
   std::uint64_t const id = here->id;
   for (timeline* const other : others)
     if (other != here) join(r, held, *here, *other);
   cudaError_t const copied = submit_copy(r, held, ends.to, ends.from, what, cudaMemcpyDefault, stream, waits);
+  if (copied != cudaSuccess) return copied;
   here = find_timeline(r, id);
   for (timeline* const other : others)
     if (here != nullptr && other != here) join(r, held, *other, *here);

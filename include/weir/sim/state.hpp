@@ -116,6 +116,7 @@ struct allocation {
   unsigned flags = 0;                // of pinned memory, as asked for
   std::shared_ptr<pool_state> pool;  // of stream-ordered memory
   bool freeing = false;              // the free was called; the memory goes when it executes
+  bool kept_for_graph = false;       // the free executed, and the next launch of its graph needs the memory
   point freed_at;                    // the place of the free, for stream-ordered memory
   std::uint64_t ticket = 0;          // which free that is, as another allocation may take the block over first
   std::uint64_t block = 0;           // the number of that block, which allocations may hand on; among the tickets
