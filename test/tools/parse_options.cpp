@@ -129,13 +129,13 @@ TEST_CASE("arena: one for each thread or stream, and how many") {
     char const* options;
     std::size_t held;
   };
-  for (auto const& [options, held] : {expected{"", 2_MiB}, expected{", per=thread", 2_MiB},
-                                      expected{", per=stream", 4_MiB}, expected{", per=stream, max_arenas=1", 2_MiB}}) {
-    CAPTURE(options);
+  for (expected const& e : {expected{"", 2_MiB}, expected{", per=thread", 2_MiB}, expected{", per=stream", 4_MiB},
+                            expected{", per=stream, max_arenas=1", 2_MiB}}) {
+    CAPTURE(e.options);
     streams const s;
-    auto const memory = parse(std::string("device | arena(growth=2MiB") + options + ")");
+    auto const memory = parse(std::string("device | arena(growth=2MiB") + e.options + ")");
     void *const p = memory.allocate(s.a, 1000), *const q = memory.allocate(s.b, 1000);
-    CHECK(sim::live_bytes(0) == held);
+    CHECK(sim::live_bytes(0) == e.held);
     memory.deallocate(s.a, p, 1000);
     memory.deallocate(s.b, q, 1000);
   }
