@@ -9,6 +9,9 @@
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+#include <csignal>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -37,6 +40,15 @@ setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule)
 }
 
 std::string repeat_with;  // what a crash prints
+
+struct sigaction doctests;
+/// Before doctest says that there was a crash.
+void say_what_crashed(int signal) {
+  static_cast<void>(!write(STDERR_FILENO, repeat_with.data(), repeat_with.size()));
+  static_cast<void>(!write(STDERR_FILENO, "\n", 1));
+  sigaction(signal, &doctests, nullptr);
+  raise(signal);
+}
 
 struct sums {
   std::uint64_t operations = 0, programs = 0, served = 0, refused = 0;
@@ -85,6 +97,9 @@ void __asan_on_error() { std::fprintf(stderr, "%s, commit %s\n", repeat_with.c_s
 TEST_CASE("random programs in order stay in order on every stack, in every schedule") {
   auto const total = number_from("WEIR_SOAK_OPERATIONS", 600'000);
   std::uint64_t const first = number_from("WEIR_SOAK_SEED", 1);
+  struct sigaction ours {};
+  ours.sa_handler = say_what_crashed;
+  sigaction(SIGSEGV, &ours, &doctests);
   sums all;
   std::uint64_t seed = first;
   if (char const* const only = std::getenv("WEIR_SOAK_STACK")) {

@@ -5,6 +5,8 @@
 
 #include <weir/sim/sim.hpp>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -42,6 +44,31 @@ TEST_CASE_FIXTURE(fresh, "a sticky error is not cleared by asking for it, but by
   sim::reset();
   CHECK_EQ(cudaDeviceSynchronize(), cudaSuccess);
   CHECK_THROWS_AS(sim::fail_from(0, cudaErrorUnknown), std::invalid_argument);
+}
+
+TEST_CASE_FIXTURE(fresh,
+                  "what is queued when a sticky error begins is never done, nor is it when the error is cleared") {
+  sim::set_mode(sim::mode::lazy);
+  unsigned char gone[16] = {}, there[16] = {};
+  int calls = 0;
+  auto const count = [](void* n) { ++*static_cast<int*>(n); };
+  cudaStream_t s = nullptr;
+  ok(cudaStreamCreate(&s));
+  sim::touch(s, gone, sizeof gone, sim::access::write);
+  ok(cudaLaunchHostFunc(s, count, &calls));
+  sim::fail_from(1, cudaErrorIllegalAddress);
+  CHECK_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+  sim::run_all();
+  sim::clear_failure();
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(calls, 0);
+  CHECK_EQ(std::count(std::begin(gone), std::end(gone), 0), std::ssize(gone));
+  sim::touch(s, there, sizeof there, sim::access::write);
+  ok(cudaLaunchHostFunc(s, count, &calls));
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(calls, 1);
+  CHECK_NE(std::count(std::begin(there), std::end(there), 0), std::ssize(there));
+  ok(cudaStreamDestroy(s));
 }
 
 TEST_CASE_FIXTURE(fresh, "the k-th call of one name fails, whatever is called in between, and only once") {

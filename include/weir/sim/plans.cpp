@@ -1,6 +1,7 @@
 // What tests plan for calls: that they fail, and what they cost.
 
 #include <weir/sim/call.hpp>
+#include <weir/sim/schedule.hpp>
 
 #include <algorithm>
 #include <array>
@@ -60,17 +61,34 @@ void refuse_zero(char const* who, std::uint64_t k) {
 
 cudaError_t sticky_error() { return sticky_now.load(std::memory_order_relaxed); }
 
-cudaError_t follow_plans(call which) {
+namespace {
+
+// Success, or the code that the call must return; `all_is_lost` if all later ones must, too.
+cudaError_t planned(call which, bool& all_is_lost) {
   std::lock_guard const lock(plans.mutex);
   simulated_nanoseconds.fetch_add(plans.latency[which.index()], std::memory_order_relaxed);
   failure& named = plans.by_name[which.index()];
-  if (plans.sticky.is_due()) sticky_now.store(plans.sticky.code, std::memory_order_relaxed);
+  all_is_lost = plans.sticky.is_due();
+  if (all_is_lost) sticky_now.store(plans.sticky.code, std::memory_order_relaxed);
   // Every plan counts every call, whichever of them it fails by.
   bool const once = plans.once.is_due();
   bool const by_name = named.is_due();
   if (once || by_name) look_for_plans();  // the last one may be over
   if (cudaError_t const sticky = sticky_error(); sticky != cudaSuccess) return sticky;
   return once ? plans.once.code : by_name ? named.code : cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t follow_plans(call which) {
+  bool all_is_lost = false;
+  cudaError_t const code = planned(which, all_is_lost);
+  if (all_is_lost) {
+    runtime& r = state();
+    held_lock const held(r.mutex);
+    abandon_work(r);
+  }
+  return code;
 }
 
 void forget_latencies() {

@@ -60,6 +60,14 @@ void run_front(runtime& r, held_lock& held, timeline* t) {
   retire_if_over(r, t);
 }
 
+void abandon_work(runtime& r) {
+  std::vector<work> gone;  // what they own goes when no queue is looked through any more
+  for (auto const& t : r.timelines) {
+    if (t == nullptr) continue;
+    for (operation& op : t->waiting) gone.push_back(std::exchange(op.run, [](held_lock&) {}));
+  }
+}
+
 std::vector<point> implicit_order(runtime& r, timeline const& t) {
   std::vector<point> after;
   if (t.legacy) {

@@ -37,6 +37,9 @@ point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::ti
 /// Holds back what `t` gets from now on until `p` is reached.
 void wait_for(runtime& r, timeline& t, point p);
 
+/// What is queued takes its turn as before, but does nothing.
+void abandon_work(runtime& r);
+
 /// Runs the first waiting operation of `t`, while `running` is set.
 void run_front(runtime& r, held_lock& held, timeline* t);
 /// In pct mode: runs what comes first by rank until all of `wanted` is reached. False if nothing that may run is left

@@ -76,7 +76,7 @@ void fail_call(std::uint64_t k, cudaError_t code);
 void fail_call(char const* name, std::uint64_t k, cudaError_t code);
 /// A sticky error, as after a kernel that crashed: the k-th counted call from now and every later one, by every thread,
 /// returns `code` and does nothing else. From then on that is also every thread's last error, and `cudaGetLastError`
-/// does not clear it.
+/// does not clear it. What is queued by then is never done: no kernel runs any more, and no host function is called.
 void fail_from(std::uint64_t k, cudaError_t code);
 /// Forgets every failure: those to come, and the sticky one. What a thread's last error was before, it is again.
 void clear_failure();
