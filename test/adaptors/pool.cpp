@@ -32,10 +32,10 @@ namespace {
 thread_local std::uint64_t host_allocations = 0;
 thread_local std::uint64_t host_failure_in = 0;  // 0: never
 
-void* host_memory(std::size_t bytes) {
+void* host_memory(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
   ++host_allocations;
   if (host_failure_in != 0 && --host_failure_in == 0) throw std::bad_alloc();
-  if (void* const p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
+  if (void* const p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)) return p;
   throw std::bad_alloc();
 }
 
@@ -43,6 +43,12 @@ void* host_memory(std::size_t bytes) {
 
 void* operator new(std::size_t bytes) { return host_memory(bytes); }
 void* operator new[](std::size_t bytes) { return host_memory(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t a) { return host_memory(bytes, std::size_t(a)); }
+void* operator new(std::size_t bytes, std::align_val_t a, std::nothrow_t const&) noexcept {
+  return std::aligned_alloc(std::size_t(a), (bytes + std::size_t(a) - 1) / std::size_t(a) * std::size_t(a));
+}
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }

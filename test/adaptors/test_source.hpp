@@ -41,13 +41,14 @@ class source_resource {
     while (now > peak && !state_->peak_bytes.compare_exchange_weak(peak, now)) {
     }
     ++state_->live_count;
-    return ::operator new (bytes, std::align_val_t{alignment});
+    // Not `operator new`, which tests count and let fail.
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   }
-  void deallocate(stream_ref, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  void deallocate(stream_ref, void* p, std::size_t bytes, std::size_t) noexcept {
     if (bytes == 0) return;
     ++state_->calls;
     if (state_->on_deallocate) state_->on_deallocate();
-    ::operator delete (p, std::align_val_t{alignment});
+    std::free(p);
     state_->live_bytes -= bytes;
     --state_->live_count;
   }

@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/pool_reuse.hpp>
+#include <weir/adaptors/segment_list.hpp>
 #include <weir/adaptors/segment_source.hpp>
 #include <weir/blocks/spin_lock.hpp>
 #include <weir/core/error.hpp>
@@ -16,8 +17,6 @@
 #include <cstdint>
 #include <new>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace weir::detail {
 
@@ -258,14 +257,14 @@ class segment_pool {
     void* const p = source_.take(lock, bytes);
     if (p == nullptr) return false;
     try {
-      segments_.reserve(segments_.size() + 1);
+      segments_.reserve();
       reuse_.reserve();
     } catch (...) {
       source_.give(lock, p, bytes);
       throw;
     }
     auto const address = reinterpret_cast<std::uintptr_t>(p);
-    segments_.push_back({p, bytes, reuse_.store().add_segment(address, static_cast<units>(bytes / unit_bytes))});
+    segments_.add({p, bytes, reuse_.store().add_segment(address, static_cast<units>(bytes / unit_bytes))});
     numbers_.reserved.add(bytes);
     ++numbers_.growths;
     return true;
@@ -277,8 +276,7 @@ class segment_pool {
     if (!source_.may_be_asked()) return 0;
     for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
       if (i >= segments_.size() || !reuse_.store().is_idle(segments_[i].first)) continue;
-      segment const gone = std::exchange(segments_[i], segments_.back());
-      segments_.pop_back();
+      segment const gone = segments_.remove(i);
       reuse_.store().remove_segment(gone.first);
       numbers_.reserved.current -= gone.bytes;
       ++numbers_.releases;
@@ -293,7 +291,7 @@ class segment_pool {
   units max_split_;  // what `options_` say, in units
   spin_lock mutable mutex_;
   pool_reuse reuse_;
-  std::vector<segment> segments_;
+  segment_list segments_;
   pool_numbers numbers_;
 };
 

@@ -1,8 +1,7 @@
 #pragma once
 // Where a pool's segments come from and go to: the upstream, which is asked without the pool's lock.
 
-#include <weir/blocks/block_table.hpp>
-#include <weir/core/bytes.hpp>
+#include <weir/blocks/size_classes.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
 
@@ -10,13 +9,6 @@
 #include <new>
 
 namespace weir::detail {
-
-/// What came from the upstream in one piece.
-struct segment {
-  void* address;
-  std::size_t bytes;
-  block_id first;  ///< begins where the segment does, for as long as that is held
-};
 
 /// Takes memory from an upstream and gives it back, in host order, and without breaking a stream capture: the calling
 /// thread is relaxed meanwhile. Knows how much is on its way, so that a limit holds at every instant. Guarded by the

@@ -1,13 +1,12 @@
 #pragma once
 // Finds the block that a pointer belongs to: a hash table from addresses to block numbers.
 
-#include <weir/blocks/large_pages.hpp>
+#include <weir/blocks/grown_array.hpp>
 #include <weir/blocks/size_classes.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir::detail {
 
@@ -23,22 +22,22 @@ class address_table {
   address_table() : buckets_(4) {}
 
   std::size_t size() const noexcept { return size_; }
-  std::size_t host_bytes() const noexcept { return buckets_.capacity() * sizeof(bucket); }
+  std::size_t host_bytes() const noexcept { return buckets_.bytes(); }
 
   /// True if it has to `grow` before it can have one more.
   bool is_full() const noexcept { return size_ == limit_; }
   /// Doubles; `address_of(id)` gives the address that a number was inserted with. May throw `std::bad_alloc`.
   template <class AddressOf>
   void grow(AddressOf address_of) {
-    std::vector<bucket, large_pages<bucket>> old(buckets_.size() * 2);
+    grown_array<bucket> old(buckets_.size() * 2);
     buckets_.swap(old);
     --shift_;
     limit_ = buckets_.size() * filled;
     size_ = 0;
     found_ = {};
-    for (bucket const& b : old)
+    for (std::size_t at = 0; at < old.size(); ++at)
       for (unsigned i = 0; i < entries; ++i)
-        if ((b.tags >> 8 * i & 0xff) != 0) insert(address_of(b.ids[i]), b.ids[i]);
+        if ((old[at].tags >> 8 * i & 0xff) != 0) insert(address_of(old[at].ids[i]), old[at].ids[i]);
   }
 
   /// Needs room reserved. No two live blocks have one address.
@@ -127,7 +126,7 @@ class address_table {
     }
   }
 
-  std::vector<bucket, large_pages<bucket>> buckets_;  // a power of two of them
+  grown_array<bucket> buckets_;  // a power of two of them
   unsigned shift_ = 62;
   place found_{};
   std::size_t size_ = 0;

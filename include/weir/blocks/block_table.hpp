@@ -2,12 +2,11 @@
 // Every block of every segment: its place, its neighbours, and which one a live pointer belongs to.
 
 #include <weir/blocks/address_table.hpp>
-#include <weir/blocks/large_pages.hpp>
+#include <weir/blocks/grown_array.hpp>
 #include <weir/blocks/size_classes.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir::detail {
 
@@ -147,7 +146,7 @@ class block_table {
   /// The same after the array's next growth: by a quarter, since doubling would leave much of it unused.
   std::size_t end_if_grown() const noexcept { return end() + (end() < 256 ? 64 : end() / 4); }
   /// Bytes of host memory in use for bookkeeping.
-  std::size_t host_bytes() const noexcept { return blocks_.capacity() * sizeof(block) + live_.host_bytes(); }
+  std::size_t host_bytes() const noexcept { return blocks_.bytes() + live_.host_bytes(); }
 
   /// Checks every record and the hash table; slow, for tests.
   bool valid() const {
@@ -181,12 +180,11 @@ class block_table {
 
   void add_records(std::size_t grown) {
     std::size_t const old = blocks_.size();
-    blocks_.reserve(grown);  // `resize` alone would double
-    blocks_.resize(grown);
+    blocks_.grow(grown);
     for (std::size_t id = grown - 1; id >= old; --id) drop(static_cast<block_id>(id));
   }
 
-  std::vector<block, large_pages<block>> blocks_;
+  grown_array<block> blocks_;
   block_id unused_ = 0;
   std::size_t unused_count_ = 0;
   address_table live_;

@@ -2,10 +2,10 @@
 // The order in which blocks were freed, lane by lane.
 
 #include <weir/blocks/block_table.hpp>
+#include <weir/blocks/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir::detail {
 
@@ -16,11 +16,8 @@ class free_ages {
  public:
   /// Room for block numbers below `blocks` and lanes below `lanes`; may throw `std::bad_alloc`.
   void reserve(std::size_t blocks, std::size_t lanes) {
-    if (entries_.size() < blocks) {
-      entries_.reserve(blocks);
-      entries_.resize(blocks);
-    }
-    if (ends_.size() < lanes) ends_.resize(lanes);
+    entries_.grow(blocks);
+    ends_.grow(lanes);
   }
 
   /// Puts `id` behind all others of its lane. Tickets must not go down within a lane.
@@ -45,9 +42,7 @@ class free_ages {
   block_id newer(block_id id) const noexcept { return entries_[id].newer; }
   std::uint64_t ticket(block_id id) const noexcept { return entries_[id].ticket; }
 
-  std::size_t host_bytes() const noexcept {
-    return entries_.capacity() * sizeof(entry) + ends_.capacity() * sizeof(end);
-  }
+  std::size_t host_bytes() const noexcept { return entries_.bytes() + ends_.bytes(); }
 
  private:
   struct entry {
@@ -60,8 +55,8 @@ class free_ages {
     block_id newest = 0;
   };
 
-  std::vector<entry, large_pages<entry>> entries_;  // by block number
-  std::vector<end> ends_;                           // by lane
+  grown_array<entry> entries_;  // by block number
+  grown_array<end> ends_;       // by lane
 };
 
 }  // namespace weir::detail

@@ -4,10 +4,10 @@
 #include <weir/blocks/block_table.hpp>
 #include <weir/blocks/free_ages.hpp>
 #include <weir/blocks/free_index.hpp>
+#include <weir/blocks/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir::detail {
 
@@ -23,7 +23,7 @@ class free_lanes {
   /// Has lanes below `count`. May throw `std::bad_alloc`.
   void reserve_lanes(std::size_t count) {
     if (keeps_ages_) ages_.reserve(0, count);
-    if (lanes_.size() < count) lanes_.resize(count);
+    lanes_.grow(count);
   }
   /// Room for block numbers below `end`: before the table grows to that. May throw `std::bad_alloc`.
   void reserve_blocks(std::size_t end) {
@@ -105,7 +105,7 @@ class free_lanes {
     return id != 0 && this->ticket(id) <= ticket ? id : 0;
   }
 
-  std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lanes_.capacity() * sizeof(lane_blocks); }
+  std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lanes_.bytes(); }
 
   /// Checks everything; slow, for tests.
   bool valid() const {
@@ -143,7 +143,7 @@ class free_lanes {
   block_table& blocks_;
   free_ages ages_;
   bool keeps_ages_ = false;
-  std::vector<lane_blocks> lanes_;
+  grown_array<lane_blocks> lanes_;
 };
 
 }  // namespace weir::detail

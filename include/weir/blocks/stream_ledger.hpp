@@ -1,9 +1,10 @@
 #pragma once
 // Who may have what was freed where: numbers the frees of every stream and knows which are done, or waited for by whom.
 
+#include <weir/blocks/grown_array.hpp>
+
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir::detail {
 
@@ -23,11 +24,10 @@ class stream_ledger {
 
   /// Has at least `spare` lanes ready to `open`. May throw `std::bad_alloc`.
   void reserve(std::size_t spare) {
-    if (closed_ >= spare || lanes_.size() + spare > max_lanes) return;
-    std::size_t const size = lanes_.size() + spare - closed_;
-    keys_.reserve(size);
-    lanes_.resize(size);
-    keys_.resize(size);
+    if (closed_ >= spare || keys_.size() + spare > max_lanes) return;
+    std::size_t const size = keys_.size() + spare - closed_;
+    lanes_.grow(size);
+    keys_.grow(size);
     closed_ = spare;
   }
 
@@ -72,8 +72,8 @@ class stream_ledger {
 
   bool is_open(lane_number lane) const noexcept { return keys_[lane] != 0; }
   std::uint64_t key(lane_number lane) const noexcept { return keys_[lane]; }
-  std::size_t lane_count() const noexcept { return lanes_.size(); }
-  std::size_t open_count() const noexcept { return lanes_.size() - 1 - closed_; }
+  std::size_t lane_count() const noexcept { return keys_.size(); }
+  std::size_t open_count() const noexcept { return keys_.size() - 1 - closed_; }
   /// Lanes ready to be opened.
   std::size_t closed_count() const noexcept { return closed_; }
 
@@ -169,7 +169,7 @@ class stream_ledger {
 
   bool valid() const {
     std::size_t closed = 0;
-    for (std::size_t i = 1; i < lanes_.size(); ++i) {
+    for (std::size_t i = 1; i < keys_.size(); ++i) {
       lane_state const& l = lanes_[i];
       closed += keys_[i] == 0;
       if (l.covered > l.issued || l.completed > l.covered || l.issued > last_ || l.count > max_events) return false;
@@ -220,8 +220,8 @@ class stream_ledger {
 
   ticket last_ = 0;
   std::size_t closed_ = 0;
-  std::vector<std::uint64_t> keys_;  // of open lanes; 0: closed
-  std::vector<lane_state> lanes_;
+  grown_array<std::uint64_t> keys_;  // of open lanes; 0: closed
+  grown_array<lane_state> lanes_;
   slot cache_[cache_size] = {};
   cover answer_{};
 };

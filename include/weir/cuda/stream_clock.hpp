@@ -1,6 +1,7 @@
 #pragma once
 // The ledger of a pool's frees, tied to CUDA: keys of streams, events behind frees, waits between streams.
 
+#include <weir/blocks/grown_array.hpp>
 #include <weir/blocks/stream_ledger.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
@@ -12,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace weir::detail {
 
@@ -57,7 +57,7 @@ class stream_clock {
   /// May throw `std::bad_alloc`.
   void add_lanes() {
     std::size_t const more = lanes_to_add();
-    streams_.resize(ledger_.lane_count() + more);
+    streams_.grow(ledger_.lane_count() + more);
     ledger_.reserve(ledger_.closed_count() + more);
   }
   std::size_t lane_count() const noexcept { return ledger_.lane_count(); }
@@ -263,7 +263,7 @@ class stream_clock {
   bool all_last_;
   std::uint64_t captured_lanes_ = 0;  // opened so far
   stream_ledger<cudaEvent_t> ledger_;
-  std::vector<known_stream> streams_;
+  grown_array<known_stream> streams_;
 };
 
 }  // namespace weir::detail
