@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -251,6 +252,7 @@ class world {
   std::string trouble() {
     if (sim::report_count() != 0) return sim::reports().front().text;
     if (!misuse().empty()) return misuse();
+    if (overwritten_) return "a block's contents were overwritten";
     if (capture_ && sim::captures_invalidated() != 0) return "a capture was broken";
     return wrong_;
   }
@@ -586,7 +588,7 @@ class world {
   static void compare(void* data) {
     auto const& e = *static_cast<expectation const*>(data);
     for (std::size_t i = 0; i < e.bytes; ++i)
-      if (e.p[i] != e.content) e.in->wrong_ = "a block's contents were overwritten";
+      if (e.p[i] != e.content) e.in->overwritten_ = true;
   }
 
   void read_elsewhere(block& b, std::size_t on) {
@@ -774,6 +776,7 @@ class world {
   std::vector<block> blocks_;
   std::deque<expectation> expectations_;
   std::string wrong_;
+  std::atomic<bool> overwritten_ = false;  // as a host function saw, in any thread
   bool failing_ = false, has_failed_ = false, may_be_lost_ = false;
   std::uint64_t fails_in_ = 0, second_in_ = 0;
   char const* second_ = nullptr;  // the call that fails besides

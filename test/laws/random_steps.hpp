@@ -66,7 +66,7 @@ inline std::vector<step> shrunk(setting const& how, std::function<stack()> const
 }
 
 inline char const* name_of(sim::mode m) {
-  constexpr char const* all[] = {"immediate", "lazy", "random", "pct"};
+  constexpr char const* all[] = {"immediate", "lazy", "random", "pct", "threads"};
   return all[static_cast<std::size_t>(m)];
 }
 

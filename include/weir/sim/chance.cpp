@@ -16,17 +16,13 @@ std::uint64_t next_chance(runtime& r) {
   return x ^ (x >> 31);
 }
 
-bool may_run(runtime& r, timeline const& t) {
-  if (t.idle() || t.id == r.starved) return false;
-  auto const& after = t.waiting.front().after;
-  return std::all_of(after.begin(), after.end(), [&](point p) { return done(r, p); });
-}
+bool gets_on(runtime& r, timeline const& t) { return t.id != r.starved && may_run(r, t); }
 
 std::vector<timeline*> all_that_may_run(runtime& r) {
   std::vector<timeline*> ready;
   for (auto const& device : r.devices)
     for (timeline* t : device.timelines)
-      if (may_run(r, *t)) ready.push_back(t);
+      if (gets_on(r, *t)) ready.push_back(t);
   return ready;
 }
 
@@ -54,7 +50,7 @@ timeline* first_by_rank(runtime& r) {
   timeline* first = nullptr;
   for (auto const& device : r.devices)
     for (timeline* const t : device.timelines) {
-      if (!may_run(r, *t)) continue;
+      if (!gets_on(r, *t)) continue;
       if (t->rank == 0) t->rank = draw_rank(r);
       if (first == nullptr || t->rank > first->rank) first = t;
     }

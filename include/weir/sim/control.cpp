@@ -93,6 +93,7 @@ void write_all(unsigned char* first, std::size_t bytes, unsigned char pattern) {
 void reset() {
   runtime& r = detail::state();
   held_lock held(r.mutex);
+  detail::stop_workers(r, held);
   drop_work(r, held);
   r.check.reset();
   detail::forget_captures(r);
@@ -120,8 +121,12 @@ void reset() {
 void set_mode(mode m) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
+  if (m != mode::threads && r.how == mode::threads) r.how = mode::lazy;  // who waits goes on by itself
+  if (m != mode::threads) detail::stop_workers(r, held);
   if (m == mode::immediate) drain(r, held);
   r.how = m;
+  if (m == mode::threads && r.workers.empty()) detail::start_workers(r);
+  r.finished.notify_all();
   r.starved = 0;
   r.by_rank.drawn = false;
 }

@@ -44,6 +44,10 @@ bool set_mode(std::string const& text) {
     sim::set_mode(sim::mode::lazy);
   } else if (text == "random") {
     sim::set_mode(sim::mode::random);
+  } else if (text == "pct") {
+    sim::set_mode(sim::mode::pct);
+  } else if (text == "threads") {
+    sim::set_mode(sim::mode::threads);
   } else {
     return false;
   }
@@ -82,7 +86,7 @@ bool set_check(std::string const& text) {
     sim::set_seed(seed);
     return true;
   });
-  setting("WEIR_SIM_MODE", "immediate, lazy or random", set_mode);
+  setting("WEIR_SIM_MODE", "immediate, lazy, random, pct or threads", set_mode);
   setting("WEIR_SIM_CHECK", "0, 1 (print what is wrong with the order) or abort (at the first)", set_check);
   return true;
 }();

@@ -48,14 +48,15 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
 }  // namespace
 
 void run_front(runtime& r, held_lock& held, timeline* t) {
-  work const run = std::move(t->waiting.front().run);
-  landmark const handed_over = std::move(t->waiting.front().handed_over);
-  t->waiting.pop_front();
-  // Out of the queue but not yet completed: `plan` cannot run meanwhile, because `running` is set.
+  t->busy = true;
   {
-    turn const its_turn(r, *t, handed_over);
+    // It stays in the queue until it is done: others look there while a host function runs.
+    work const run = std::move(t->waiting.front().run);
+    turn const its_turn(r, *t, t->waiting.front().handed_over);
     run(held);
   }
+  t->busy = false;
+  t->waiting.pop_front();
   ++t->completed;
   retire_if_over(r, t);
 }
@@ -66,6 +67,12 @@ void abandon_work(runtime& r) {
     if (t == nullptr) continue;
     for (operation& op : t->waiting) gone.push_back(std::exchange(op.run, [](held_lock&) {}));
   }
+}
+
+bool may_run(runtime& r, timeline const& t) {
+  if (t.idle() || t.busy) return false;
+  auto const& after = t.waiting.front().after;
+  return std::all_of(after.begin(), after.end(), [&](point p) { return done(r, p); });
 }
 
 std::vector<point> implicit_order(runtime& r, timeline const& t) {
@@ -82,6 +89,7 @@ std::vector<point> implicit_order(runtime& r, timeline const& t) {
 void enqueue(runtime& r, timeline& t, std::vector<point> after, work run) {
   t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t)});
   ++t.submitted;
+  if (r.how == mode::threads) r.queued.notify_one();
 }
 
 point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::time_point> time) {
@@ -145,7 +153,7 @@ bool done(runtime& r, timeline const& t) {
 
 void force(runtime& r, held_lock& held, std::vector<point> wanted) {
   while (std::any_of(wanted.begin(), wanted.end(), [&](point p) { return !done(r, p); })) {
-    if (r.running) {
+    if (r.running || r.how == mode::threads) {
       r.finished.wait(held);
       continue;
     }

@@ -40,11 +40,17 @@ void wait_for(runtime& r, timeline& t, point p);
 /// What is queued takes its turn as before, but does nothing.
 void abandon_work(runtime& r);
 
-/// Runs the first waiting operation of `t`, while `running` is set.
+/// Whether all that the first waiting operation of `t` waits for is done; false if there is none, or it is under way.
+bool may_run(runtime& r, timeline const& t);
+/// Runs that operation. Two threads do not at once but in threads mode: `running` is set.
 void run_front(runtime& r, held_lock& held, timeline* t);
 /// In pct mode: runs what comes first by rank until all of `wanted` is reached. False if nothing that may run is left
 /// before that: a starved stream is in the way.
 bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted);
+
+/// The threads of threads mode. Stopping them waits for what they do just now.
+void start_workers(runtime& r);
+void stop_workers(runtime& r, held_lock& held);
 
 bool done(runtime& r, point p);
 /// Whether all work is done that a synchronise with `t` would wait for.

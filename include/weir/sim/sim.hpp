@@ -15,6 +15,7 @@ enum class mode {
   lazy,       ///< not before something needs it (a synchronise, `run_all`), and then only what that needs
   random,     ///< at any call: some of what may run then runs, by a seed; else as `lazy`
   pct,        ///< by priorities of the host and each stream, drawn from a seed, that change at a few places
+  threads,  ///< at once, on threads of the stand-in's, while the program goes on: as on a GPU, and no run like another
 };
 
 /// What a kernel does with memory.
@@ -26,7 +27,8 @@ enum class access { read, write };
 /// runtime.
 void reset();
 
-/// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default.
+/// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default. Leaving `threads`
+/// waits for the operations that run just now, so it is no call for a host function, as `reset` is none.
 void set_mode(mode m);
 
 /// What happens in `random` and `pct` mode: the same calls with the same seed, by one thread, run the same work at the

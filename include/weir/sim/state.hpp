@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace weir::sim::detail {
@@ -54,6 +55,7 @@ struct timeline {
   int priority = 0;
   bool legacy = false;
   bool destroyed = false;
+  bool busy = false;  // its first waiting operation is under way
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   std::uint64_t planned = 0;      // used by `force` while it collects what must run
@@ -176,6 +178,10 @@ struct runtime {
   std::mutex mutex;
   std::condition_variable finished;  // notified when `running` becomes false
   bool running = false;              // some thread executes queued operations
+
+  std::vector<std::thread> workers;  // in threads mode
+  std::condition_variable queued;    // notified when there may be something to do for them
+  bool workers_end = false;
 
   mode how = mode::immediate;
   std::uint64_t chance = 0;  // state of the random numbers

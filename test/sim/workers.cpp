@@ -1,0 +1,153 @@
+// needs: tsan
+// Threads mode: streams are at work while the program goes on.
+
+#include "support.hpp"
+
+#include <weir/sim/sim.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <latch>
+#include <semaphore>
+#include <thread>
+#include <vector>
+
+using namespace sim_test;
+
+namespace {
+
+struct fresh_with_threads : fresh {
+  fresh_with_threads() { sim::set_mode(sim::mode::threads); }
+};
+
+using flag = std::binary_semaphore;
+void set(void* what) { static_cast<flag*>(what)->release(); }
+
+/// Fails instead of waiting for ever.
+void await(flag& f) { REQUIRE(f.try_acquire_for(std::chrono::minutes(1))); }
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fresh_with_threads, "what is queued runs though nobody waits for it") {
+  flag reached(0);
+  ok(cudaLaunchHostFunc(make_stream(), set, &reached));
+  await(reached);
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "two streams are at work at once") {
+  std::latch both(2);
+  auto const meet = [](void* l) { static_cast<std::latch*>(l)->arrive_and_wait(); };
+  cudaStream_t const a = make_stream(), b = make_stream();
+  ok(cudaLaunchHostFunc(a, meet, &both));
+  ok(cudaLaunchHostFunc(b, meet, &both));
+  ok(cudaStreamSynchronize(a));
+  ok(cudaStreamSynchronize(b));
+  CHECK(both.try_wait());
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "a stream that hangs holds up neither the others nor the program") {
+  flag go_on(0), reached(0);
+  cudaStream_t const slow = make_stream(), other = make_stream();
+  ok(cudaLaunchHostFunc(
+      slow, [](void* f) { static_cast<flag*>(f)->acquire(); }, &go_on));
+  ok(cudaLaunchHostFunc(other, set, &reached));
+  await(reached);
+  ok(cudaStreamSynchronize(other));
+  CHECK_EQ(cudaStreamQuery(slow), cudaErrorNotReady);
+  go_on.release();
+  ok(cudaStreamSynchronize(slow));
+  CHECK_EQ(cudaStreamQuery(slow), cudaSuccess);
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "streams keep their order, and what events and the legacy stream add to it") {
+  cudaStream_t const a = make_stream(), b = make_stream(), blocking = make_stream(cudaStreamDefault);
+  cudaEvent_t const end = make_event();
+  diary first, second;  // each is written by one stream at a time
+  for (int i = 0; i < 200; ++i) {
+    first.mark(a, i);
+    ok(cudaEventRecord(end, a));
+    ok(cudaStreamWaitEvent(b, end, 0));
+    first.mark(b, 1000 + i);
+    ok(cudaEventRecord(end, b));
+    ok(cudaStreamWaitEvent(a, end, 0));
+    second.mark(blocking, i);
+    second.mark(cudaStreamLegacy, 1000 + i);
+  }
+  ok(cudaDeviceSynchronize());
+  numbers expected;
+  for (int i = 0; i < 200; ++i) expected.push_back(i), expected.push_back(1000 + i);
+  CHECK_EQ(first.reached(), expected);
+  CHECK_EQ(second.reached(), expected);
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "memory is written and freed in stream order, by many threads") {
+  constexpr std::size_t bytes = 1000;
+  std::vector<std::thread> programs;
+  std::atomic<int> wrong = 0;
+  for (unsigned char t = 0; t < 4; ++t)
+    programs.emplace_back([t, &wrong] {
+      cudaStream_t s = nullptr;
+      wrong += cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) != cudaSuccess;
+      for (int i = 0; i < 100; ++i) {
+        void* p = nullptr;
+        std::vector<unsigned char> copy(bytes);
+        wrong += cudaMallocAsync(&p, bytes, s) != cudaSuccess;
+        wrong += cudaMemsetAsync(p, t, bytes, s) != cudaSuccess;
+        wrong += cudaMemcpyAsync(copy.data(), p, bytes, cudaMemcpyDeviceToHost, s) != cudaSuccess;
+        wrong += cudaFreeAsync(p, s) != cudaSuccess;
+        wrong += cudaStreamSynchronize(s) != cudaSuccess;
+        wrong += copy != std::vector<unsigned char>(bytes, t);
+      }
+      wrong += cudaStreamDestroy(s) != cudaSuccess;
+    });
+  for (std::thread& p : programs) p.join();
+  CHECK_EQ(wrong, 0);
+  CHECK_EQ(sim::live_allocations(), 0);
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "another mode takes over what is left") {
+  flag begun(0), go_on(0);
+  struct at {
+    flag &begun, &go_on;
+  } place{begun, go_on};
+  diary d;
+  cudaStream_t const s = make_stream();
+  ok(cudaLaunchHostFunc(
+      s,
+      [](void* p) {
+        static_cast<at*>(p)->begun.release();
+        static_cast<at*>(p)->go_on.acquire();
+      },
+      &place));
+  for (int i = 0; i < 3; ++i) d.mark(s, i);
+  await(begun);
+  go_on.release();
+  sim::set_mode(sim::mode::lazy);
+  d.mark(s, 3);
+  CHECK_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(d.reached(), numbers{0, 1, 2, 3});
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "a graph and a failure that stays") {
+  cudaStream_t const s = make_stream();
+  diary d;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t execution = nullptr;
+  ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  d.mark(s, 1);
+  ok(cudaStreamEndCapture(s, &graph));
+  ok(cudaGraphInstantiate(&execution, graph, 0));
+  ok(cudaGraphLaunch(execution, s));
+  ok(cudaGraphLaunch(execution, s));
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(d.reached(), numbers{1, 1});
+  sim::fail_from(1, cudaErrorLaunchFailure);
+  CHECK_EQ(cudaGraphLaunch(execution, s), cudaErrorLaunchFailure);
+  sim::clear_failure();
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(d.reached(), numbers{1, 1});
+  ok(cudaGraphExecDestroy(execution));
+  ok(cudaGraphDestroy(graph));
+}
