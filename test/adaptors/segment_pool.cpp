@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <vector>
+
 #include "streams_at_work.hpp"
 #include "test_source.hpp"
 
@@ -70,4 +73,33 @@ TEST_CASE("growing on demand stays below the limit") {
   CHECK(memory.trim(0) == 768);
   state.fail = failing::out_of_memory;
   CHECK_FALSE(memory.grow(256));
+}
+
+TEST_CASE("a block whose free nobody could wait for is never had again, and its segment stays where it is") {
+  lazy_world const world;
+  [[maybe_unused]] static void* volatile kept;  // to the leak check it is still in use
+  source_state state;
+  source_resource upstream(state);
+  {
+    segments memory(upstream, pool{}, 0);
+    std::vector<void*> blocks(60);
+    for (void*& p : blocks) p = memory.allocate(host_order, 1000, 256, pool_effort::all);
+    kept = blocks.back();
+    std::vector<std::unique_ptr<mortal_stream>> streams;
+    std::size_t const lanes_are_out = sim::calls("cudaStreamSynchronize") + 1;
+    for (void* const p : blocks) {
+      streams.push_back(std::make_unique<mortal_stream>());
+      REQUIRE(cudaLaunchHostFunc(
+                  streams.back()->get(), [](void*) {}, nullptr) == cudaSuccess);
+      sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+      sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
+      CHECK(memory.deallocate(*streams.back(), p, 1000, 256));
+      sim::clear_failure();
+      if (sim::calls("cudaStreamSynchronize") == lanes_are_out) break;
+    }
+    REQUIRE(sim::calls("cudaStreamSynchronize") == lanes_are_out);
+    CHECK(memory.trim(0) == 0);
+  }
+  CHECK(state.live_count == 1);
+  static_cast<void>(cudaGetLastError());
 }

@@ -39,7 +39,7 @@ class segment_pool {
     release_captured(0);
     synchronize();
     for (segment const& s : segments_)
-      if (!reuse_.store().is_pending(s.first)) source_.give(s.address, s.bytes);
+      if (!has_lost_blocks_ && !reuse_.store().is_pending(s.first)) source_.give(s.address, s.bytes);
   }
   segment_pool(segment_pool const&) = delete;
   segment_pool& operator=(segment_pool const&) = delete;
@@ -78,6 +78,7 @@ class segment_pool {
       bool const done = wait_for(stream, reuse_.clock().device());
       lock.lock();
       id = reuse_.find_live(p, bytes, alignment);
+      has_lost_blocks_ |= id != 0 && !done;
       if (id == 0 || !done) return id != 0;
     }
     numbers_.count_deallocation(bytes, blocks()[id].bytes());
@@ -292,6 +293,7 @@ class segment_pool {
   spin_lock mutable mutex_;
   pool_reuse reuse_;
   segment_list segments_;
+  bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };
 
