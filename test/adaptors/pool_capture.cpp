@@ -301,6 +301,21 @@ TEST_CASE("a block from outside that a capture frees is not used again in it: th
   use(memory, a, 600_KiB);
 }
 
+TEST_CASE("a capture may free a block from outside whose work is not done, through checks on each layer") {
+  watched_world const world(sim::mode::lazy);
+  auto memory = make(device{} | pool{} | checked{"below"} | statistics{} | checked{"above"});
+  mortal_stream const outside, captured;
+  void* const p = memory.allocate(outside, 1000);
+  write(outside, p, 1000);
+  begin_capture(captured, cudaStreamCaptureModeThreadLocal);
+  memory.deallocate(captured, p, 1000);
+  captured_graph graph(captured);
+  watched_world::expect_clean();
+  order(outside, captured);
+  graph.launch(captured);
+  watched_world::expect_clean();
+}
+
 TEST_CASE("memory that was freed before the capture and is not done is not for the capture") {
   watched_world const world;
   auto memory = make(watched(pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = false}));

@@ -1,7 +1,6 @@
 #pragma once
 // A stack for tests that are the same for all stacks: its type is forgotten, but what its layers can do is at hand.
 
-#include <weir/adaptors/checked.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -41,19 +40,12 @@ struct stack {
   std::function<std::string()> describe;
   std::function<void(numbers&)> count;
   bool pooled = false;  ///< one layer serves all requests out of memory that it keeps
-  unsigned checks = 0;  ///< of order, above the topmost pool
   std::shared_ptr<void> owner;
 };
-
-template <class Layer>
-inline constexpr bool is_check = false;
-template <class Upstream>
-inline constexpr bool is_check<weir::checked_resource<Upstream>> = true;
 
 /// Adds what one layer can do.
 template <class Layer>
 void add_layer(stack& s, Layer& layer) {
-  if (is_check<Layer> && !s.pooled) ++s.checks;
   auto const then = [](auto& list, auto f) {
     list = [before = std::move(list), f](auto&&... argument) {
       if (before) before(argument...);

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 using namespace weir;
 using namespace random_program;
@@ -43,12 +44,13 @@ setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule)
 
 std::string repeat_with;  // what a crash prints
 
-struct sigaction doctests;
-/// Before doctest says that there was a crash.
+constexpr int crashes[] = {SIGSEGV, SIGABRT};
+struct sigaction doctests[std::size(crashes)];
+/// Before doctest says that there was a crash, on its stack.
 void say_what_crashed(int signal) {
   static_cast<void>(!write(STDERR_FILENO, repeat_with.data(), repeat_with.size()));
   static_cast<void>(!write(STDERR_FILENO, "\n", 1));
-  sigaction(signal, &doctests, nullptr);
+  for (std::size_t i = 0; i < std::size(crashes); ++i) sigaction(crashes[i], &doctests[i], nullptr);
   raise(signal);
 }
 
@@ -68,7 +70,8 @@ void run_program(candidate const& c, setting const& how, std::span<step const> s
   if (o.what.empty()) return;
   std::string message = "found after " + std::to_string(all.operations) + " operations: " + o.what + "\nrepeat with " +
                         repeat_with + ", operation " + std::to_string(o.at) + ", commit " + commit();
-  if (number_from("WEIR_SOAK_SHRINK", 1) != 0) {
+  // By threads no run is like another, so that there is nothing to shrink.
+  if (how.mode != sim::mode::threads && number_from("WEIR_SOAK_SHRINK", 1) != 0) {
     std::fprintf(stderr, "%s\n", message.c_str());  // memory that is used after its free may end the search
     auto const last = static_cast<std::ptrdiff_t>(std::min(o.at + 1, steps.size()));
     auto const few = shrunk(how, c.make, {steps.begin(), steps.begin() + last});
@@ -101,7 +104,8 @@ TEST_CASE("random programs in order stay in order on every stack, in every sched
   std::uint64_t const first = number_from("WEIR_SOAK_SEED", 1);
   struct sigaction ours {};
   ours.sa_handler = say_what_crashed;
-  sigaction(SIGSEGV, &ours, &doctests);
+  ours.sa_flags = SA_ONSTACK;
+  for (std::size_t i = 0; i < std::size(crashes); ++i) sigaction(crashes[i], &ours, &doctests[i]);
   sums all;
   std::uint64_t seed = first;
   if (char const* const only = std::getenv("WEIR_SOAK_STACK")) {

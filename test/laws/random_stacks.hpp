@@ -76,14 +76,12 @@ class drawing {
     stack s;
     anything top = source(s);
     top = anything(top | weir::checked{"the source"});
-    s.checks = 1;
     std::uint64_t const layers = 1 + random_() % 4;
     for (std::uint64_t i = 0; i < layers; ++i) {
       top = layer(s, top);
       constexpr char const* levels[] = {"layer 1", "layer 2", "layer 3", "layer 4"};
       if (i + 1 != layers && !one_in(2)) continue;
       top = anything(top | weir::checked{levels[i]});
-      ++s.checks;
     }
     s.allocate = [top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
     s.deallocate = [top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) { top.deallocate(st, p, n, a); };
@@ -140,7 +138,6 @@ class drawing {
         return add(s, up | weir::logging{.path = "/dev/null", .buffer_bytes = one_of<std::size_t>({0, 4096})});
       case 3:
       case 4:
-        s.checks = 0;
         return add(s, up | weir::arena{.max_bytes = one_of<std::size_t>({0, 12_MiB}),
                                        .growth_bytes = one_of<std::size_t>({0, 1_MiB}),
                                        .per = one_of({weir::arena::owner::thread, weir::arena::owner::stream}),
@@ -155,7 +152,6 @@ class drawing {
                    up | weir::binning{{weir::bin{4_KiB, weir::fixed_size{.block_bytes = 4_KiB, .blocks_per_chunk = 8}},
                                        weir::bin{64_KiB, a_pool()}, weir::bin{1_MiB, weir::arena{}}}});
       default:
-        s.checks = 0;
         return add(s, up | a_pool());
     }
   }

@@ -58,6 +58,7 @@ TEST_CASE_FIXTURE(fresh,
   ok(cudaLaunchHostFunc(s, count, &calls));
   sim::fail_from(1, cudaErrorIllegalAddress);
   CHECK_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+  sim::touch(s, gone, sizeof gone, sim::access::write);  // nor is what comes later
   sim::run_all();
   sim::clear_failure();
   ok(cudaStreamSynchronize(s));

@@ -17,15 +17,26 @@ using namespace sim_test;
 
 namespace {
 
-struct fresh_with_threads : fresh {
-  fresh_with_threads() { sim::set_mode(sim::mode::threads); }
-};
-
-using flag = std::binary_semaphore;
+using flag = std::counting_semaphore<>;
 void set(void* what) { static_cast<flag*>(what)->release(); }
+void wait_for(void* what) { static_cast<flag*>(what)->acquire(); }
 
 /// Fails instead of waiting for ever.
 void await(flag& f) { REQUIRE(f.try_acquire_for(std::chrono::minutes(1))); }
+
+struct fresh_with_threads : fresh {
+  fresh_with_threads() { sim::set_mode(sim::mode::threads); }
+  ~fresh_with_threads() { go_on.release(10); }  // a test that failed leaves nothing that waits
+
+  /// A host function that has begun, and goes on when `go_on` is set.
+  void hold_up(cudaStream_t stream) {
+    ok(cudaLaunchHostFunc(stream, set, &begun));
+    ok(cudaLaunchHostFunc(stream, wait_for, &go_on));
+    await(begun);
+  }
+
+  flag begun{0}, go_on{0};
+};
 
 }  // namespace
 
@@ -47,10 +58,9 @@ TEST_CASE_FIXTURE(fresh_with_threads, "two streams are at work at once") {
 }
 
 TEST_CASE_FIXTURE(fresh_with_threads, "a stream that hangs holds up neither the others nor the program") {
-  flag go_on(0), reached(0);
+  flag reached(0);
   cudaStream_t const slow = make_stream(), other = make_stream();
-  ok(cudaLaunchHostFunc(
-      slow, [](void* f) { static_cast<flag*>(f)->acquire(); }, &go_on));
+  hold_up(slow);
   ok(cudaLaunchHostFunc(other, set, &reached));
   await(reached);
   ok(cudaStreamSynchronize(other));
@@ -107,21 +117,10 @@ TEST_CASE_FIXTURE(fresh_with_threads, "memory is written and freed in stream ord
 }
 
 TEST_CASE_FIXTURE(fresh_with_threads, "another mode takes over what is left") {
-  flag begun(0), go_on(0);
-  struct at {
-    flag &begun, &go_on;
-  } place{begun, go_on};
   diary d;
   cudaStream_t const s = make_stream();
-  ok(cudaLaunchHostFunc(
-      s,
-      [](void* p) {
-        static_cast<at*>(p)->begun.release();
-        static_cast<at*>(p)->go_on.acquire();
-      },
-      &place));
+  hold_up(s);
   for (int i = 0; i < 3; ++i) d.mark(s, i);
-  await(begun);
   go_on.release();
   sim::set_mode(sim::mode::lazy);
   d.mark(s, 3);
@@ -150,4 +149,61 @@ TEST_CASE_FIXTURE(fresh_with_threads, "a graph and a failure that stays") {
   CHECK_EQ(d.reached(), numbers{1, 1});
   ok(cudaGraphExecDestroy(execution));
   ok(cudaGraphDestroy(graph));
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "who waits goes on to wait when another thread changes the mode") {
+  for (sim::mode const next : {sim::mode::lazy, sim::mode::immediate, sim::mode::random, sim::mode::pct}) {
+    sim::set_mode(sim::mode::threads);
+    diary d;
+    cudaStream_t const s = make_stream();
+    hold_up(s);
+    d.mark(s, 1);
+    std::thread waits([&] { CHECK_EQ(cudaStreamSynchronize(s), cudaSuccess); });
+    std::thread changes([&] { sim::set_mode(next); });
+    std::thread changes_too([&] { sim::set_mode(next); });
+    go_on.release();
+    for (std::thread* t : {&waits, &changes, &changes_too}) t->join();
+    CHECK_EQ(d.reached(), numbers{1});
+    ok(cudaStreamDestroy(s));
+  }
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "the threads begin when nobody else is at work") {
+  sim::set_mode(sim::mode::lazy);
+  diary d;
+  cudaStream_t const s = make_stream();
+  ok(cudaLaunchHostFunc(s, set, &begun));
+  ok(cudaLaunchHostFunc(s, wait_for, &go_on));
+  for (int i = 0; i < 3; ++i) d.mark(s, i);
+  std::thread waits([&] { CHECK_EQ(cudaStreamSynchronize(s), cudaSuccess); });
+  await(begun);
+  ok(cudaStreamDestroy(s));
+  std::thread changes([] { sim::set_mode(sim::mode::threads); });
+  go_on.release();
+  waits.join();
+  changes.join();
+  CHECK_EQ(d.reached(), numbers{0, 1, 2});
+}
+
+TEST_CASE_FIXTURE(fresh_with_threads, "two host functions that meet do so though the mode ends") {
+  struct {
+    flag one_is_there{0}, other_is_there{0};
+  } both;
+  auto const one = [](void* b) {
+    static_cast<decltype(both)*>(b)->one_is_there.release();
+    static_cast<decltype(both)*>(b)->other_is_there.acquire();
+  };
+  auto const other = [](void* b) {
+    static_cast<decltype(both)*>(b)->one_is_there.acquire();
+    static_cast<decltype(both)*>(b)->other_is_there.release();
+  };
+  cudaStream_t const a = make_stream(), b = make_stream();
+  hold_up(b);  // so that the second is still queued
+  ok(cudaLaunchHostFunc(b, other, &both));
+  ok(cudaLaunchHostFunc(a, one, &both));
+  std::thread ends([] { sim::set_mode(sim::mode::immediate); });
+  go_on.release();
+  ends.join();
+  CHECK_EQ(cudaStreamQuery(a), cudaSuccess);
+  CHECK_EQ(cudaStreamQuery(b), cudaSuccess);
 }

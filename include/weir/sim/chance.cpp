@@ -89,7 +89,7 @@ bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted) 
 }
 
 void let_time_pass(runtime& r, held_lock& held) {
-  if (r.running) return;
+  if (r.running || !r.workers.empty()) return;
   // In random mode nothing happens at most calls, so that work piles up.
   if (r.how == mode::random && next_chance(r) % 4 != 0) return;
   r.running = true;

@@ -156,8 +156,9 @@ class order_checker {
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
   void bury(std::uintptr_t begin, grave g);
   void clear_graves(std::uintptr_t begin, std::uintptr_t end);
-  /// Memory goes back: nothing that was cut from it may be live or have work to come.
-  void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const& known);
+  /// Memory goes back: nothing that was cut from it may be live, nor have work to come that is not `known`; null: that
+  /// remains to be seen.
+  void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const* known);
 
   /// What `t` is capturing; null if it is not.
   captured_work* work_captured_by(timeline const* t);

@@ -98,7 +98,8 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
                                                " does not come after" + missing_edge(*missing, m.slot, known));
   }
   if (t == nullptr && options_.host == host_clocks::per_thread) stacks_.join(known);
-  release_range(o.id, begin, r, m, with_stacks(known));
+  vector_clock const behind = with_stacks(known);
+  release_range(o.id, begin, r, m, from_outside ? nullptr : &behind);
   grave g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
   g.before.add(m);
   bury(begin, std::move(g));
@@ -129,7 +130,7 @@ void order_checker::clear_graves(std::uintptr_t begin, std::uintptr_t end) {
 }
 
 void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by,
-                                  vector_clock const& known) {
+                                  vector_clock const* known) {
   auto const what = [&] {
     return by_owner == 0 ? std::string("memory ") : "block of " + name_of_owner(by_owner) + " ";
   };
@@ -151,12 +152,12 @@ void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, 
   }
   for (auto dead = overlapping(dead_blocks_, begin, r.end); dead != dead_blocks_.end();
        dead = overlapping(dead_blocks_, begin, r.end)) {
-    if (auto const missing = dead->second.before.missing_in(known))
+    if (auto const missing = known == nullptr ? std::nullopt : dead->second.before.missing_in(*known))
       say(order_problem::freed_under_pending_work,
           what() + range_text(begin, r.end) + " is freed by " + name(by.slot) + at(by) + ", though the block at " +
               hex(dead->first) + " of " + name_of_owner(dead->second.owner) + ", freed by " +
               name(dead->second.freed.slot) + at(dead->second.freed) + ", may still be in use" +
-              missing_edge(*missing, by.slot, known));
+              missing_edge(*missing, by.slot, *known));
     clear_graves(std::max(begin, dead->first), std::min(r.end, dead->second.end));
   }
 }

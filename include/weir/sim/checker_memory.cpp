@@ -51,7 +51,7 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
             name(missing->slot) + at(*missing) + ", is freed by " + name(m.slot) + at(m) +
             ", which does not come after that" + missing_edge(*missing, m.slot, known));
   }
-  release_range(0, found->first, r, m, known);
+  release_range(0, found->first, r, m, &known);
   if (dead_memory_.size() > 10'000) dead_memory_.erase(dead_memory_.begin());
   dead_memory_[found->first] = {r.end, 0, m, {}, r.allocated.operation};
   memory_.erase(found);

@@ -121,12 +121,9 @@ void reset() {
 void set_mode(mode m) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
-  if (m != mode::threads && r.how == mode::threads) r.how = mode::lazy;  // who waits goes on by itself
-  if (m != mode::threads) detail::stop_workers(r, held);
+  m == mode::threads ? detail::start_workers(r, held) : detail::stop_workers(r, held);
   if (m == mode::immediate) drain(r, held);
   r.how = m;
-  if (m == mode::threads && r.workers.empty()) detail::start_workers(r);
-  r.finished.notify_all();
   r.starved = 0;
   r.by_rank.drawn = false;
 }

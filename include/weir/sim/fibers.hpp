@@ -33,7 +33,8 @@ landmark new_landmark();
 /// race.
 class fiber;
 
-/// The fibers of a stream that nobody runs: one, unless several threads work for the stream at once, in immediate mode.
+/// The fibers of a stream that nobody runs: one, unless several threads work for the stream at once, in immediate mode,
+/// or one queues its work while another runs it.
 /// Where this lies is the landmark that the stream's operations reach.
 struct stream_fibers {
   std::vector<std::shared_ptr<fiber>> idle;

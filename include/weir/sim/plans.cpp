@@ -84,6 +84,7 @@ cudaError_t follow_plans(call which) {
   bool all_is_lost = false;
   cudaError_t const code = planned(which, all_is_lost);
   if (all_is_lost) {
+    in_call const own_work(this_thread());
     runtime& r = state();
     held_lock const held(r.mutex);
     abandon_work(r);

@@ -49,23 +49,24 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
 
 void run_front(runtime& r, held_lock& held, timeline* t) {
   t->busy = true;
+  ++r.under_way;
   {
     // It stays in the queue until it is done: others look there while a host function runs.
     work const run = std::move(t->waiting.front().run);
     turn const its_turn(r, *t, t->waiting.front().handed_over);
-    run(held);
+    if (sticky_error() == cudaSuccess) run(held);
   }
   t->busy = false;
+  --r.under_way;
   t->waiting.pop_front();
   ++t->completed;
   retire_if_over(r, t);
 }
 
 void abandon_work(runtime& r) {
-  std::vector<work> gone;  // what they own goes when no queue is looked through any more
   for (auto const& t : r.timelines) {
     if (t == nullptr) continue;
-    for (operation& op : t->waiting) gone.push_back(std::exchange(op.run, [](held_lock&) {}));
+    for (operation& op : t->waiting) op.run = [](held_lock&) {};
   }
 }
 
@@ -87,6 +88,7 @@ std::vector<point> implicit_order(runtime& r, timeline const& t) {
 }
 
 void enqueue(runtime& r, timeline& t, std::vector<point> after, work run) {
+  if (sticky_error() != cudaSuccess) run = [](held_lock&) {};
   t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t)});
   ++t.submitted;
   if (r.how == mode::threads) r.queued.notify_one();
@@ -153,7 +155,7 @@ bool done(runtime& r, timeline const& t) {
 
 void force(runtime& r, held_lock& held, std::vector<point> wanted) {
   while (std::any_of(wanted.begin(), wanted.end(), [&](point p) { return !done(r, p); })) {
-    if (r.running || r.how == mode::threads) {
+    if (r.running || !r.workers.empty()) {
       r.finished.wait(held);
       continue;
     }

@@ -25,7 +25,7 @@ void submit(runtime& r, held_lock& held, timeline& t, Work&& run) {
   } else if (r.how == mode::immediate) {
     t.completed = ++t.submitted;
     turn const its_turn(r, t);
-    run(held);
+    if (sticky_error() == cudaSuccess) run(held);
   } else {
     enqueue(r, t, implicit_order(r, t), std::forward<Work>(run));
   }
@@ -48,8 +48,9 @@ void run_front(runtime& r, held_lock& held, timeline* t);
 /// before that: a starved stream is in the way.
 bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted);
 
-/// The threads of threads mode. Stopping them waits for what they do just now.
-void start_workers(runtime& r);
+/// The threads of threads mode. Starting them waits for who executes operations just now, stopping them until nothing
+/// is under way. No call for who executes one. May throw what `std::thread` does.
+void start_workers(runtime& r, held_lock& held);
 void stop_workers(runtime& r, held_lock& held);
 
 bool done(runtime& r, point p);

@@ -27,8 +27,9 @@ enum class access { read, write };
 /// runtime.
 void reset();
 
-/// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default. Leaving `threads`
-/// waits for the operations that run just now, so it is no call for a host function, as `reset` is none.
+/// Changes the mode. Going to `immediate` first runs all that is queued. `immediate` is the default. Going to
+/// `threads` and leaving it waits until no operation is under way, so it is no call for a host function, as `reset` is
+/// none. May throw `std::system_error` where there are no threads to be had.
 void set_mode(mode m);
 
 /// What happens in `random` and `pct` mode: the same calls with the same seed, by one thread, run the same work at the
@@ -46,7 +47,8 @@ void set_depth(unsigned depth, std::uint64_t steps);
 /// (`cudaStreamGetId`), so that it needs no end; `set_mode` and `reset` end it. 0 starves none.
 void starve(std::uint64_t stream_id);
 
-/// Runs everything queued on every device, in an order that CUDA allows. Host functions run in the calling thread.
+/// Runs everything queued on every device, in an order that CUDA allows. Host functions run in the calling thread; in
+/// threads mode it waits for the threads instead.
 void run_all();
 
 /// How many devices there are, 1 to 8 (default 2). Throws `std::invalid_argument` for other numbers. Call it after
@@ -78,7 +80,8 @@ void fail_call(std::uint64_t k, cudaError_t code);
 void fail_call(char const* name, std::uint64_t k, cudaError_t code);
 /// A sticky error, as after a kernel that crashed: the k-th counted call from now and every later one, by every thread,
 /// returns `code` and does nothing else. From then on that is also every thread's last error, and `cudaGetLastError`
-/// does not clear it. What is queued by then is never done: no kernel runs any more, and no host function is called.
+/// does not clear it. What is queued by then or later is never done: no kernel runs any more, and no host function is
+/// called. In threads mode what is under way is finished first, for which `run_all` waits.
 void fail_from(std::uint64_t k, cudaError_t code);
 /// Forgets every failure: those to come, and the sticky one. What a thread's last error was before, it is again.
 void clear_failure();

@@ -176,10 +176,11 @@ struct ranks {
 
 struct runtime {
   std::mutex mutex;
-  std::condition_variable finished;  // notified when `running` becomes false
-  bool running = false;              // some thread executes queued operations
+  std::condition_variable finished;  // notified when `running` becomes false, and in threads mode after each operation
+  bool running = false;              // some thread that is no worker executes queued operations
+  std::size_t under_way = 0;         // operations that somebody executes
 
-  std::vector<std::thread> workers;  // in threads mode
+  std::vector<std::thread> workers;  // of threads mode: while there are any, nobody else executes what is queued
   std::condition_variable queued;    // notified when there may be something to do for them
   bool workers_end = false;
 

@@ -23,11 +23,13 @@ timeline* first_that_may_run(runtime& r) {
 void work_until_told(runtime& r) {
   in_call const own_work(this_thread());
   held_lock held(r.mutex);
-  while (!r.workers_end) {
+  // What is under way may wait for what is queued: two host functions that meet.
+  while (!r.workers_end || r.under_way != 0) {
     if (timeline* const t = first_that_may_run(r); t != nullptr) {
       r.queued.notify_one();  // there may be more; what comes after this one the thread finds itself
       run_front(r, held, t);
       r.finished.notify_all();
+      if (r.workers_end) r.queued.notify_all();
     } else {
       r.queued.wait(held);
     }
@@ -36,19 +38,26 @@ void work_until_told(runtime& r) {
 
 }  // namespace
 
-void start_workers(runtime& r) {
-  for (int i = 0; i < worker_count; ++i) r.workers.emplace_back([&r] { work_until_told(r); });
+void start_workers(runtime& r, held_lock& held) {
+  r.finished.wait(held, [&] { return !r.running && !r.workers_end; });
+  if (!r.workers.empty()) return;
+  try {
+    for (int i = 0; i < worker_count; ++i) r.workers.emplace_back([&r] { work_until_told(r); });
+  } catch (...) {
+    stop_workers(r, held);
+    throw;
+  }
 }
 
 void stop_workers(runtime& r, held_lock& held) {
-  std::vector<std::thread> all = std::exchange(r.workers, {});
-  if (all.empty()) return;
-  r.workers_end = true;
+  if (std::exchange(r.workers_end, true)) return r.finished.wait(held, [&] { return !r.workers_end; });
   r.queued.notify_all();
   held.unlock();
-  for (std::thread& worker : all) worker.join();
+  for (std::thread& worker : r.workers) worker.join();  // who sees that there are some leaves them alone
   held.lock();
+  r.workers.clear();
   r.workers_end = false;
+  r.finished.notify_all();
 }
 
 }  // namespace weir::sim::detail
