@@ -92,10 +92,8 @@ void let_time_pass(runtime& r, held_lock& held) {
   if (r.running || !r.workers.empty()) return;
   // In random mode nothing happens at most calls, so that work piles up.
   if (r.how == mode::random && next_chance(r) % 4 != 0) return;
-  r.running = true;
+  runs_operations const alone(r);
   r.how == mode::pct ? pass_by_rank(r, held) : pass_by_chance(r, held);
-  r.running = false;
-  r.finished.notify_all();
 }
 
 }  // namespace weir::sim::detail

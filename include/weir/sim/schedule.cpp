@@ -45,29 +45,41 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
   return result;
 }
 
+// An operation stays in the queue until it is done: others look there while a host function runs.
+class front_under_way {
+ public:
+  front_under_way(runtime& r, timeline* t) : r_(r), t_(t) {
+    t_->busy = true;
+    ++r_.under_way;
+  }
+  ~front_under_way() {
+    t_->busy = false;
+    --r_.under_way;
+    t_->waiting.pop_front();
+    ++t_->completed;
+    retire_if_over(r_, t_);
+  }
+  front_under_way(front_under_way const&) = delete;
+  front_under_way& operator=(front_under_way const&) = delete;
+
+ private:
+  runtime& r_;
+  timeline* t_;
+};
+
 }  // namespace
 
 void run_front(runtime& r, held_lock& held, timeline* t) {
-  t->busy = true;
-  ++r.under_way;
-  {
-    // It stays in the queue until it is done: others look there while a host function runs.
-    work const run = std::move(t->waiting.front().run);
-    turn const its_turn(r, *t, t->waiting.front().handed_over);
-    if (sticky_error() == cudaSuccess) run(held);
-  }
-  t->busy = false;
-  --r.under_way;
-  t->waiting.pop_front();
-  ++t->completed;
-  retire_if_over(r, t);
+  front_under_way const done_at_the_end(r, t);
+  work const run = std::move(t->waiting.front().run);
+  turn const its_turn(r, *t, t->waiting.front().handed_over);
+  if (sticky_error() == cudaSuccess) run(held);
 }
 
 void abandon_work(runtime& r) {
-  for (auto const& t : r.timelines) {
-    if (t == nullptr) continue;
-    for (operation& op : t->waiting) op.run = [](held_lock&) {};
-  }
+  for (auto const& device : r.devices)
+    for (timeline* const t : device.timelines)
+      for (operation& op : t->waiting) op.run = [](held_lock&) {};
 }
 
 bool may_run(runtime& r, timeline const& t) {
@@ -159,11 +171,9 @@ void force(runtime& r, held_lock& held, std::vector<point> wanted) {
       r.finished.wait(held);
       continue;
     }
-    r.running = true;
+    runs_operations const alone(r);
     if (r.how != mode::pct || !run_by_rank(r, held, wanted))
       for (planned_operation const& next : plan(r, wanted)) run_front(r, held, next.in);
-    r.running = false;
-    r.finished.notify_all();
   }
   trim_pools(r);
 }

@@ -48,6 +48,21 @@ void run_front(runtime& r, held_lock& held, timeline* t);
 /// before that: a starved stream is in the way.
 bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted);
 
+/// While one lives, the calling thread alone executes operations. Begins and ends with the runtime's mutex held.
+class runs_operations {
+ public:
+  explicit runs_operations(runtime& r) : r_(r) { r_.running = true; }
+  ~runs_operations() {
+    r_.running = false;
+    r_.finished.notify_all();
+  }
+  runs_operations(runs_operations const&) = delete;
+  runs_operations& operator=(runs_operations const&) = delete;
+
+ private:
+  runtime& r_;
+};
+
 /// The threads of threads mode. Starting them waits for who executes operations just now, stopping them until nothing
 /// is under way. No call for who executes one. May throw what `std::thread` does.
 void start_workers(runtime& r, held_lock& held);
