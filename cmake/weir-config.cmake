@@ -6,5 +6,5 @@ if(NOT TARGET CUDA::toolkit)
   return()
 endif()
 include(CMakeFindDependencyMacro)
-find_dependency(Threads)  # the stand-in starts none, but guards itself against the user's
+find_dependency(Threads)  # of the stand-in
 include("${CMAKE_CURRENT_LIST_DIR}/weir-targets.cmake")

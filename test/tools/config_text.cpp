@@ -46,6 +46,17 @@ TEST_CASE("text is cut into layers with their names and arguments") {
   CHECK(layers[2].arguments().empty());
 }
 
+TEST_CASE("lines and tabs are space, as in a text that was read from a file") {
+  std::vector<config_layer> layers = config_reader("\tone\r\n  | two(a\t=\n1 ,\n 2\t)\n").layers();
+  REQUIRE(layers.size() == 2);
+  CHECK(layers[0].name() == "one");
+  CHECK(layers[1].name() == "two");
+  REQUIRE(layers[1].arguments().size() == 2);
+  CHECK(layers[1].arguments()[0].key == "a");
+  CHECK(layers[1].arguments()[0].value == "1");
+  CHECK(layers[1].arguments()[1].value == "2");
+}
+
 TEST_CASE("bytes are read with binary units, whole numbers only") {
   CHECK(bytes_in("4096") == 4096);
   CHECK(bytes_in("12B") == 12);

@@ -143,11 +143,10 @@ void* make_allocation(runtime& r, allocation made, void* at) {
     return nullptr;
   }
   made.block = ++r.tickets;
-  if (made.kind == memory_kind::async) {
-    forbid(p, made.bytes);
-  } else {
-    scribble(p, made.bytes, next_pattern(r));
-  }
+  // Stream-ordered memory too, and when its allocation executes once more: who reads it before must not find what the
+  // heap's last user left there.
+  if (at == nullptr) scribble(p, made.bytes, next_pattern(r));
+  if (made.kind == memory_kind::async) forbid(p, made.bytes);
   count_live(r, made);
   r.allocations.emplace(reinterpret_cast<std::uintptr_t>(p), std::move(made));
   return p;

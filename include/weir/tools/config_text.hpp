@@ -238,12 +238,13 @@ class config_reader {
     while (at_ < text_.size() && ((text_[at_] >= 'a' && text_[at_] <= 'z') || text_[at_] == '_')) ++at_;
     return text_.substr(from, at_ - from);
   }
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
   static std::string_view trimmed(std::string_view s) {
-    while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+    while (!s.empty() && is_space(s.back())) s.remove_suffix(1);
     return s;
   }
   void skip_spaces() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
   }
   bool accept(char c) {
     skip_spaces();
