@@ -120,7 +120,7 @@ TEST_CASE("text that is no stack is refused where it breaks") {
   CHECK(refused("host | pool(=1MiB)").column == 13);
   CHECK(refused("host | pool(max=)").column == 17);
   CHECK(refused("host | pool)").column == 12);
-  CHECK(mentions(refused("host\n").what, "host?"));
+  CHECK(mentions(refused("host\1").what, "host?"));
 }
 
 TEST_CASE("memory that cannot keep the promise asked for is refused") {

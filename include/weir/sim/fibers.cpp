@@ -67,6 +67,7 @@ struct call_to_make {
 constinit thread_local turn const* current = nullptr;
 constinit thread_local bool in_fiber = false;
 constinit thread_local call_to_make to_make{};
+constinit thread_local char worker = 0;  // where this lies is the landmark of a worker's beginning
 
 // In the functions that are not sanitized a fiber is on its thread's stack, or reads what the thread wrote: it would
 // seem to race with it.
@@ -157,6 +158,8 @@ void come_after(awaited const& end) {
   at<__tsan_acquire>(__tsan_get_current_fiber(), end.stream.get(), end.of_device, nullptr);
 }
 
+[[gnu::no_sanitize_thread]] void begin_worker() { __tsan_release(&worker); }
+
 void look_away() {
   __tsan_ignore_thread_begin();
   AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
@@ -169,6 +172,7 @@ void look_again() {
 
 void call_as_stream(void (*function)(void*), void* data) {
   if (current == nullptr) return function(data);
+  at<__tsan_acquire>(current->on().context(), &worker, nullptr, nullptr);  // nothing to come after if it is no worker
   run_on(current->on().context(), current->on().stack(), function, data);
 }
 

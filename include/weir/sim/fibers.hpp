@@ -84,6 +84,10 @@ awaited end_of(runtime& r, timeline const& t);
 awaited end_of_device(runtime& r, int device);
 void come_after(awaited const& end);
 
+/// The calling thread begins to execute the operations of streams: they come after what made the thread's own
+/// variables, such as `errno`.
+void begin_worker();
+
 /// Between the two, the sanitizer does not look at what the calling thread does.
 void look_away();
 void look_again();
@@ -141,6 +145,7 @@ struct awaited {};
 inline awaited end_of(runtime&, timeline const&) { return {}; }
 inline awaited end_of_device(runtime&, int) { return {}; }
 inline void come_after(awaited) {}
+inline void begin_worker() {}
 inline void look_away() {}
 inline void look_again() {}
 template <class Body>

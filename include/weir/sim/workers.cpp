@@ -22,6 +22,7 @@ timeline* first_that_may_run(runtime& r) {
 
 void work_until_told(runtime& r) {
   in_call const own_work(this_thread());
+  begin_worker();
   held_lock held(r.mutex);
   // What is under way may wait for what is queued: two host functions that meet.
   while (!r.workers_end || r.under_way != 0) {
