@@ -25,10 +25,6 @@
 #include <utility>
 #include <vector>
 
-// So that sizes which no machine has are answered with nullptr under AddressSanitizer too, as malloc does without it.
-// Not inline: the sanitizer's runtime looks for it. Include this header in one file of a program.
-extern "C" char const* __asan_default_options() { return "allocator_may_return_null=1"; }
-
 namespace weir::laws {
 
 inline constexpr std::size_t kib = 1024, mib = 1024 * kib;
@@ -403,12 +399,12 @@ inline void use(subject& memory, findings& found, stream_ref a, stream_ref b) {
   block const aligned = take_stubbornly(memory, found, b, 5000, 4096);
   give_back(memory, small);
   block const stolen = take_stubbornly(memory, found, b, 1000, default_alignment);
-  block const large = take_stubbornly(memory, found, a, 9 * mib, default_alignment);
+  block const large = take_stubbornly(memory, found, a, 3 * mib, default_alignment);
   give_back(memory, medium);
   give_back(memory, aligned);
   give_back(memory, stolen);
   give_back(memory, large);
-  block const crossing = take_stubbornly(memory, found, b, 9 * mib, max_alignment);
+  block const crossing = take_stubbornly(memory, found, b, 3 * mib, max_alignment);
   block const synced_large = take_stubbornly(memory, found, host_order, 2 * mib, default_alignment);
   give_back(memory, synced);
   give_back(memory, crossing);

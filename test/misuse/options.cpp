@@ -62,6 +62,8 @@ TEST_CASE("pool") {
   CHECK(refused(device{} | pool{.initial_bytes = 2_MiB, .max_bytes = 1_MiB}, "initial_bytes", "max_bytes"));
   CHECK(refused(device{} | pool{.max_bytes = 1}, "max_bytes"));
   CHECK(refused(device{} | pool{.max_split_bytes = 1}, "max_split_bytes"));
+  CHECK(refused(device{} | pool{.streams = stream_lifetime(9)}, "pool", "streams is 9", "may_end"));
+  CHECK(refused(device{} | pool{.pending = when_pending(-1)}, "pool", "pending is -1", "grow"));
 }
 
 TEST_CASE("arena") {
@@ -70,12 +72,15 @@ TEST_CASE("arena") {
   CHECK(refused(device{} | arena{.max_arenas = 0}, "max_arenas is 0"));
   CHECK(refused(device{} | arena{.max_arenas = 65}, "max_arenas is 65"));
   CHECK(refused(device{} | arena{.max_arenas = SIZE_MAX}, "max_arenas"));
+  CHECK(refused(device{} | arena{.per = arena::owner(2)}, "per is 2", "thread"));
+  CHECK(refused(device{} | arena{.pending = when_pending(2)}, "arena", "pending is 2"));
 }
 
 TEST_CASE("fixed_size") {
   CHECK(refused(device{} | fixed_size{}, "block_bytes is 0"));
   CHECK(refused(device{} | fixed_size{.block_bytes = SIZE_MAX}, "block_bytes is 18446744073709551615"));
   CHECK(refused(device{} | fixed_size{.block_bytes = 4096, .max_bytes = 4095}, "max_bytes is 4095"));
+  CHECK(refused(device{} | fixed_size{.block_bytes = 1, .streams = stream_lifetime(2)}, "fixed_size", "streams is 2"));
   CHECK(refusal(device{} | fixed_size{.block_bytes = 1, .blocks_per_chunk = SIZE_MAX}).empty());  // cut to what can be
 }
 
@@ -87,6 +92,8 @@ TEST_CASE("binning") {
   CHECK(refused(device{} | binning{.bins = {bin(SIZE_MAX)}}, "bins[0]", "block_bytes"));
   CHECK(refused(device{} | binning{.bins = std::vector<bin>(65, bin(256))}, "65 bins"));
   CHECK(refused(device{} | binning{.bins = {bin(256, pool{.max_bytes = 1})}}, "bins[0]", "max_bytes"));
+  CHECK(refused(device{} | binning{.bins = {bin(1_MiB, fixed_size{.block_bytes = 4096})}}, "bins[0] is for 1048576 B",
+                "block_bytes is 4096"));
   CHECK_THROWS_AS(binning::powers_of_two(9, 8), std::invalid_argument);
   CHECK_THROWS_AS(binning::powers_of_two(0, 64), std::invalid_argument);
 }
@@ -109,6 +116,39 @@ TEST_CASE("logging") {
 }
 
 TEST_CASE("checked") { CHECK(refused(device{} | checked{.name = nullptr}, "name is null")); }
+
+namespace {
+
+/// Somebody else's adaptor, whose resource does not look at its options.
+template <resource Upstream>
+class plain_resource {
+ public:
+  template <recipe F, class Options>
+  plain_resource(F const& upstream, Options const&) : upstream_(upstream()) {}
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    return upstream_.allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    upstream_.deallocate(stream, p, bytes, alignment);
+  }
+
+ private:
+  Upstream upstream_;
+};
+struct picky {
+  int level = 0;
+  template <resource Upstream>
+  using on = plain_resource<Upstream>;
+  std::string problem() const { return level > 3 ? "picky: level is " + std::to_string(level) : std::string(); }
+};
+
+}  // namespace
+
+TEST_CASE("an adaptor of somebody else's: make asks it too") {
+  CHECK(refused(device{} | pool{.initial_bytes = 8_MiB} | picky{.level = 4}, "picky: level is 4"));
+  CHECK(sim::calls("cudaMalloc") == 0);  // before anything is made
+  CHECK(refusal(device{} | pool{} | picky{.level = 3}).empty());
+}
 
 TEST_CASE("a bad layer high in a stack leaves nothing of those below it") {
   CHECK(refused(device{} | pool{.initial_bytes = 8_MiB} | limit{.max_bytes = 1_GiB} | arena{.max_arenas = 0},

@@ -52,6 +52,7 @@ void check_refuses_what_cannot_be(F const& recipe, std::size_t fits = 3000) {
          {std::size_t{0}, std::size_t{3}, std::size_t{48}, std::size_t{257}, std::size_t{768}, max_alignment - 1,
           max_alignment + 1, 2 * max_alignment, std::size_t{1} << 63, SIZE_MAX, SIZE_MAX - 255})
       CHECK(error_of([&] { static_cast<void>(memory.allocate(legacy, fits, alignment)); }) == "invalid argument");
+    CHECK(memory.allocate(legacy, 0, 3) == nullptr);  // nothing that could be wrong
     CHECK(cudaPeekAtLastError() == cudaSuccess);
 
     CHECK(sim::live_bytes(0) == live);

@@ -55,7 +55,9 @@ struct arena {
     if (growth_bytes > detail::max_block_bytes - max_alignment)
       return "arena: growth_bytes (" + format_bytes(growth_bytes) + ") is more than a segment can be (" +
              format_bytes(detail::max_block_bytes - max_alignment) + ")";
-    return {};
+    if (per != owner::thread && per != owner::stream)
+      return "arena: per is " + std::to_string(static_cast<int>(per)) + "; it must be arena::owner::thread or stream";
+    return detail::pooling_problem("arena", streams, pending);
   }
   bool valid() const { return problem().empty(); }
 };

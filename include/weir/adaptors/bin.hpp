@@ -7,6 +7,7 @@
 #include <weir/core/resource_ref.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -95,7 +96,7 @@ class bin {
   /// Served by what `how` puts on the upstream: an adaptor's options (`bin{1_MiB, pool{}}`), or a function from a
   /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`).
   template <class How>
-  bin(std::size_t bytes, How how) : bytes_(bytes), maker_(std::make_shared<made_with<How> const>(std::move(how))) {}
+  bin(std::size_t bytes, How how) : bytes_(bytes), maker_(std::make_shared<made_with<How> const>(bytes, std::move(how))) {}
 
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -116,10 +117,14 @@ class bin {
   };
   template <class How>
   struct made_with final : maker {
-    explicit made_with(How h) : how(std::move(h)) {}
+    made_with(std::size_t b, How h) : bytes(b), how(std::move(h)) {}
     std::string problem() const override {
-      if constexpr (requires { how.problem(); }) return how.problem();
-      return {};
+      std::string wrong;
+      if constexpr (requires { how.problem(); }) wrong = how.problem();
+      if constexpr (std::same_as<How, fixed_size>)
+        if (wrong.empty() && how.block_bytes < bytes)
+          wrong = "fixed_size: block_bytes is " + std::to_string(how.block_bytes) + "; it must be at least the bin's";
+      return wrong;
     }
     made make_on(basic_any_ref<true, false> upstream) const override { return on(upstream); }
     made make_on(basic_any_ref<false, true> upstream) const override { return on(upstream); }
@@ -134,6 +139,7 @@ class bin {
       }();
       return std::make_unique<detail::bin_model<made_by<decltype(f)>>>(f);
     }
+    std::size_t bytes;
     How how;
   };
 

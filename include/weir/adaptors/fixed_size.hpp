@@ -44,7 +44,7 @@ struct fixed_size {
     if (max_bytes != 0 && max_bytes < block)
       return "fixed_size: max_bytes is " + std::to_string(max_bytes) +
              " B; it must be 0 (no limit) or at least a block, " + std::to_string(block) + " B";
-    return {};
+    return detail::pooling_problem("fixed_size", streams, pending);
   }
   bool valid() const { return problem().empty(); }
 };

@@ -38,6 +38,22 @@ enum class when_pending {
   wait,  ///< makes the asking stream wait for the freeing one. Holds less memory
 };
 
+namespace detail {
+
+/// What is wrong with the options that all pools share; empty if nothing is. An enum can hold any number.
+inline std::string pooling_problem(char const* layer, stream_lifetime streams, when_pending pending) {
+  auto const none = [layer](char const* option, int value, char const* allowed) {
+    return std::string(layer) + ": " + option + " is " + std::to_string(value) + "; it must be " + allowed;
+  };
+  if (streams != stream_lifetime::may_end && streams != stream_lifetime::outlives_pool)
+    return none("streams", static_cast<int>(streams), "stream_lifetime::may_end or outlives_pool");
+  if (pending != when_pending::grow && pending != when_pending::wait)
+    return none("pending", static_cast<int>(pending), "when_pending::grow or wait");
+  return {};
+}
+
+}  // namespace detail
+
 /// Keeps memory from its upstream in segments, cuts it into blocks and reuses those in stream order, in constant time.
 /// Sizes are bytes. One pool serves one device: that device has to be current when its default streams are used.
 /// When not to use it: for a handful of large allocations that live as long as the program; take the source itself.
@@ -79,7 +95,7 @@ struct pool {
                   max_split_bytes);
     if (initial_bytes > detail::max_block_bytes)
       return more("initial_bytes", initial_bytes, "a segment can be", detail::max_block_bytes);
-    return {};
+    return detail::pooling_problem("pool", streams, pending);
   }
   bool valid() const { return problem().empty(); }
 };

@@ -1,9 +1,11 @@
 #pragma once
 // Recipes: small copyable descriptions of a stack, written source first with `|`, made in place with `make`.
 
+#include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <type_traits>
 
 namespace weir {
@@ -31,13 +33,37 @@ struct stacked {
   Adaptor adaptor;
 
   using resource_type = typename Adaptor::template on<made_by<Bottom>>;
-  resource_type operator()() const { return resource_type(bottom, adaptor); }
+  /// Options that say what is wrong with them (`problem()`) are asked before anything below is made.
+  resource_type operator()() const {
+    if constexpr (requires { adaptor.problem(); }) detail::require_valid(adaptor);
+    return resource_type(bottom, adaptor);
+  }
 };
 
 /// Puts an adaptor on top. Allocates nothing and calls nothing.
 template <recipe Bottom, adaptor_over<made_by<Bottom>> Adaptor>
 constexpr stacked<Bottom, Adaptor> operator|(Bottom bottom, Adaptor adaptor) {
   return {bottom, adaptor};
+}
+
+namespace detail {
+/// A resource to ask with whether something is an adaptor's options.
+struct some_upstream {
+  void* allocate(stream_ref, std::size_t, std::size_t);
+  void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept;
+};
+template <class T>
+concept options_or_resource = resource<T> || adaptor_over<T, some_upstream>;
+}  // namespace detail
+
+/// Not to be called: says what has to stand on the left of `|`. The result's type is deduced, so that it says so first.
+template <class Left, adaptor_over<detail::some_upstream> Adaptor>
+  requires(detail::options_or_resource<std::remove_cvref_t<Left>> && !recipe<Left>)
+auto operator|(Left&&, Adaptor) {
+  static_assert(!resource<std::remove_cvref_t<Left>>,
+                "weir: the stack on the left of `|` is made already; write `weir::share(memory) | ...` to stand on it");
+  static_assert(resource<std::remove_cvref_t<Left>>,
+                "weir: a stack starts with a source, as in `weir::async{} | weir::pool{}`");
 }
 
 /// Builds the resource that `f` describes. Resources do not move: bind the result (`auto memory = make(...)`), or

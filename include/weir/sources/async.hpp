@@ -66,8 +66,8 @@ class async_resource {
 
   /// Throws `out_of_memory`, `cuda_error`, or `std::invalid_argument` for an alignment beyond 2 MiB.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-    detail::require_alignment(alignment);
     if (bytes == 0) return nullptr;
+    detail::require_alignment(alignment);
     if (life_.is_over()) detail::check(detail::cuda_life::error, "async");
     life_.settle();
     return take(stream, bytes, alignment);

@@ -121,8 +121,8 @@ class immediate_source {
 
   /// Throws `out_of_memory`, `cuda_error`, or `std::invalid_argument` for an alignment beyond 2 MiB. Thread-safe.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-    require_alignment(alignment);
     if (bytes == 0) return nullptr;
+    require_alignment(alignment);
     if (life_.is_over()) check(cuda_life::error, Kind::name);
     life_.settle();
     void* const p = shifted_.allocate(

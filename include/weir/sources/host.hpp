@@ -29,8 +29,8 @@ class host_resource {
 
   /// Throws `out_of_memory`, or `std::invalid_argument` for an alignment beyond 2 MiB.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-    detail::require_alignment(alignment);
     if (bytes == 0) return nullptr;
+    detail::require_alignment(alignment);
     void* const p = bytes > largest ? nullptr : ::operator new(bytes, real_alignment(alignment), std::nothrow);
     if (p == nullptr)
       throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "host", report_of(*this));
