@@ -12,8 +12,8 @@ using namespace weir::literals;
 
 int main() {
   auto device = weir::make(weir::async{} | weir::pool{} | weir::limit{.fraction = 0.5});  // leave half for others
-  auto search = weir::make(weir::share(device) | weir::limit{.max_bytes = 64_MiB});
-  auto images = weir::make(weir::share(device) | weir::limit{.max_bytes = 16_MiB});
+  auto search = weir::make(weir::share(device) | weir::limit{.max_bytes = 64_MiB, .name = "search"});
+  auto images = weir::make(weir::share(device) | weir::limit{.max_bytes = 16_MiB, .name = "images"});
   weir::stream const stream;
 
   void* const index = search.allocate(stream, 40_MiB);

@@ -1,9 +1,8 @@
-// An adaptor and a source of one's own. The source hands out a buffer that somebody else allocated. The adaptor asks the
-// program to make room when memory runs out, and tries again.
+// An adaptor and a source of one's own. The source hands out a buffer that somebody else allocated. The adaptor asks
+// the program to make room when memory runs out, and tries again.
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core.hpp>
-#include <weir/sources/device.hpp>
 
 #include <cuda_runtime_api.h>
 

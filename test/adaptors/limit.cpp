@@ -65,6 +65,17 @@ TEST_CASE("requests are charged rounded up, and credited the same when they are 
   CHECK(state.live_count == 0);
 }
 
+TEST_CASE("a limit with a name has it in reports and errors") {
+  source_state state;
+  auto memory = make(source{&state} | limit{.max_bytes = 1_KiB, .name = "search"});
+  CHECK(report_of(memory).chain().starts_with("search: limit(1.00 KiB) > "));
+  CHECK(report_of(memory).lines().starts_with("  search: limit 1.00 KiB, 0 B charged"));
+  CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(stream, 2_KiB)); }),
+                 "chain: search: limit(1.00 KiB) > "));
+  auto odd = make(source{&state} | limit{.max_bytes = 1_KiB, .name = "a\nb"});
+  CHECK(report_of(odd).chain().starts_with("a\\nb: limit(1.00 KiB) > "));  // a name cannot begin a line
+}
+
 TEST_CASE("the granularity is what the options say") {
   source_state state;
   auto memory = make(source{&state} | limit{.max_bytes = 4_MiB, .granularity = 2_MiB});

@@ -98,6 +98,11 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | limit(99999999999TiB)").column == 15);
   CHECK(refused("async | limit(-1)").column == 15);
   CHECK(refused("async | limit(1e3)").column == 15);
+  CHECK(mentions(refused("async | limit(60)").what, "for a part of the device write limit(60%)"));
+  CHECK(mentions(refused("Async").what, "no source is called 'Async'"));
+  CHECK(mentions(refused("async | async").what, "'async' is a source, and a stack has one, at its start"));
+  CHECK(chain_of("host | limit(64B, granularity=1)") == "limit(64 B) > host");
+  CHECK(chain_of("host | limit(1KiB, name=search)") == "search: limit(1.00 KiB) > host");
   CHECK(refused("async | pool(max=1MiB, initial=2MiB)").column == 9);
   CHECK(mentions(refused("async | pool(max=1MiB, initial=2MiB)").what, "column 9: pool: initial_bytes"));
   CHECK(refused("async | pool(max=1MiB, max=2MiB)").column == 24);

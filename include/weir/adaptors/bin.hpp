@@ -96,7 +96,8 @@ class bin {
   /// Served by what `how` puts on the upstream: an adaptor's options (`bin{1_MiB, pool{}}`), or a function from a
   /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`).
   template <class How>
-  bin(std::size_t bytes, How how) : bytes_(bytes), maker_(std::make_shared<made_with<How> const>(bytes, std::move(how))) {}
+  bin(std::size_t bytes, How how)
+      : bytes_(bytes), maker_(std::make_shared<made_with<How> const>(bytes, std::move(how))) {}
 
   std::size_t bytes() const noexcept { return bytes_; }
 

@@ -3,6 +3,7 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/escape.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -25,7 +26,8 @@ struct limit {
   std::size_t max_bytes = 0;  ///< the budget in bytes; 0: not given
   double fraction = 0;        ///< the budget as a part of the current device's total memory, above 0 up to 1
   std::size_t granularity =
-      256;  ///< each request is charged rounded up to a multiple of this (a power of two), in bytes
+      256;                ///< each request is charged rounded up to a multiple of this (a power of two), in bytes
+  std::string name = {};  ///< whose budget it is, for reports and errors: `search` makes it `search: limit`
 
   template <resource Upstream>
   using on = limit_resource<Upstream>;
@@ -61,7 +63,10 @@ class limit_resource {
   /// device has and may throw `cuda_error`.
   template <recipe F>
   limit_resource(F const& upstream, limit const& options)
-      : upstream_(upstream()), granularity_(detail::require_valid(options).granularity), max_(budget(options)) {}
+      : upstream_(upstream()),
+        granularity_(detail::require_valid(options).granularity),
+        max_(budget(options)),
+        label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
   limit_resource(limit_resource const&) = delete;
   limit_resource& operator=(limit_resource const&) = delete;
@@ -112,7 +117,7 @@ class limit_resource {
   }
   void describe_layer(report& out) const {
     std::size_t const now = used();
-    out.below("limit(" + format_bytes(max_) + ")",
+    out.below(label_ + "(" + format_bytes(max_) + ")",
               format_bytes(max_) + ", " + format_bytes(now) + " charged, " + format_bytes(max_ - now) + " left; peak " +
                   format_bytes(peak()) + ", " + std::to_string(refused()) + " refused");
   }
@@ -168,13 +173,15 @@ class limit_resource {
   }
 
   void report_excess(std::size_t bytes) const noexcept {
-    detail::report_misuse("weir: limit: " + std::to_string(bytes) + " B were given back and " + std::to_string(used()) +
+    detail::report_misuse("weir: " + label_ + ": " + std::to_string(bytes) + " B were given back and " +
+                          std::to_string(used()) +
                           " B are charged; a size or a pointer is wrong, or it was freed twice");
   }
 
   Upstream upstream_;
   std::size_t granularity_;
   std::size_t max_;
+  std::string label_;
   alignas(64) std::atomic<std::size_t> used_{0};  // on a line of its own: every request of every thread writes it
   std::atomic<std::size_t> peak_{0};
   std::atomic<std::uint64_t> refused_{0};

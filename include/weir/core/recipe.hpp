@@ -58,8 +58,7 @@ concept options_or_resource = resource<T> || adaptor_over<T, some_upstream>;
 
 /// Not to be called: says what has to stand on the left of `|`. The result's type is deduced, so that it says so first.
 template <class Left, adaptor_over<detail::some_upstream> Adaptor>
-  requires(detail::options_or_resource<std::remove_cvref_t<Left>> && !recipe<Left>)
-auto operator|(Left&&, Adaptor) {
+requires(detail::options_or_resource<std::remove_cvref_t<Left>> && !recipe<Left>) auto operator|(Left&&, Adaptor) {
   static_assert(!resource<std::remove_cvref_t<Left>>,
                 "weir: the stack on the left of `|` is made already; write `weir::share(memory) | ...` to stand on it");
   static_assert(resource<std::remove_cvref_t<Left>>,

@@ -4,15 +4,36 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace {
 
 namespace sim = weir::sim;
+
+// A name with a slip in it would change nothing, and nobody would know.
+void refuse_unknown_names() {
+  static constexpr std::string_view prefix = "WEIR_SIM_", known[] = {"CAPACITY", "CHECK", "DEVICES", "MODE", "SEED"};
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    std::string_view name = *each;
+    name = name.substr(0, name.find('='));
+    if (!name.starts_with(prefix)) continue;
+    if (std::find(std::begin(known), std::end(known), name.substr(prefix.size())) != std::end(known)) continue;
+    std::fprintf(stderr, "weir::sim: there is no %s; WEIR_SIM_ can be followed by", std::string(name).c_str());
+    for (std::string_view const one : known) std::fprintf(stderr, " %s", std::string(one).c_str());
+    std::fprintf(stderr, "\n");
+    std::_Exit(2);
+  }
+}
 
 [[noreturn]] void refuse(char const* name, char const* value, char const* allowed) {
   std::fprintf(stderr, "weir::sim: %s is '%s'; it can be %s\n", name, value, allowed);
@@ -54,7 +75,18 @@ bool set_mode(std::string const& text) {
   return true;
 }
 
-void print(sim::order_report const& report) { std::fprintf(stderr, "weir::sim: %s\n", report.text.c_str()); }
+std::atomic<unsigned> breaches{0};
+
+void print(sim::order_report const& report) {
+  breaches.fetch_add(1, std::memory_order_relaxed);
+  std::fprintf(stderr, "weir::sim: %s\n", report.text.c_str());
+}
+
+// What was said on the way may be far up by now, and the program's status does not tell.
+void print_sum() {
+  unsigned const count = breaches.load(std::memory_order_relaxed);
+  if (count != 0) std::fprintf(stderr, "weir::sim: %u breach%s of order\n", count, count == 1 ? "" : "es");
+}
 
 bool set_check(std::string const& text) {
   if (text == "0") return true;
@@ -65,6 +97,7 @@ bool set_check(std::string const& text) {
     });
   } else if (text == "1") {
     sim::set_report_handler(print);
+    std::atexit(print_sum);
   } else {
     return false;
   }
@@ -73,6 +106,7 @@ bool set_check(std::string const& text) {
 }
 
 [[maybe_unused]] bool const settings_are_read = [] {
+  refuse_unknown_names();
   number("WEIR_SIM_DEVICES", "1 to 8", [](unsigned long long count) {
     if (count < 1 || count > 8) return false;
     sim::set_device_count(static_cast<int>(count));

@@ -235,9 +235,10 @@ class config_reader {
 
   std::string_view word() {
     std::size_t const from = at_;
-    while (at_ < text_.size() && ((text_[at_] >= 'a' && text_[at_] <= 'z') || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     return text_.substr(from, at_ - from);
   }
+  static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
   static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
   static std::string_view trimmed(std::string_view s) {
     while (!s.empty() && is_space(s.back())) s.remove_suffix(1);

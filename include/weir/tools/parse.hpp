@@ -88,6 +88,10 @@ Any add_layer(Any const& upstream, config_layer& layer) {
     layer.take_percent("fraction", o.fraction, place::first);
     layer.take("max", o.max_bytes, place::first);
     layer.take("granularity", o.granularity);
+    layer.take("name", o.name);
+    if (o.max_bytes != 0 && o.max_bytes <= 100 && o.max_bytes < o.granularity)
+      layer.fail("a limit of " + format_bytes(o.max_bytes) + "; for a part of the device write limit(" +
+                 std::to_string(o.max_bytes) + "%)");
     return made_from(layer, [&] { return Any(upstream | o); });
   }
   if (layer.name() == "statistics") return made_from(layer, [&] { return Any(upstream | statistics{}); });
@@ -99,6 +103,9 @@ Any add_layer(Any const& upstream, config_layer& layer) {
     layer.take("buffer", o.buffer_bytes);
     return made_from(layer, [&] { return Any(upstream | o); });
   }
+  for (char const* const source : {"async", "device", "host", "managed", "pinned"})
+    if (layer.name() == source)
+      layer.fail("'" + std::string(source) + "' is a source, and a stack has one, at its start; adaptors follow");
   layer.fail("no adaptor is called '" + std::string(layer.name()) +
              "'; there are arena, binning, fixed_size, limit, logging, pool, statistics");
 }
