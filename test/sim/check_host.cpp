@@ -237,6 +237,12 @@ TEST_CASE_FIXTURE(pinned_memory, "a host function's accesses have its place in t
     SUBCASE("handed out anew") { blocks.allocated(a, m, 4096, 256), sim::touch(a, m, 4096, access::write); }
     ok(cudaStreamSynchronize(a));
   }
+  SUBCASE("in the stream, seen by the free that waits for it") {
+    void* m = nullptr;
+    ok(cudaMallocManaged(&m, 4096, cudaMemAttachGlobal));
+    ok(cudaLaunchHostFunc(a, write, m));
+    ok(cudaFree(m));
+  }
   SUBCASE("in another stream") {
     ok(cudaLaunchHostFunc(b, write, p));
     ok(cudaStreamSynchronize(b));

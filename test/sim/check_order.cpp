@@ -5,6 +5,7 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -303,6 +304,62 @@ TEST_CASE_FIXTURE(checking,
   CHECK(has(report.text, "freed by " + stream_name(a)));
   CHECK_THROWS(write(a, p));
   CHECK_EQ(the_report().kind, order_problem::use_after_free);
+}
+
+TEST_CASE_FIXTURE(checking, "a use after the free is one whatever the mode, and long after the free has executed") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  SUBCASE("at once") {
+    p = take(a);
+    ok(cudaFreeAsync(p, a));
+  }
+  SUBCASE("lazily, and then waited for; the pool keeps none of it") {
+    sim::set_mode(sim::mode::lazy);
+    p = take(a);
+    ok(cudaFreeAsync(p, a));
+    ok(cudaDeviceSynchronize());
+  }
+  SUBCASE("by the host") {
+    ok(cudaMalloc(&p, 4096));
+    ok(cudaFree(p));
+  }
+  SUBCASE("pinned memory") {
+    ok(cudaMallocHost(&p, 4096));
+    ok(cudaFreeHost(p));
+  }
+  auto const reported = [&] {
+    auto const report = the_report();
+    CHECK_EQ(report.kind, order_problem::use_after_free);
+    CHECK(has(report.text, "lies in memory that was freed by"));
+  };
+  int here = 0;
+  CHECK_THROWS_AS(write(b, p), std::invalid_argument);
+  reported();
+  CHECK_EQ(cudaMemsetAsync(p, 0, 16, b), cudaErrorInvalidValue);
+  reported();
+  CHECK_EQ(cudaMemcpyAsync(&here, p, sizeof here, cudaMemcpyDeviceToHost, b), cudaErrorInvalidValue);
+  reported();
+  CHECK_EQ(cudaMemcpyAsync(p, &here, sizeof here, cudaMemcpyDefault, b), cudaErrorInvalidValue);
+  reported();
+  sim::host_access(static_cast<char*>(p) + 4095, 1, access::read);
+  reported();
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE_FIXTURE(checking, "memory that the heap may hand out again is nobody's") {
+  void *p = nullptr, *other = nullptr;
+  bool many = false;
+  SUBCASE("one of many blocks") { many = true; }
+  SUBCASE("a block of more than is held back") {}
+  ok(cudaMalloc(&p, many ? 64 : std::size_t{128} << 20));
+  ok(cudaFree(p));
+  if (many) {
+    sim::host_access(p, 64, access::write);
+    CHECK_EQ(the_report().kind, order_problem::use_after_free);
+    for (int i = 0; i < 10'000; ++i) ok(cudaMalloc(&other, 64)), ok(cudaFree(other));
+  }
+  sim::host_access(p, 64, access::write);
+  CHECK_EQ(sim::report_count(), 0);
 }
 
 TEST_CASE_FIXTURE(checking, "a range stays inside its allocation") {

@@ -8,6 +8,7 @@
 #include <weir/sim/written_ranges.hpp>
 
 #include <array>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,6 +36,7 @@ struct grave {
   mark freed;
   marks before;
   operation_number born = 0;  // the block's allocation
+  bool gone = false;          // the heap has it: whoever uses it may have got it from there
 };
 
 /// Memory that a graph touches: a range of a block, which goes by the number of its allocation.
@@ -86,6 +88,10 @@ class order_checker {
   void forget(void const* p);
   /// A free that CUDA refused.
   void refused_free(timeline const* t, void const* p);
+  /// Whether some of that memory was freed and nobody can have got it since.
+  bool is_dead(void const* p, std::size_t bytes);
+  /// Keeps a freed block from the heap for a while, so that a use of it is known to be one; false: the heap may have it.
+  bool hold_back(void* p, std::size_t bytes);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
   void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how = use::unknown);
   /// The calling thread, or the host function that it runs, reads or writes a range.
@@ -154,6 +160,8 @@ class order_checker {
   void use_regions(range_used const& u);
   void use_dead(range_used const& u, bool valid);
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
+  graves::iterator dead_in(std::uintptr_t begin, std::uintptr_t end);
+  void let_go_of_oldest();
   void bury(std::uintptr_t begin, grave g);
   void clear_graves(std::uintptr_t begin, std::uintptr_t end);
   /// Memory goes back: nothing that was cut from it may be live, nor have work to come that is not `known`; null: that
@@ -186,6 +194,8 @@ class order_checker {
 
   regions memory_;  // CUDA's
   graves dead_memory_;
+  std::deque<kept_block> held_back_;  // of `dead_memory_`, the oldest first
+  std::size_t held_back_bytes_ = 0;
   std::map<std::uint64_t, heap> heaps_;
   std::map<std::uint64_t, captured_work> captures_;   // by the capture's id
   std::map<std::uint64_t, vector_clock> executions_;  // of executable graphs: what their latest launch came after

@@ -48,7 +48,7 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
       say(order_problem::use_before_allocation,
           what() + ", lies in memory allocated by " + name(piece.allocated.slot) + at(piece.allocated) + ", which " +
               name(m.slot) + " does not come after" + missing_edge(piece.allocated, m.slot, known));
-  } else if (overlapping(dead_memory_, begin, end) != dead_memory_.end()) {
+  } else if (dead_in(begin, end) != dead_memory_.end()) {
     say(order_problem::outside_memory, what() + ", lies in memory that CUDA has back");
   }
   region made;

@@ -2,6 +2,7 @@
 
 #include <weir/sim/checker.hpp>
 #include <weir/sim/checker_ranges.hpp>
+#include <weir/sim/memory.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +10,9 @@
 
 namespace weir::sim::detail {
 namespace {
+
+constexpr std::size_t most_held_back = 10'000;
+constexpr std::size_t most_bytes_held_back = std::size_t{64} << 20;
 
 bool is_inside(std::uint64_t owner) {
   thread_state const& me = this_thread();
@@ -79,6 +83,40 @@ void order_checker::refused_free(timeline const* t, void const* p) {
   } else {
     say(order_problem::foreign_free, "memory " + hex(begin) + " is freed" + who + ", but CUDA never allocated it");
   }
+}
+
+graves::iterator order_checker::dead_in(std::uintptr_t begin, std::uintptr_t end) {
+  auto found = overlapping(dead_memory_, begin, end);
+  while (found != dead_memory_.end() && found->first < end && found->second.gone) ++found;
+  return found != dead_memory_.end() && found->first < end ? found : dead_memory_.end();
+}
+
+bool order_checker::is_dead(void const* p, std::size_t bytes) {
+  return dead_in(address_of(p), address_of(p) + bytes) != dead_memory_.end();
+}
+
+// What the heap has again may be any object of the program's the next moment, and no address tells one from the other.
+bool order_checker::hold_back(void* p, std::size_t bytes) {
+  auto const dead = dead_memory_.find(address_of(p));
+  if (dead == dead_memory_.end() || dead->second.gone) return false;
+  // The thread sanitizer sees such uses itself, if the memory goes where it would without this check.
+  if (streams_are_fibers || bytes > most_bytes_held_back) {
+    dead->second.gone = true;
+    return false;
+  }
+  held_back_.push_back({{p, {bytes}}, 0});
+  held_back_bytes_ += bytes;
+  forbid(p, bytes);
+  while (held_back_.size() > most_held_back || held_back_bytes_ > most_bytes_held_back) let_go_of_oldest();
+  return true;
+}
+
+void order_checker::let_go_of_oldest() {
+  kept_block const oldest = std::move(held_back_.front());
+  held_back_.pop_front();
+  held_back_bytes_ -= oldest.memory.get_deleter().bytes;
+  auto const dead = dead_memory_.find(address_of(oldest.memory.get()));
+  if (dead != dead_memory_.end()) dead->second.gone = true;
 }
 
 // Some operation, or the host, uses a range.
@@ -160,11 +198,11 @@ void order_checker::use_dead(range_used const& u, bool valid) {
     return " that was freed by " + name(g.freed.slot) + at(g.freed) + ", before this call was made";
   };
   if (!valid && around(memory_, u.begin) == memory_.end()) {
-    auto const dead = overlapping(dead_memory_, u.begin, u.end);
-    if (dead != dead_memory_.end())
-      say(order_problem::use_after_free, what() + ", lies in memory" + freed(dead->second));
-    else
+    auto const dead = dead_in(u.begin, u.end);
+    if (dead == dead_memory_.end())
       say(order_problem::out_of_bounds, what() + ", runs into memory of CUDA's that begins later");
+    else if (dead->second.freed.operation < u.by.operation)  // host functions run late
+      say(order_problem::use_after_free, what() + ", lies in memory" + freed(dead->second));
   }
   auto const dead = overlapping(dead_blocks_, u.begin, u.end);
   if (dead != dead_blocks_.end() && dead->second.freed.operation < u.by.operation && !is_inside(dead->second.owner))
