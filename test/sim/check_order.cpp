@@ -5,9 +5,12 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace sim_test;
 using sim::access;
@@ -385,6 +388,18 @@ TEST_CASE_FIXTURE(checking, "memory is freed once, by the pointer that was given
   int here = 0;
   CHECK_EQ(cudaFree(&here), cudaErrorInvalidValue);
   CHECK_EQ(the_report().kind, order_problem::foreign_free);
+}
+
+TEST_CASE_FIXTURE(checking, "of many frees the latest are remembered, wherever the memory lies") {
+  std::vector<void*> all(11'000);
+  for (void*& p : all) ok(cudaMalloc(&p, 64));
+  std::sort(all.begin(), all.end(), std::greater<>());  // so that the latest free is that of the lowest address
+  for (void* const p : all) ok(cudaFree(p));
+  CHECK_EQ(cudaFree(all[all.size() - 2]), cudaErrorInvalidValue);
+  CHECK_EQ(the_report().kind, order_problem::double_free);
+  CHECK_EQ(cudaFree(all.front()), cudaErrorInvalidValue);
+  CHECK_EQ(the_report().kind, order_problem::foreign_free);
+  static_cast<void>(cudaGetLastError());
 }
 
 TEST_CASE_FIXTURE(checking, "a thousand streams that end need few slots, and are still told apart") {

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace weir::sim::detail {
@@ -162,6 +163,7 @@ class order_checker {
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
   graves::iterator dead_in(std::uintptr_t begin, std::uintptr_t end);
   void let_go_of_oldest();
+  void remember_dead(std::uintptr_t begin, grave g);
   void bury(std::uintptr_t begin, grave g);
   void clear_graves(std::uintptr_t begin, std::uintptr_t end);
   /// Memory goes back: nothing that was cut from it may be live, nor have work to come that is not `known`; null: that
@@ -194,6 +196,7 @@ class order_checker {
 
   regions memory_;  // CUDA's
   graves dead_memory_;
+  std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `dead_memory_` may be of, the oldest first
   std::deque<kept_block> held_back_;  // of `dead_memory_`, the oldest first
   std::size_t held_back_bytes_ = 0;
   std::map<std::uint64_t, heap> heaps_;

@@ -11,7 +11,8 @@
 namespace weir::sim::detail {
 namespace {
 
-constexpr std::size_t most_held_back = 10'000;
+constexpr std::size_t most_frees_remembered = 10'000;
+constexpr std::size_t most_held_back = most_frees_remembered;
 constexpr std::size_t most_bytes_held_back = std::size_t{64} << 20;
 
 bool is_inside(std::uint64_t owner) {
@@ -56,9 +57,18 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
             ", which does not come after that" + missing_edge(*missing, m.slot, known));
   }
   release_range(0, found->first, r, m, &known);
-  if (dead_memory_.size() > 10'000) dead_memory_.erase(dead_memory_.begin());
-  dead_memory_[found->first] = {r.end, 0, m, {}, r.allocated.operation};
+  remember_dead(found->first, {r.end, 0, m, {}, r.allocated.operation});
   memory_.erase(found);
+}
+
+void order_checker::remember_dead(std::uintptr_t begin, grave g) {
+  frees_.emplace_back(begin, g.freed.operation);
+  dead_memory_[begin] = std::move(g);
+  if (frees_.size() <= most_frees_remembered) return;
+  auto const [oldest, freed] = frees_.front();
+  frees_.pop_front();
+  auto const dead = dead_memory_.find(oldest);
+  if (dead != dead_memory_.end() && dead->second.freed.operation == freed) dead_memory_.erase(dead);
 }
 
 void order_checker::forget(void const* p) {
