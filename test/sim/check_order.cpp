@@ -554,6 +554,17 @@ TEST_CASE_FIXTURE(cutting, "a block is given back once, whole, and as it was han
   CHECK_EQ(sim::report_count(), 0);
 }
 
+TEST_CASE_FIXTURE(cutting, "a block that is freed on a stream that is gone is free, and its next owner is not blamed") {
+  take(a, 0), write(a, memory);
+  ok(cudaStreamDestroy(a));
+  give(a, 0);
+  auto const report = the_report();
+  CHECK_EQ(report.kind, order_problem::free_on_no_stream);
+  CHECK(has(report.text, "of cutter"));
+  take(b, 0);
+  CHECK_EQ(sim::report_count(), 0);
+}
+
 TEST_CASE_FIXTURE(cutting, "a block is used inside its bounds, after its allocation and before its free") {
   take(a, 0);
   write(a, memory);

@@ -106,6 +106,8 @@ class order_checker {
   };
   void block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
   void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  /// The free named a stream that there is none of.
+  void block_freed_nowhere(owner const& o, void const* p);
   void owner_ended(std::uint64_t id);
 
   // ---- captures and graphs, which go by the capture's id

@@ -105,6 +105,17 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
   bury(begin, std::move(g));
 }
 
+void order_checker::block_freed_nowhere(owner const& o, void const* p) {
+  mark const m = act(nullptr);
+  std::uintptr_t const begin = address_of(p);
+  say(order_problem::free_on_no_stream, "block " + hex(begin) + " of " + std::string(o.name) + ", freed by " +
+                                            name(m.slot) + at(m) +
+                                            ", is freed on a stream that is not valid (destroyed, say): nothing is "
+                                            "known to come before that free, and nobody can come after it");
+  // Its owner has it back all the same. What is said once covers whoever gets it next.
+  if (auto const h = heaps_.find(o.id); h != heaps_.end()) h->second.live.erase(begin);
+}
+
 void order_checker::owner_ended(std::uint64_t id) {
   heaps_.erase(id);
   std::erase_if(dead_blocks_, [id](auto const& dead) { return dead.second.owner == id; });

@@ -103,7 +103,8 @@ void checked_blocks::allocated_for_all(void const* p, std::size_t bytes, std::si
 void checked_blocks::freed(cudaStream_t stream, void const* p, std::size_t bytes, std::size_t alignment) {
   with_checker([&](auto& r, auto& check) {
     detail::timeline const* const t = stream_in(r, stream);
-    if (t != nullptr) check.block_freed({id_, name_, check_ == check.number()}, t, p, bytes, alignment);
+    detail::order_checker::owner const me{id_, name_, check_ == check.number()};
+    t != nullptr ? check.block_freed(me, t, p, bytes, alignment) : check.block_freed_nowhere(me, p);
   });
 }
 

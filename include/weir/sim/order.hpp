@@ -21,6 +21,7 @@ enum class order_problem {
   free_not_after_use,         ///< freed on a stream (or by the host) that does not come after every use
   double_free,                ///< freed, though it is freed already
   foreign_free,               ///< freed where it was not allocated, or by a pointer into its middle
+  free_on_no_stream,          ///< a block was freed on a stream that is not valid: destroyed, say
   wrong_size,                 ///< freed with another size or alignment than it was allocated with
   overlap,                    ///< a block was handed out that overlaps a live one
   unordered_reuse,            ///< a block was handed out to a stream that does not come after its last free
