@@ -114,6 +114,7 @@ class order_checker {
   void capture_ended(capture_state const& c);
   void launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
   void graph_gone(std::uint64_t graph) { captures_.erase(graph); }
+  void execution_gone(std::uint64_t execution) { executions_.erase(execution); }
 
   std::vector<order_report> reports;
   std::uint64_t report_count = 0;
