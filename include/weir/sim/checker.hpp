@@ -91,7 +91,8 @@ class order_checker {
   void refused_free(timeline const* t, void const* p);
   /// Whether some of that memory was freed and nobody can have got it since.
   bool is_dead(void const* p, std::size_t bytes);
-  /// Keeps a freed block from the heap for a while, so that a use of it is known to be one; false: the heap may have it.
+  /// Keeps a freed block from the heap for a while, so that a use of it is known to be one; false: the heap may have
+  /// it.
   bool hold_back(void* p, std::size_t bytes);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
   void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how = use::unknown);
@@ -182,6 +183,8 @@ class order_checker {
   std::string name_of_replay(captured_use const& use, mark m) const;
 
   std::string name(slot_number slot) const;
+  /// "cudaMemcpyAsync (operation 7) on stream 9".
+  std::string who(mark m) const;
   std::string name_of_owner(std::uint64_t id) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
   void say(order_problem kind, std::string text);
@@ -200,7 +203,7 @@ class order_checker {
   regions memory_;  // CUDA's
   graves dead_memory_;
   std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `dead_memory_` may be of, the oldest first
-  std::deque<kept_block> held_back_;  // of `dead_memory_`, the oldest first
+  std::deque<kept_block> held_back_;                               // of `dead_memory_`, the oldest first
   std::size_t held_back_bytes_ = 0;
   std::map<std::uint64_t, heap> heaps_;
   std::map<std::uint64_t, captured_work> captures_;   // by the capture's id

@@ -91,7 +91,7 @@ mark order_checker::operate(timeline const& t) {
   slot_number const slot = slot_of(t);
   stream_state& s = streams_[slot];
   s.clock = ahead(s);
-  mark const m{slot, ++last_};
+  mark const m{slot, this_thread().call, ++last_};
   s.clock.set(slot, m.operation);
   if (s.legacy) clocks_of(s.device).legacy = s.clock;
   return m;
@@ -144,7 +144,7 @@ vector_clock order_checker::view(timeline const* t) {
 }
 
 mark order_checker::act(timeline const* t) {
-  mark const m{t == nullptr ? here() : slot_of(*t), ++last_};
+  mark const m{t == nullptr ? here() : slot_of(*t), this_thread().call, ++last_};
   if (t == nullptr) {
     host().set(m.slot, m.operation);
     tell_stacks();

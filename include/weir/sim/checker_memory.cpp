@@ -52,9 +52,8 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
   if (auto const missing = r.uses.missing_in(known)) {
     bool const unused = missing->operation == r.allocated.operation;
     say(order_problem::free_not_after_use,
-        "memory " + range_text(found->first, r.end) + ", " + (unused ? "allocated" : "used") + " by " +
-            name(missing->slot) + at(*missing) + ", is freed by " + name(m.slot) + at(m) +
-            ", which does not come after that" + missing_edge(*missing, m.slot, known));
+        "memory " + range_text(found->first, r.end) + ", " + (unused ? "allocated" : "used") + " by " + who(*missing) +
+            ", is freed by " + who(m) + ", which does not come after that" + missing_edge(*missing, m.slot, known));
   }
   release_range(0, found->first, r, m, &known);
   remember_dead(found->first, {r.end, 0, m, {}, r.allocated.operation});
@@ -80,18 +79,17 @@ void order_checker::forget(void const* p) {
 
 void order_checker::refused_free(timeline const* t, void const* p) {
   if (p == nullptr) return;
-  std::string const who = " by " + name(t == nullptr ? here() : slot_of(*t));
+  mark const refused{t == nullptr ? here() : slot_of(*t), this_thread().call, ++last_};  // orders nothing
+  std::string const freed = "memory " + hex(address_of(p)) + " is freed by " + who(refused);
   std::uintptr_t const begin = address_of(p);
   if (auto const dead = overlapping(dead_memory_, begin, begin + 1); dead != dead_memory_.end()) {
-    say(order_problem::double_free, "memory " + hex(begin) + " is freed" + who + ", but it was freed already, by " +
-                                        name(dead->second.freed.slot) + at(dead->second.freed));
+    say(order_problem::double_free, freed + ", but it was freed already, by " + who(dead->second.freed));
   } else if (auto const live = around(memory_, begin); live != memory_.end()) {
-    say(order_problem::foreign_free, "memory " + hex(begin) + " is freed" + who + ", but it lies " +
-                                         std::to_string(begin - live->first) + " B into the allocation " +
-                                         range_text(live->first, live->second.end) +
+    say(order_problem::foreign_free, freed + ", but it lies " + std::to_string(begin - live->first) +
+                                         " B into the allocation " + range_text(live->first, live->second.end) +
                                          ", or that has another kind of free");
   } else {
-    say(order_problem::foreign_free, "memory " + hex(begin) + " is freed" + who + ", but CUDA never allocated it");
+    say(order_problem::foreign_free, freed + ", but CUDA never allocated it");
   }
 }
 
@@ -143,9 +141,7 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
   std::uintptr_t const begin = l.found->first;
   region& r = l.found->second;
   heap const* const of = l.of;
-  auto const what = [&] {
-    return "the range " + range_text(u.begin, u.end) + ", used by " + name(u.by.slot) + at(u.by);
-  };
+  auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + who(u.by); };
   auto const where = [&] {
     return (of == nullptr ? "allocation " : "block of " + of->name + " ") + range_text(begin, r.end);
   };
@@ -157,14 +153,14 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
     if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
   }
   if (!known.knows(r.allocated))
-    say(order_problem::use_before_allocation, what() + ", was allocated by " + name(r.allocated.slot) +
-                                                  at(r.allocated) + ", which " + name(u.by.slot) +
-                                                  " does not come after" + missing_edge(r.allocated, u.by.slot, known));
+    say(order_problem::use_before_allocation, what() + ", was allocated by " + who(r.allocated) + ", which " +
+                                                  name(u.by.slot) + " does not come after" +
+                                                  missing_edge(r.allocated, u.by.slot, known));
   if (u.by_host && innermost)  // of one block, not of all that is cut from the same memory
     if (auto const missing = (u.how == use::read ? r.writes : r.uses).missing_in(known, u.by.operation))
       say(order_problem::host_access_not_after_use,
           what() + ", is still " + (r.writes.missing_in(known, u.by.operation) ? "written" : "read") + " by " +
-              name(missing->slot) + at(*missing) + ", which " + name(u.by.slot) + " has not waited for" +
+              who(*missing) + ", which " + name(u.by.slot) + " has not waited for" +
               missing_edge(*missing, u.by.slot, known));
   r.uses.add(u.by);
   if (u.how != use::read) r.writes.add(u.by);
@@ -173,7 +169,7 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
   if (innermost && u.how == use::read && gap && !r.on_host)
     say(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " +
                                                std::to_string(*gap - begin) + " B into the " + where() +
-                                               " since its allocation by " + name(r.allocated.slot) + at(r.allocated));
+                                               " since its allocation by " + who(r.allocated));
   r.written.add(u.begin, std::min(u.end, r.end));  // said once is enough
 }
 
@@ -201,11 +197,9 @@ void order_checker::use_regions(range_used const& u) {
 }
 
 void order_checker::use_dead(range_used const& u, bool valid) {
-  auto const what = [&] {
-    return "the range " + range_text(u.begin, u.end) + ", used by " + name(u.by.slot) + at(u.by);
-  };
+  auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + who(u.by); };
   auto const freed = [&](grave const& g) {
-    return " that was freed by " + name(g.freed.slot) + at(g.freed) + ", before this call was made";
+    return " that was freed by " + who(g.freed) + ", before this call was made";
   };
   if (!valid && around(memory_, u.begin) == memory_.end()) {
     auto const dead = dead_in(u.begin, u.end);

@@ -1,5 +1,6 @@
 // What the happens-before checker says: names, and which edge is missing.
 
+#include <weir/sim/call.hpp>
 #include <weir/sim/checker.hpp>
 
 #include <utility>
@@ -18,6 +19,17 @@ std::string order_checker::name(slot_number slot) const {
   if (slot == host_slot) return "the host";
   if (s.legacy) return "the legacy stream of device " + std::to_string(s.device);
   return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
+}
+
+std::string order_checker::who(mark m) const {
+  std::string const number = "operation " + std::to_string(m.operation);
+  std::string what = number;
+  if (m.call > call_count)
+    what = std::string(other_names[m.call - call_count - 1]) + " (" + number + ")";
+  else if (m.call != 0)
+    what = std::string(call_names[m.call - 1]) + " (" + number + ")";
+  bool const is_host = m.slot == host_slot || streams_[m.slot].thread != 0;
+  return is_host ? name(m.slot) + "'s " + what : what + " on " + name(m.slot);
 }
 
 std::string order_checker::name_of_owner(std::uint64_t id) const {

@@ -151,6 +151,7 @@ struct thread_state {
   cudaError_t last_error = cudaSuccess;
   bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
+  call_number call = 0;  // under way; only while order is checked
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   host_function_place const* host_function = nullptr;  // while order is checked
   // The slot of the thread's clock, and the check that it was given by.
