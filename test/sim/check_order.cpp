@@ -417,6 +417,43 @@ TEST_CASE_FIXTURE(checking, "a thousand streams that end need few slots, and are
   CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
 }
 
+TEST_CASE_FIXTURE(fresh, "calls that order nothing are warned of, if asked for") {
+  bool asked = true;
+  SUBCASE("asked") {}
+  SUBCASE("not asked") { asked = false; }
+  sim::check_order(true, {.warnings = asked});
+  cudaStream_t const a = make_stream(), b = make_stream();
+  cudaEvent_t const e = make_event();
+  auto const warned = [&](order_problem kind, std::string const& text) {
+    CHECK_EQ(sim::report_count(), asked);
+    if (!asked) return;
+    auto const report = the_report();
+    CHECK_EQ(report.kind, kind);
+    CHECK(has(report.text, text));
+  };
+  ok(cudaStreamWaitEvent(b, e, 0));
+  warned(order_problem::wait_for_nothing, "was never recorded: cudaStreamWaitEvent (operation 1) on " + stream_name(b));
+  ok(cudaEventSynchronize(e));
+  warned(order_problem::wait_for_nothing, "the host's cudaEventSynchronize");
+  ok(cudaEventQuery(e));
+  warned(order_problem::wait_for_nothing, "the host's cudaEventQuery");
+
+  void* const p = take(a);
+  ok(cudaEventRecord(e, a));
+  ok(cudaEventRecord(e, a));  // comes after the first record
+  ok(cudaStreamWaitEvent(b, e, 0));
+  ok(cudaEventRecord(e, b));  // somebody waited for the last one
+  ok(cudaEventRecord(e, a));
+  CHECK_EQ(sim::report_count(), asked);
+  warned(order_problem::record_lost, "is recorded anew by cudaEventRecord (operation ");
+
+  ok(cudaStreamWaitEvent(b, e, 0));  // adds nothing, but there is nothing newer
+  CHECK_EQ(sim::report_count(), 0);
+  write(a, p);
+  ok(cudaStreamWaitEvent(b, e, 0));
+  warned(order_problem::stale_wait, stream_name(a) + " has had more work since");
+}
+
 TEST_CASE_FIXTURE(checking, "a handler hears of a breach at once") {
   static std::string heard;
   heard.clear();

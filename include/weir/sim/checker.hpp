@@ -69,7 +69,9 @@ class order_checker {
   /// An operation is queued.
   mark operate(timeline const& t);
   void record(timeline const& t, event_state& e);
-  void wait(timeline const& t, event_state const& e);
+  void wait(timeline const& t, event_state& e);
+  /// A wait for an event that was never recorded, or a query; null is the host.
+  void waited_for_nothing(timeline const* t, event_state const& e);
   /// What the host knows once it has waited for the stream, or for all streams of a device.
   vector_clock end_of(timeline const& t);
   vector_clock end_of_device(int device) const;
@@ -187,6 +189,8 @@ class order_checker {
   std::string who(mark m) const;
   std::string name_of_owner(std::uint64_t id) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
+  void warn_of_lost_record(event_state const& e, mark anew);
+  void warn_of_stale_wait(event_state const& e, mark by, vector_clock const& known);
   void say(order_problem kind, std::string text);
 
   std::uint64_t number_;

@@ -102,14 +102,20 @@ void order_checker::record(timeline const& t, event_state& e) {
   stream_state& s = streams_[slot];
   s.clock = ahead(s);
   if (s.legacy) clocks_of(s.device).legacy = s.clock;
+  mark const m{slot, this_thread().call, ++last_};
+  if (options_.warnings) warn_of_lost_record(e, m);
   e.seen = s.clock;
+  e.recorded_by = m;
+  e.waited_for = false;
   s.last_event = e.number;
-  s.last_event_at = ++last_;
+  s.last_event_at = m.operation;
 }
 
-void order_checker::wait(timeline const& t, event_state const& e) {
+void order_checker::wait(timeline const& t, event_state& e) {
   mark const m = operate(t);
   stream_state& s = streams_[m.slot];
+  if (options_.warnings) warn_of_stale_wait(e, m, s.clock);
+  e.waited_for = true;
   s.clock.join(e.seen);
   if (s.legacy) clocks_of(s.device).legacy = s.clock;
 }

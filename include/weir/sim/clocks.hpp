@@ -41,6 +41,11 @@ class vector_clock {
     for (std::size_t i = 0; i < other.at_.size(); ++i) at_[i] = std::max(at_[i], other.at_[i]);
   }
   bool knows(mark m) const { return (*this)[m.slot] >= m.operation; }
+  bool covers(vector_clock const& other) const {
+    for (slot_number i = 0; i < other.at_.size(); ++i)
+      if ((*this)[i] < other.at_[i]) return false;
+    return true;
+  }
   void clear() { at_.clear(); }
 
  private:

@@ -35,7 +35,10 @@ void check_order(bool on, order_options options) {
   held_lock const held(r.mutex);
   r.check.reset();
   // What they saw was in the numbers of an earlier check; all of it is past.
-  r.events.for_each([](detail::event_state& e) { e.seen.clear(); });
+  r.events.for_each([](detail::event_state& e) {
+    e.seen.clear();
+    e.recorded_by = {};
+  });
   if (on) r.check = std::make_unique<detail::order_checker>(++r.checks, options);
 }
 

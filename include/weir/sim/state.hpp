@@ -78,6 +78,8 @@ struct event_state {
   bool recorded = false;
   point at;                                        // the latest snapshot
   vector_clock seen;                               // what the snapshot comes after; only while order is checked
+  mark recorded_by;                                // the latest record, only while order is checked
+  bool waited_for = false;                         // since that
   std::shared_ptr<clock::time_point> reached;      // set when the snapshot's work is done; timed events only
   std::shared_ptr<captured_point const> captured;  // set: the latest record was captured
 };
