@@ -139,7 +139,7 @@ TEST_CASE_FIXTURE(two_streams, "with a clock each, memory for all is for those w
   }
   SUBCASE("not passed on") {
     in_thread([&] { use_on_b(); });
-    CHECK(has(the_report().text, "was allocated by host thread 1"));
+    CHECK(has(the_report().text, "was allocated by host thread 1's cudaMalloc (operation 1), "));
   }
 }
 
@@ -175,13 +175,13 @@ TEST_CASE_FIXTURE(pinned_memory, "the host waits for writes before it reads, and
     host(access::read);
     auto const report = the_report();
     CHECK_EQ(report.kind, order_problem::host_access_not_after_use);
-    CHECK(has(report.text, "is still written by stream " + std::to_string(id_of(a))));
+    CHECK(has(report.text, "is still written by sim::touch (operation 2) on stream " + std::to_string(id_of(a))));
   }
   SUBCASE("a read while it is read") { sim::touch(a, p, 4096, access::read), host(access::read); }
   SUBCASE("a write while it is read") {
     sim::touch(a, p, 4096, access::read);
     host(access::write);
-    CHECK(has(the_report().text, "is still read by stream " + std::to_string(id_of(a))));
+    CHECK(has(the_report().text, "is still read by sim::touch (operation 2) on stream " + std::to_string(id_of(a))));
   }
   SUBCASE("after a wait") {
     sim::touch(a, p, 4096, access::write);
@@ -237,10 +237,16 @@ TEST_CASE_FIXTURE(pinned_memory, "a host function's accesses have its place in t
     SUBCASE("handed out anew") { blocks.allocated(a, m, 4096, 256), sim::touch(a, m, 4096, access::write); }
     ok(cudaStreamSynchronize(a));
   }
+  SUBCASE("in the stream, seen by the free that waits for it") {
+    void* m = nullptr;
+    ok(cudaMallocManaged(&m, 4096, cudaMemAttachGlobal));
+    ok(cudaLaunchHostFunc(a, write, m));
+    ok(cudaFree(m));
+  }
   SUBCASE("in another stream") {
     ok(cudaLaunchHostFunc(b, write, p));
     ok(cudaStreamSynchronize(b));
-    CHECK(has(the_report().text, "used by stream " + std::to_string(id_of(b))));
+    CHECK(has(the_report().text, "used by cudaLaunchHostFunc (operation 3) on stream " + std::to_string(id_of(b))));
   }
   SUBCASE("not waited for") {
     ok(cudaLaunchHostFunc(a, write, p));

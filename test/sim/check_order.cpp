@@ -5,8 +5,12 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace sim_test;
 using sim::access;
@@ -237,8 +241,8 @@ TEST_CASE_FIXTURE(checking, "a free comes after every use") {
     ok(cudaFreeAsync(p, a));
     auto const report = the_report();
     CHECK_EQ(report.kind, order_problem::free_not_after_use);
-    CHECK(has(report.text, "used by " + stream_name(b)));
-    CHECK(has(report.text, "freed by " + stream_name(a)));
+    CHECK(has(report.text, "used by sim::touch (operation 4) on " + stream_name(b)));
+    CHECK(has(report.text, "freed by cudaFreeAsync (operation 5) on " + stream_name(a)));
   }
   SUBCASE("an event back") { order(b, a), ok(cudaFreeAsync(p, a)); }
   SUBCASE("on the user's stream") { ok(cudaFreeAsync(p, b)); }
@@ -300,9 +304,66 @@ TEST_CASE_FIXTURE(checking,
   CHECK_EQ(cudaMemsetAsync(p, 0, 16, b), cudaErrorInvalidValue);
   auto const report = the_report();
   CHECK_EQ(report.kind, order_problem::use_after_free);
-  CHECK(has(report.text, "freed by " + stream_name(a)));
+  CHECK(has(report.text, "used by cudaMemsetAsync (operation 3) on " + stream_name(b)));
+  CHECK(has(report.text, "freed by cudaFreeAsync (operation 2) on " + stream_name(a)));
   CHECK_THROWS(write(a, p));
   CHECK_EQ(the_report().kind, order_problem::use_after_free);
+}
+
+TEST_CASE_FIXTURE(checking, "a use after the free is one whatever the mode, and long after the free has executed") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  SUBCASE("at once") {
+    p = take(a);
+    ok(cudaFreeAsync(p, a));
+  }
+  SUBCASE("lazily, and then waited for; the pool keeps none of it") {
+    sim::set_mode(sim::mode::lazy);
+    p = take(a);
+    ok(cudaFreeAsync(p, a));
+    ok(cudaDeviceSynchronize());
+  }
+  SUBCASE("by the host") {
+    ok(cudaMalloc(&p, 4096));
+    ok(cudaFree(p));
+  }
+  SUBCASE("pinned memory") {
+    ok(cudaMallocHost(&p, 4096));
+    ok(cudaFreeHost(p));
+  }
+  auto const reported = [&] {
+    auto const report = the_report();
+    CHECK_EQ(report.kind, order_problem::use_after_free);
+    CHECK(has(report.text, "lies in memory that was freed by"));
+  };
+  int here = 0;
+  CHECK_THROWS_AS(write(b, p), std::invalid_argument);
+  reported();
+  CHECK_EQ(cudaMemsetAsync(p, 0, 16, b), cudaErrorInvalidValue);
+  reported();
+  CHECK_EQ(cudaMemcpyAsync(&here, p, sizeof here, cudaMemcpyDeviceToHost, b), cudaErrorInvalidValue);
+  reported();
+  CHECK_EQ(cudaMemcpyAsync(p, &here, sizeof here, cudaMemcpyDefault, b), cudaErrorInvalidValue);
+  reported();
+  sim::host_access(static_cast<char*>(p) + 4095, 1, access::read);
+  reported();
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE_FIXTURE(checking, "memory that the heap may hand out again is nobody's") {
+  void *p = nullptr, *other = nullptr;
+  bool many = false;
+  SUBCASE("one of many blocks") { many = true; }
+  SUBCASE("a block of more than is held back") {}
+  ok(cudaMalloc(&p, many ? 64 : std::size_t{128} << 20));
+  ok(cudaFree(p));
+  if (many) {
+    sim::host_access(p, 64, access::write);
+    CHECK_EQ(the_report().kind, order_problem::use_after_free);
+    for (int i = 0; i < 10'000; ++i) ok(cudaMalloc(&other, 64)), ok(cudaFree(other));
+  }
+  sim::host_access(p, 64, access::write);
+  CHECK_EQ(sim::report_count(), 0);
 }
 
 TEST_CASE_FIXTURE(checking, "a range stays inside its allocation") {
@@ -330,6 +391,18 @@ TEST_CASE_FIXTURE(checking, "memory is freed once, by the pointer that was given
   CHECK_EQ(the_report().kind, order_problem::foreign_free);
 }
 
+TEST_CASE_FIXTURE(checking, "of many frees the latest are remembered, wherever the memory lies") {
+  std::vector<void*> all(11'000);
+  for (void*& p : all) ok(cudaMalloc(&p, 64));
+  std::sort(all.begin(), all.end(), std::greater<>());  // so that the latest free is that of the lowest address
+  for (void* const p : all) ok(cudaFree(p));
+  CHECK_EQ(cudaFree(all[all.size() - 2]), cudaErrorInvalidValue);
+  CHECK_EQ(the_report().kind, order_problem::double_free);
+  CHECK_EQ(cudaFree(all.front()), cudaErrorInvalidValue);
+  CHECK_EQ(the_report().kind, order_problem::foreign_free);
+  static_cast<void>(cudaGetLastError());
+}
+
 TEST_CASE_FIXTURE(checking, "a thousand streams that end need few slots, and are still told apart") {
   void* last = nullptr;
   for (int i = 0; i < 1000; ++i) {
@@ -342,6 +415,43 @@ TEST_CASE_FIXTURE(checking, "a thousand streams that end need few slots, and are
   CHECK_EQ(sim::report_count(), 0);
   write(make_stream(), last);
   CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+}
+
+TEST_CASE_FIXTURE(fresh, "calls that order nothing are warned of, if asked for") {
+  bool asked = true;
+  SUBCASE("asked") {}
+  SUBCASE("not asked") { asked = false; }
+  sim::check_order(true, {.warnings = asked});
+  cudaStream_t const a = make_stream(), b = make_stream();
+  cudaEvent_t const e = make_event();
+  auto const warned = [&](order_problem kind, std::string const& text) {
+    CHECK_EQ(sim::report_count(), asked);
+    if (!asked) return;
+    auto const report = the_report();
+    CHECK_EQ(report.kind, kind);
+    CHECK(has(report.text, text));
+  };
+  ok(cudaStreamWaitEvent(b, e, 0));
+  warned(order_problem::wait_for_nothing, "was never recorded: cudaStreamWaitEvent (operation 1) on " + stream_name(b));
+  ok(cudaEventSynchronize(e));
+  warned(order_problem::wait_for_nothing, "the host's cudaEventSynchronize");
+  ok(cudaEventQuery(e));
+  warned(order_problem::wait_for_nothing, "the host's cudaEventQuery");
+
+  void* const p = take(a);
+  ok(cudaEventRecord(e, a));
+  ok(cudaEventRecord(e, a));  // comes after the first record
+  ok(cudaStreamWaitEvent(b, e, 0));
+  ok(cudaEventRecord(e, b));  // somebody waited for the last one
+  ok(cudaEventRecord(e, a));
+  CHECK_EQ(sim::report_count(), asked);
+  warned(order_problem::record_lost, "is recorded anew by cudaEventRecord (operation ");
+
+  ok(cudaStreamWaitEvent(b, e, 0));  // adds nothing, but there is nothing newer
+  CHECK_EQ(sim::report_count(), 0);
+  write(a, p);
+  ok(cudaStreamWaitEvent(b, e, 0));
+  warned(order_problem::stale_wait, stream_name(a) + " has had more work since");
 }
 
 TEST_CASE_FIXTURE(checking, "a handler hears of a breach at once") {
@@ -382,7 +492,8 @@ TEST_CASE_FIXTURE(cutting, "a block is reused in order") {
     take(b, 0);
     auto const report = the_report();
     CHECK_EQ(report.kind, order_problem::unordered_reuse);
-    CHECK(has(report.text, "cutter"));
+    CHECK(has(report.text, "of cutter, handed out by checked_blocks::allocated (operation "));
+    CHECK(has(report.text, "freed by checked_blocks::freed (operation "));
     CHECK(has(report.text, stream_name(b) + " knows " + stream_name(a) + " not at all"));
   }
   SUBCASE("by a block that is only partly the same") {
@@ -479,6 +590,17 @@ TEST_CASE_FIXTURE(cutting, "a block is given back once, whole, and as it was han
     give(a, 8192);
     CHECK_EQ(the_report().kind, order_problem::foreign_free);
   }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(cutting, "a block that is freed on a stream that is gone is free, and its next owner is not blamed") {
+  take(a, 0), write(a, memory);
+  ok(cudaStreamDestroy(a));
+  give(a, 0);
+  auto const report = the_report();
+  CHECK_EQ(report.kind, order_problem::free_on_no_stream);
+  CHECK(has(report.text, "of cutter"));
+  take(b, 0);
   CHECK_EQ(sim::report_count(), 0);
 }
 

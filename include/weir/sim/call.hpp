@@ -132,11 +132,43 @@ inline constexpr std::string_view call_names[] = {
 };
 inline constexpr std::size_t call_count = std::size(call_names);
 
+/// What else the check of order names in its reports.
+inline constexpr std::string_view other_names[] = {"sim::touch", "sim::host_access", "checked_blocks::allocated",
+                                                   "checked_blocks::freed"};
+
+/// The number that reports know a name by; does not compile for another name.
+consteval call_number number_of(std::string_view name) {
+  call_number n = 1;
+  for (std::string_view const known : call_names) {
+    if (known == name) return n;
+    ++n;
+  }
+  for (std::string_view const known : other_names) {
+    if (known == name) return n;
+    ++n;
+  }
+  throw "no such name";
+}
+
+/// While one lives, what the thread does is done by that call.
+class acting_as {
+ public:
+  explicit acting_as(call_number call) : me_(this_thread()), before_(me_.call) { me_.call = call; }
+  ~acting_as() { me_.call = before_; }
+  acting_as(acting_as const&) = delete;
+  acting_as& operator=(acting_as const&) = delete;
+
+ private:
+  thread_state& me_;
+  call_number before_;
+};
+
 /// A name of the list above, turned into its number by the compiler.
 class call {
  public:
   consteval call(char const* name) : index_(find(name)) {}
   std::size_t index() const { return index_; }
+  call_number number() const { return static_cast<call_number>(index_ + 1); }
 
   /// `call_count` if there is no such call.
   static constexpr std::size_t find(std::string_view name) {
@@ -194,6 +226,8 @@ cudaError_t api(call which, Body&& body) {
       held_lock held(r.mutex);
       if (time_passes(r.how)) [[unlikely]]
         let_time_pass(r, held);
+      if (r.check != nullptr) [[unlikely]]
+        me.call = which.number();
       code = body(r, held);
     } catch (std::bad_alloc const&) {
       code = cudaErrorMemoryAllocation;

@@ -8,12 +8,14 @@
 #include <weir/sim/written_ranges.hpp>
 
 #include <array>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace weir::sim::detail {
@@ -35,6 +37,7 @@ struct grave {
   mark freed;
   marks before;
   operation_number born = 0;  // the block's allocation
+  bool gone = false;          // the heap has it: whoever uses it may have got it from there
 };
 
 /// Memory that a graph touches: a range of a block, which goes by the number of its allocation.
@@ -66,7 +69,9 @@ class order_checker {
   /// An operation is queued.
   mark operate(timeline const& t);
   void record(timeline const& t, event_state& e);
-  void wait(timeline const& t, event_state const& e);
+  void wait(timeline const& t, event_state& e);
+  /// A wait for an event that was never recorded, or a query; null is the host.
+  void waited_for_nothing(timeline const* t, event_state const& e);
   /// What the host knows once it has waited for the stream, or for all streams of a device.
   vector_clock end_of(timeline const& t);
   vector_clock end_of_device(int device) const;
@@ -86,6 +91,11 @@ class order_checker {
   void forget(void const* p);
   /// A free that CUDA refused.
   void refused_free(timeline const* t, void const* p);
+  /// Whether some of that memory was freed and nobody can have got it since.
+  bool is_dead(void const* p, std::size_t bytes);
+  /// Keeps a freed block from the heap for a while, so that a use of it is known to be one; false: the heap may have
+  /// it.
+  bool hold_back(void* p, std::size_t bytes);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
   void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how = use::unknown);
   /// The calling thread, or the host function that it runs, reads or writes a range.
@@ -99,12 +109,15 @@ class order_checker {
   };
   void block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
   void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  /// The free named a stream that there is none of.
+  void block_freed_nowhere(owner const& o, void const* p);
   void owner_ended(std::uint64_t id);
 
   // ---- captures and graphs, which go by the capture's id
   void capture_ended(capture_state const& c);
   void launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
   void graph_gone(std::uint64_t graph) { captures_.erase(graph); }
+  void execution_gone(std::uint64_t execution) { executions_.erase(execution); }
 
   std::vector<order_report> reports;
   std::uint64_t report_count = 0;
@@ -154,6 +167,9 @@ class order_checker {
   void use_regions(range_used const& u);
   void use_dead(range_used const& u, bool valid);
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
+  graves::iterator dead_in(std::uintptr_t begin, std::uintptr_t end);
+  void let_go_of_oldest();
+  void remember_dead(std::uintptr_t begin, grave g);
   void bury(std::uintptr_t begin, grave g);
   void clear_graves(std::uintptr_t begin, std::uintptr_t end);
   /// Memory goes back: nothing that was cut from it may be live, nor have work to come that is not `known`; null: that
@@ -169,8 +185,12 @@ class order_checker {
   std::string name_of_replay(captured_use const& use, mark m) const;
 
   std::string name(slot_number slot) const;
+  /// "cudaMemcpyAsync (operation 7) on stream 9".
+  std::string who(mark m) const;
   std::string name_of_owner(std::uint64_t id) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
+  void warn_of_lost_record(event_state const& e, mark anew);
+  void warn_of_stale_wait(event_state const& e, mark by, vector_clock const& known);
   void say(order_problem kind, std::string text);
 
   std::uint64_t number_;
@@ -186,6 +206,9 @@ class order_checker {
 
   regions memory_;  // CUDA's
   graves dead_memory_;
+  std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `dead_memory_` may be of, the oldest first
+  std::deque<kept_block> held_back_;                               // of `dead_memory_`, the oldest first
+  std::size_t held_back_bytes_ = 0;
   std::map<std::uint64_t, heap> heaps_;
   std::map<std::uint64_t, captured_work> captures_;   // by the capture's id
   std::map<std::uint64_t, vector_clock> executions_;  // of executable graphs: what their latest launch came after

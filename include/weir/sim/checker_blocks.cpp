@@ -16,12 +16,10 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
   std::uintptr_t const end = begin + bytes;
   heap& h = heaps_[o.id];
   if (h.name.empty()) h.name = o.name;
-  auto const what = [&] {
-    return "block " + range_text(begin, end) + " of " + h.name + ", handed to " + name(m.slot) + at(m);
-  };
+  auto const what = [&] { return "block " + range_text(begin, end) + " of " + h.name + ", handed out by " + who(m); };
   for (auto old = overlapping(h.live, begin, end); old != h.live.end(); old = overlapping(h.live, begin, end)) {
     say(order_problem::overlap, what() + ", overlaps the live block " + range_text(old->first, old->second.end) +
-                                    " handed to " + name(old->second.allocated.slot) + at(old->second.allocated));
+                                    " handed out by " + who(old->second.allocated));
     h.live.erase(old);
   }
   for (auto old = overlapping(dead_blocks_, begin, end); old != dead_blocks_.end();
@@ -30,9 +28,8 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
       mark const freed = old->second.freed;
       bool const last_was_free = missing->slot == freed.slot && missing->operation == freed.operation;
       say(order_problem::unordered_reuse,
-          what() + ", was freed by " + name(freed.slot) + at(freed) +
-              (last_was_free ? "" : " and last used by " + name(missing->slot) + at(*missing)) + ", which " +
-              name(m.slot) + " does not come after" + missing_edge(*missing, m.slot, known));
+          what() + ", was freed by " + who(freed) + (last_was_free ? "" : " and last used by " + who(*missing)) +
+              ", which " + name(m.slot) + " does not come after" + missing_edge(*missing, m.slot, known));
     }
     clear_graves(std::max(begin, old->first), std::min(end, old->second.end));
   }
@@ -45,10 +42,10 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
       say(order_problem::outside_memory, what() + ", is not inside the one allocation of CUDA's that it overlaps, " +
                                              range_text(under->first, piece.end));
     else if (ready.missing_in(known))
-      say(order_problem::use_before_allocation,
-          what() + ", lies in memory allocated by " + name(piece.allocated.slot) + at(piece.allocated) + ", which " +
-              name(m.slot) + " does not come after" + missing_edge(piece.allocated, m.slot, known));
-  } else if (overlapping(dead_memory_, begin, end) != dead_memory_.end()) {
+      say(order_problem::use_before_allocation, what() + ", lies in memory allocated by " + who(piece.allocated) +
+                                                    ", which " + name(m.slot) + " does not come after" +
+                                                    missing_edge(piece.allocated, m.slot, known));
+  } else if (dead_in(begin, end) != dead_memory_.end()) {
     say(order_problem::outside_memory, what() + ", lies in memory that CUDA has back");
   }
   region made;
@@ -67,12 +64,11 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
   std::uintptr_t const begin = address_of(p);
   heap& h = heaps_[o.id];
   if (h.name.empty()) h.name = o.name;
-  auto const what = [&] { return "block " + hex(begin) + " of " + h.name + ", freed by " + name(m.slot) + at(m); };
+  auto const what = [&] { return "block " + hex(begin) + " of " + h.name + ", freed by " + who(m); };
   auto const found = h.live.find(begin);
   if (found == h.live.end()) {
     if (auto const dead = overlapping(dead_blocks_, begin, begin + 1); dead != dead_blocks_.end())
-      return say(order_problem::double_free,
-                 what() + ", was freed already, by " + name(dead->second.freed.slot) + at(dead->second.freed));
+      return say(order_problem::double_free, what() + ", was freed already, by " + who(dead->second.freed));
     auto const live = around(h.live, begin);
     if (live != h.live.end())
       return say(order_problem::foreign_free, what() + ", is no block: it lies " + std::to_string(begin - live->first) +
@@ -94,8 +90,8 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
   if (auto const missing = r.uses.missing_in(known); missing && !from_outside) {
     bool const unused = missing->operation == r.allocated.operation;
     say(order_problem::free_not_after_use, what() + ", was " + (unused ? "allocated" : "last used") + " by " +
-                                               name(missing->slot) + at(*missing) + ", which " + name(m.slot) +
-                                               " does not come after" + missing_edge(*missing, m.slot, known));
+                                               who(*missing) + ", which " + name(m.slot) + " does not come after" +
+                                               missing_edge(*missing, m.slot, known));
   }
   if (t == nullptr && options_.host == host_clocks::per_thread) stacks_.join(known);
   vector_clock const behind = with_stacks(known);
@@ -103,6 +99,17 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
   grave g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
   g.before.add(m);
   bury(begin, std::move(g));
+}
+
+void order_checker::block_freed_nowhere(owner const& o, void const* p) {
+  mark const m = act(nullptr);
+  std::uintptr_t const begin = address_of(p);
+  say(order_problem::free_on_no_stream, "block " + hex(begin) + " of " + std::string(o.name) + " is freed by " +
+                                            who(m) +
+                                            " on a stream that is not valid (destroyed, say): nothing is "
+                                            "known to come before that free, and nobody can come after it");
+  // Its owner has it back all the same. What is said once covers whoever gets it next.
+  if (auto const h = heaps_.find(o.id); h != heaps_.end()) h->second.live.erase(begin);
 }
 
 void order_checker::owner_ended(std::uint64_t id) {
@@ -143,10 +150,10 @@ void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, 
         ++live;
         continue;
       }
-      say(order_problem::freed_under_live_block,
-          what() + range_text(begin, r.end) + " is freed by " + name(by.slot) + at(by) + " while the block " +
-              range_text(live->first, live->second.end) + " of " + h.name + ", handed to " +
-              name(live->second.allocated.slot) + at(live->second.allocated) + ", is live in it");
+      say(order_problem::freed_under_live_block, what() + range_text(begin, r.end) + " is freed by " + who(by) +
+                                                     " while the block " + range_text(live->first, live->second.end) +
+                                                     " of " + h.name + ", handed out by " +
+                                                     who(live->second.allocated) + ", is live in it");
       live = h.live.erase(live);
     }
   }
@@ -154,10 +161,9 @@ void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, 
        dead = overlapping(dead_blocks_, begin, r.end)) {
     if (auto const missing = known == nullptr ? std::nullopt : dead->second.before.missing_in(*known))
       say(order_problem::freed_under_pending_work,
-          what() + range_text(begin, r.end) + " is freed by " + name(by.slot) + at(by) + ", though the block at " +
-              hex(dead->first) + " of " + name_of_owner(dead->second.owner) + ", freed by " +
-              name(dead->second.freed.slot) + at(dead->second.freed) + ", may still be in use" +
-              missing_edge(*missing, by.slot, *known));
+          what() + range_text(begin, r.end) + " is freed by " + who(by) + ", though the block at " + hex(dead->first) +
+              " of " + name_of_owner(dead->second.owner) + ", freed by " + who(dead->second.freed) +
+              ", may still be in use" + missing_edge(*missing, by.slot, *known));
     clear_graves(std::max(begin, dead->first), std::min(r.end, dead->second.end));
   }
 }

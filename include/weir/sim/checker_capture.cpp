@@ -50,7 +50,7 @@ void order_checker::launched(timeline const& t, std::uint64_t execution, std::ui
 }
 
 std::string order_checker::name_of_replay(captured_use const& use, mark m) const {
-  return "the range " + range_text(use.begin, use.end) + ", used by a graph that " + name(m.slot) + " launches" + at(m);
+  return "the range " + range_text(use.begin, use.end) + ", used by a graph launched by " + who(m);
 }
 
 void order_checker::replay_on_region(captured_work const& graph, captured_use const& use, mark m,
@@ -58,8 +58,8 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
   marks allocated;
   allocated.add(r.allocated);
   if (!graph.own.contains(use.block) && allocated.missing_in(known))
-    say(order_problem::use_before_allocation, name_of_replay(use, m) + ", was allocated by " + name(r.allocated.slot) +
-                                                  at(r.allocated) + ", which " + name(m.slot) + " does not come after" +
+    say(order_problem::use_before_allocation, name_of_replay(use, m) + ", was allocated by " + who(r.allocated) +
+                                                  ", which " + name(m.slot) + " does not come after" +
                                                   missing_edge(r.allocated, m.slot, known));
   r.uses.add(m);
   r.writes.add(m);
@@ -106,8 +106,8 @@ void order_checker::replay_on_blocks(captured_work const& graph, captured_use co
     } else {
       say(order_problem::use_after_free, name_of_replay(use, m) +
                                              ", was freed since the graph was captured: the block " +
-                                             range_text(live->first, r.end) + " of " + h.name + ", handed to " +
-                                             name(r.allocated.slot) + at(r.allocated) + ", is live in it");
+                                             range_text(live->first, r.end) + " of " + h.name + ", handed out by " +
+                                             who(r.allocated) + ", is live in it");
     }
   }
   auto dead = dead_blocks_.upper_bound(use.begin);
@@ -119,12 +119,11 @@ void order_checker::replay_on_blocks(captured_work const& graph, captured_use co
     std::optional<mark> missing;
     if (g.born == use.block && !by_graph) {
       say(order_problem::use_after_free, name_of_replay(use, m) + ", lies in a block of " + h.name +
-                                             " that was freed by " + name(g.freed.slot) + at(g.freed) +
-                                             ", before this launch");
+                                             " that was freed by " + who(g.freed) + ", before this launch");
     } else if (!by_graph && (missing = g.before.missing_in(known))) {
       say(order_problem::unordered_reuse,
-          name_of_replay(use, m) + ", was handed out since the graph was captured and freed by " + name(g.freed.slot) +
-              at(g.freed) + ", which " + name(m.slot) + " does not come after" + missing_edge(*missing, m.slot, known));
+          name_of_replay(use, m) + ", was handed out since the graph was captured and freed by " + who(g.freed) +
+              ", which " + name(m.slot) + " does not come after" + missing_edge(*missing, m.slot, known));
     }
     g.before.add(m);
   }

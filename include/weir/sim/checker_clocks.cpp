@@ -91,7 +91,7 @@ mark order_checker::operate(timeline const& t) {
   slot_number const slot = slot_of(t);
   stream_state& s = streams_[slot];
   s.clock = ahead(s);
-  mark const m{slot, ++last_};
+  mark const m{slot, this_thread().call, ++last_};
   s.clock.set(slot, m.operation);
   if (s.legacy) clocks_of(s.device).legacy = s.clock;
   return m;
@@ -102,14 +102,20 @@ void order_checker::record(timeline const& t, event_state& e) {
   stream_state& s = streams_[slot];
   s.clock = ahead(s);
   if (s.legacy) clocks_of(s.device).legacy = s.clock;
+  mark const m{slot, this_thread().call, ++last_};
+  if (options_.warnings) warn_of_lost_record(e, m);
   e.seen = s.clock;
+  e.recorded_by = m;
+  e.waited_for = false;
   s.last_event = e.number;
-  s.last_event_at = ++last_;
+  s.last_event_at = m.operation;
 }
 
-void order_checker::wait(timeline const& t, event_state const& e) {
+void order_checker::wait(timeline const& t, event_state& e) {
   mark const m = operate(t);
   stream_state& s = streams_[m.slot];
+  if (options_.warnings) warn_of_stale_wait(e, m, s.clock);
+  e.waited_for = true;
   s.clock.join(e.seen);
   if (s.legacy) clocks_of(s.device).legacy = s.clock;
 }
@@ -144,7 +150,7 @@ vector_clock order_checker::view(timeline const* t) {
 }
 
 mark order_checker::act(timeline const* t) {
-  mark const m{t == nullptr ? here() : slot_of(*t), ++last_};
+  mark const m{t == nullptr ? here() : slot_of(*t), this_thread().call, ++last_};
   if (t == nullptr) {
     host().set(m.slot, m.operation);
     tell_stacks();

@@ -21,8 +21,6 @@ inline std::string range_text(std::uintptr_t begin, std::uintptr_t end) {
   return hex(begin) + " of " + std::to_string(end - begin) + " B";
 }
 
-inline std::string at(mark m) { return " at operation " + std::to_string(m.operation); }
-
 // The region that holds `address`.
 inline regions::iterator around(regions& all, std::uintptr_t address) {
   auto const after = all.upper_bound(address);

@@ -1,5 +1,6 @@
 // What the happens-before checker says: names, and which edge is missing.
 
+#include <weir/sim/call.hpp>
 #include <weir/sim/checker.hpp>
 
 #include <utility>
@@ -18,6 +19,17 @@ std::string order_checker::name(slot_number slot) const {
   if (slot == host_slot) return "the host";
   if (s.legacy) return "the legacy stream of device " + std::to_string(s.device);
   return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
+}
+
+std::string order_checker::who(mark m) const {
+  std::string const number = "operation " + std::to_string(m.operation);
+  std::string what = number;
+  if (m.call > call_count)
+    what = std::string(other_names[m.call - call_count - 1]) + " (" + number + ")";
+  else if (m.call != 0)
+    what = std::string(call_names[m.call - 1]) + " (" + number + ")";
+  bool const is_host = m.slot == host_slot || streams_[m.slot].thread != 0;
+  return is_host ? name(m.slot) + "'s " + what : what + " on " + name(m.slot);
 }
 
 std::string order_checker::name_of_owner(std::uint64_t id) const {
@@ -43,6 +55,31 @@ std::string order_checker::missing_edge(mark missing, slot_number in, vector_clo
   if (s.last_event_at > missing.operation)
     return text + "; " + event + " on " + other + ", stands behind it, but " + knower + " never waited for that";
   return text + "; the last event recorded on " + other + " is too early: " + event;
+}
+
+void order_checker::waited_for_nothing(timeline const* t, event_state const& e) {
+  if (!options_.warnings) return;
+  say(order_problem::wait_for_nothing,
+      "event " + std::to_string(e.number) + " was never recorded: " + who(act(t)) + " waits for nothing");
+}
+
+void order_checker::warn_of_lost_record(event_state const& e, mark anew) {
+  vector_clock const& now = streams_[anew.slot].clock;
+  if (e.recorded_by.operation == 0 || e.waited_for || now.covers(e.seen)) return;
+  say(order_problem::record_lost, "event " + std::to_string(e.number) + " is recorded anew by " + who(anew) +
+                                      ", which does not come after its record by " + who(e.recorded_by) +
+                                      "; nobody waited for that one, and nobody can any more");
+}
+
+void order_checker::warn_of_stale_wait(event_state const& e, mark by, vector_clock const& known) {
+  if (e.recorded_by.operation == 0 || !known.covers(e.seen)) return;
+  slot_number const from = e.recorded_by.slot;
+  operation_number const latest = streams_[from].clock[from];
+  if (!streams_[from].open || latest <= e.recorded_by.operation || known[from] >= latest) return;
+  say(order_problem::stale_wait, "the wait for event " + std::to_string(e.number) + " by " + who(by) +
+                                     " adds nothing: that comes after all that stands before the record by " +
+                                     who(e.recorded_by) + " already, and " + name(from) +
+                                     " has had more work since, up to operation " + std::to_string(latest));
 }
 
 void order_checker::say(order_problem kind, std::string text) {

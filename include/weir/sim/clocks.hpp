@@ -18,9 +18,13 @@ inline constexpr slot_number host_slot = 0;
 /// Operations are numbered over all streams in the order of the calls that queue them; 0 is before all.
 using operation_number = std::uint64_t;
 
+/// What the program called, for reports; 0: nobody knows.
+using call_number = std::uint16_t;
+
 /// One operation of one slot.
 struct mark {
   slot_number slot = host_slot;
+  call_number call = 0;
   operation_number operation = 0;
 };
 
@@ -37,6 +41,11 @@ class vector_clock {
     for (std::size_t i = 0; i < other.at_.size(); ++i) at_[i] = std::max(at_[i], other.at_[i]);
   }
   bool knows(mark m) const { return (*this)[m.slot] >= m.operation; }
+  bool covers(vector_clock const& other) const {
+    for (slot_number i = 0; i < other.at_.size(); ++i)
+      if ((*this)[i] < other.at_[i]) return false;
+    return true;
+  }
   void clear() { at_.clear(); }
 
  private:
@@ -49,7 +58,7 @@ class marks {
   void add(mark m) {
     for (mark& known : all_) {
       if (known.slot != m.slot) continue;
-      known.operation = std::max(known.operation, m.operation);
+      if (known.operation < m.operation) known = m;
       return;
     }
     all_.push_back(m);

@@ -53,11 +53,14 @@ cudaError_t event_record(call which, cudaEvent_t event, cudaStream_t stream, uns
 cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   return api("cudaStreamWaitEvent", [&](runtime& r, held_lock&) {
     timeline* const t = find_stream(r, stream);
-    event_state const* const e = r.events.find(event);
+    event_state* const e = r.events.find(event);
     if (t == nullptr || e == nullptr) return cudaErrorInvalidResourceHandle;
     if (flags != cudaEventWaitDefault) return cudaErrorInvalidValue;
     if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
-    if (!e->recorded) return cudaSuccess;
+    if (!e->recorded) {
+      if (r.check != nullptr) r.check->waited_for_nothing(t, *e);
+      return cudaSuccess;
+    }
     bool const captured = t->capture != nullptr || e->captured != nullptr;
     if (cudaError_t const code = captured ? capture_wait(r, *t, *e) : cudaSuccess; code != cudaSuccess) return code;
     if (r.check != nullptr) [[unlikely]]
@@ -83,12 +86,16 @@ cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int 
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock&) {
-    sim::event_state const* const e = r.events.find(event);
+    sim::event_state* const e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
-    if (!e->recorded) return cudaSuccess;
+    if (!e->recorded) {
+      if (r.check != nullptr) r.check->waited_for_nothing(nullptr, *e);
+      return cudaSuccess;
+    }
     if (!sim::done(r, e->at)) return cudaErrorNotReady;
     sim::come_after(e->at.reached);
+    e->waited_for = true;
     if (r.check != nullptr) [[unlikely]]
       r.check->host_saw(e->seen);
     return cudaSuccess;
@@ -97,14 +104,16 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
   return sim::api("cudaEventSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
-    sim::event_state const* const e = r.events.find(event);
+    sim::event_state* const e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
     if (!e->recorded) {
+      if (r.check != nullptr) r.check->waited_for_nothing(nullptr, *e);
       sim::force(r, held, std::vector<sim::point>{});
       return cudaSuccess;
     }
     sim::point const end = e->at;
+    e->waited_for = true;
     sim::seeing(
         r, [&](sim::order_checker&) { return e->seen; }, [&] { sim::force(r, held, std::vector{end}); });
     sim::come_after(end.reached);

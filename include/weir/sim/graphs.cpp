@@ -115,7 +115,9 @@ cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaG
 // What is launched goes on, and keeps what it needs.
 cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t execution) {
   return sim::api("cudaGraphExecDestroy", [&](sim::runtime& r, sim::held_lock&) {
-    if (r.executions.find(execution) == nullptr) return cudaErrorInvalidValue;
+    sim::graph_execution const* const found = r.executions.find(execution);
+    if (found == nullptr) return cudaErrorInvalidValue;
+    if (r.check != nullptr) r.check->execution_gone(found->number);
     r.executions.remove(execution);
     return cudaSuccess;
   });

@@ -118,7 +118,8 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
   if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};
   // Memory of the host's heap that begins outside every allocation must not run into one.
   bool const runs_into_next = after != r.allocations.end() && bytes > after->first - address;
-  return {!runs_into_next, nullptr};
+  bool const is_dead = r.check != nullptr && r.check->is_dead(p, bytes);
+  return {!runs_into_next && !is_dead, nullptr};
 }
 
 bool reaches(runtime& r, int device, allocation const& a) {
@@ -178,6 +179,8 @@ void finish_free(runtime& r, std::uintptr_t address, std::uint64_t ticket, bool 
 }
 
 void give_to_heap(void* p, std::size_t bytes, bool waited) {
+  order_checker* const check = state().check.get();
+  if (check != nullptr && check->hold_back(p, bytes)) return;
   allow(p, bytes);
   if (!waited) return as_stream([p] { std::free(p); });
   look_away();  // what was waited for is no order that the program may rely on

@@ -16,7 +16,7 @@ inline std::size_t plus(std::size_t a, std::size_t b) { return a > too_many - b 
 
 /// What lies at [p, p + bytes).
 struct range {
-  bool valid = false;              // false: it leaves its allocation, or that one's free was called
+  bool valid = false;              // false: it leaves its allocation, or that one's free was called; as far as known
   allocation const* in = nullptr;  // null for memory that CUDA does not know
   bool device_only() const {
     return in != nullptr && (in->kind == memory_kind::device || in->kind == memory_kind::async);
@@ -63,7 +63,7 @@ void begin_use(void* p, std::size_t bytes, unsigned char pattern);
 void forbid(void* p, std::size_t bytes);
 void allow(void* p, std::size_t bytes);
 
-/// The block is the heap's again.
+/// The block is the heap's again, unless the check of order holds it back.
 void give_to_heap(void* p, std::size_t bytes, bool waited);
 
 /// Overwrites memory with bytes that differ from call to call: all of a small block, both ends of a large one.

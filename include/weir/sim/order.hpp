@@ -21,6 +21,7 @@ enum class order_problem {
   free_not_after_use,         ///< freed on a stream (or by the host) that does not come after every use
   double_free,                ///< freed, though it is freed already
   foreign_free,               ///< freed where it was not allocated, or by a pointer into its middle
+  free_on_no_stream,          ///< a block was freed on a stream that is not valid: destroyed, say
   wrong_size,                 ///< freed with another size or alignment than it was allocated with
   overlap,                    ///< a block was handed out that overlaps a live one
   unordered_reuse,            ///< a block was handed out to a stream that does not come after its last free
@@ -28,7 +29,11 @@ enum class order_problem {
   freed_under_live_block,     ///< memory went back while a block cut from it is live
   freed_under_pending_work,   ///< memory went back while a block cut from it waits for its last work
   host_access_not_after_use,  ///< the host reads or writes memory whose work it has not waited for
-  uninitialised_read          ///< device memory was read that nobody wrote since its allocation
+  uninitialised_read,         ///< device memory was read that nobody wrote since its allocation
+  // Warnings, only if asked for: right as such, but calls that order nothing.
+  wait_for_nothing,  ///< a wait for an event that was never recorded, or a query of one
+  stale_wait,        ///< a wait that adds nothing, for a record that its stream has had more work since
+  record_lost        ///< an event recorded anew elsewhere, though nobody waited for its last record
 };
 
 /// One breach. The text is a sentence: both operations, their streams, and the edge that is missing.
@@ -48,6 +53,8 @@ struct order_options {
   host_clocks host = host_clocks::one;
   /// Report reads of device memory that nobody wrote since it was allocated. Copies count as reads of all they copy.
   bool uninitialised = false;
+  /// Report calls that succeed and order nothing, also where no use of memory follows that would show it.
+  bool warnings = false;
 };
 
 /// Switches the check on or off; `reset` switches it off. On, it knows what is allocated and queued from now on, and

@@ -78,6 +78,8 @@ struct event_state {
   bool recorded = false;
   point at;                                        // the latest snapshot
   vector_clock seen;                               // what the snapshot comes after; only while order is checked
+  mark recorded_by;                                // the latest record, only while order is checked
+  bool waited_for = false;                         // since that
   std::shared_ptr<clock::time_point> reached;      // set when the snapshot's work is done; timed events only
   std::shared_ptr<captured_point const> captured;  // set: the latest record was captured
 };
@@ -151,6 +153,7 @@ struct thread_state {
   cudaError_t last_error = cudaSuccess;
   bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
+  call_number call = 0;  // under way; only while order is checked
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   host_function_place const* host_function = nullptr;  // while order is checked
   // The slot of the thread's clock, and the check that it was given by.
