@@ -42,7 +42,8 @@ void abandon_work(runtime& r);
 
 /// Whether all that the first waiting operation of `t` waits for is done; false if there is none, or it is under way.
 bool may_run(runtime& r, timeline const& t);
-/// Runs that operation. Two threads do not at once but in threads mode: `running` is set.
+/// Runs that operation. Two threads do not at once but in threads mode: `running` is set. A host function that throws
+/// is done with that, and what it threw goes to whoever waits here.
 void run_front(runtime& r, held_lock& held, timeline* t);
 /// In pct mode: runs what comes first by rank until all of `wanted` is reached. False if nothing that may run is left
 /// before that: a starved stream is in the way.

@@ -58,7 +58,8 @@ struct timeline {
   bool busy = false;  // its first waiting operation is under way
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
-  std::uint64_t planned = 0;      // used by `force` while it collects what must run
+  std::uint64_t plan = 0;         // used by `force` while it collects what must run: which collection this is about
+  std::uint64_t planned = 0;      // and how far it got here
   std::uint64_t rank = 0;         // in pct mode: the highest runs first; 0: not drawn yet
   std::deque<operation> waiting;  // the operations after `completed`, in order
   [[no_unique_address]] fibers_of_stream fibers = new_fibers();
@@ -197,6 +198,7 @@ struct runtime {
 
   std::vector<std::unique_ptr<timeline>> timelines;  // by id; null once over. Ids are never used again
   std::uint64_t operations = 0;
+  std::uint64_t plans = 0;
   std::uint64_t tickets = 0;
   unsigned char pattern = 0;
 
