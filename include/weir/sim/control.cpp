@@ -216,7 +216,7 @@ std::size_t live_allocations() {
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
-  if (detail::time_passes(r.how)) detail::let_time_pass(r, held);
+  if (detail::time_passes(r.how)) detail::let_time_pass(r, held, detail::host_functions::may_run);
   timeline* const t = detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
   if (t == nullptr) refuse("touch: not a valid stream");
   if (detail::admit_work(r, *t) != cudaSuccess)

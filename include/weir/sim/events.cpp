@@ -82,11 +82,16 @@ cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int 
 }
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
-  return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock&) {
-    sim::event_state const* const e = r.events.find(event);
+  return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock& held) {
+    sim::event_state const* e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
     if (!e->recorded) return cudaSuccess;
+    if (sim::time_passes(r.how) && !sim::done(r, e->at)) {
+      sim::let_asker_wait(r, held, *e);
+      e = r.events.find(event);  // while a host function ran, another thread may have destroyed it
+      if (e == nullptr) return cudaErrorInvalidResourceHandle;
+    }
     if (!sim::done(r, e->at)) return cudaErrorNotReady;
     sim::come_after(e->at.reached);
     if (r.check != nullptr) [[unlikely]]

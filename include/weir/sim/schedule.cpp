@@ -102,9 +102,9 @@ std::vector<point> implicit_order(runtime& r, timeline const& t) {
   return after;
 }
 
-void enqueue(runtime& r, timeline& t, std::vector<point> after, work run) {
+void enqueue(runtime& r, timeline& t, std::vector<point> after, work run, whose code) {
   if (sticky_error() != cudaSuccess) run = [](held_lock&) {};
-  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t)});
+  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t), code});
   ++t.submitted;
   if (r.how == mode::threads) r.queued.notify_one();
 }

@@ -34,12 +34,15 @@ struct point {
 
 /// Called with the runtime's mutex held; gives it up for as long as it runs a user's code or touches a user's memory.
 using work = std::function<void(held_lock&)>;
+/// Whose code an operation runs: the stand-in's, or a host function.
+enum class whose { stand_in, program };
 
 struct operation {
   std::uint64_t order = 0;   // of the call that queued it, over all streams
   std::vector<point> after;  // what it waits for besides the operations before it in its stream
   work run;
   [[no_unique_address]] landmark handed_over{};  // by the call
+  whose code = whose::stand_in;
 };
 
 struct capture_state;
@@ -152,6 +155,9 @@ struct thread_state {
   cudaError_t last_error = cudaSuccess;
   bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
+  // The event that the thread asked about last, and how often in a row, with no other call in between.
+  std::uint64_t asked_about = 0;
+  unsigned times_asked = 0;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   host_function_place const* host_function = nullptr;  // while order is checked
   // The slot of the thread's clock, and the check that it was given by.

@@ -144,10 +144,11 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
     std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
-    submit(r, held, *t, [function, data, place](held_lock& lock) {
+    auto const call = [function, data, place](held_lock& lock) {
       host_function_scope const scope(place.get());
       unlocked(lock, [function, data] { function(data); });
-    });
+    };
+    submit(r, held, *t, call, whose::program);
     return cudaSuccess;
   });
 }
