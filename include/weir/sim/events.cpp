@@ -118,11 +118,16 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
-  return sim::api("cudaEventDestroy", [&](sim::runtime& r, sim::held_lock&) {
+  cudaError_t const code = sim::api("cudaEventDestroy", [&](sim::runtime& r, sim::held_lock&) {
     if (r.events.find(event) == nullptr) return cudaErrorInvalidResourceHandle;
     r.events.remove(event);
     return cudaSuccess;
   });
+  if (code != cudaSuccess) [[unlikely]]
+    sim::destroy_in_vain([&](sim::runtime& r) {
+      if (sim::event_state* const e = r.events.find(event)) e->dies_with_reset = true;
+    });
+  return code;
 }
 
 cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {

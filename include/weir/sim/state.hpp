@@ -58,7 +58,8 @@ struct timeline {
   int priority = 0;
   bool legacy = false;
   bool destroyed = false;
-  bool busy = false;  // its first waiting operation is under way
+  bool dies_with_reset = false;  // a plan refused its destruction
+  bool busy = false;             // its first waiting operation is under way
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
   std::uint64_t plan = 0;         // used by `force` while it collects what must run: which collection this is about
@@ -80,6 +81,7 @@ struct event_state {
   int device = 0;
   bool timed = true;
   bool recorded = false;
+  bool dies_with_reset = false;                    // a plan refused its destruction
   point at;                                        // the latest snapshot
   vector_clock seen;                               // what the snapshot comes after; only while order is checked
   std::shared_ptr<clock::time_point> reached;      // set when the snapshot's work is done; timed events only

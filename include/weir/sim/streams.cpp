@@ -172,7 +172,7 @@ cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t* stream, unsigne
 }
 
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
-  return sim::api("cudaStreamDestroy", [&](sim::runtime& r, sim::held_lock&) {
+  cudaError_t const code = sim::api("cudaStreamDestroy", [&](sim::runtime& r, sim::held_lock&) {
     sim::timeline** const found = r.streams.find(stream);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
     sim::timeline* const t = *found;
@@ -180,6 +180,11 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
     sim::end_stream(r, t);
     return cudaSuccess;
   });
+  if (code != cudaSuccess) [[unlikely]]
+    sim::destroy_in_vain([&](sim::runtime& r) {
+      if (sim::timeline** const found = r.streams.find(stream)) (*found)->dies_with_reset = true;
+    });
+  return code;
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
