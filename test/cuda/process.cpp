@@ -7,7 +7,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
+using weir::detail::captures_declared;
 using weir::detail::cuda_life;
 
 namespace {
@@ -41,6 +43,19 @@ TEST_CASE("a child's parent's objects are over, its own and the parent's are not
         }) == 5);
   CHECK_FALSE(life.is_over());
   CHECK_FALSE(cuda_life().is_over());
+}
+
+TEST_CASE("a child has declared no captures, though its parent has, and its own declarations count") {
+  cuda_life const watched;
+  std::optional<weir::capture_scope> ends_in_child(std::in_place);
+  weir::capture_scope const still_open;
+  CHECK(status_of_child([&] {
+          bool const none_at_first = !captures_declared();
+          weir::capture_scope const own;
+          ends_in_child.reset();
+          return none_at_first && captures_declared() ? 7 : 1;
+        }) == 7);
+  CHECK(captures_declared());
 }
 
 TEST_CASE("exit ends a life that was settled before it destroys what was made earlier") {

@@ -21,13 +21,14 @@ struct fresh_sim {
   ~fresh_sim() { sim::reset(); }
 };
 
-/// Runs `work` as a host function of `stream`, on whichever thread waits for it.
+/// Runs `work` as a host function of `stream`, on a thread that the mode chooses.
 void in_host_function(cudaStream_t stream, std::function<void()>& work) {
   REQUIRE(cudaLaunchHostFunc(
               stream, [](void* f) { (*static_cast<std::function<void()>*>(f))(); }, &work) == cudaSuccess);
 }
 
-constexpr sim::mode modes[] = {sim::mode::immediate, sim::mode::lazy};
+constexpr sim::mode modes[] = {sim::mode::immediate, sim::mode::lazy, sim::mode::random, sim::mode::pct,
+                               sim::mode::threads};
 
 }  // namespace
 
@@ -95,22 +96,57 @@ TEST_CASE("a free that needs CUDA keeps the memory rather than give it to anyone
 }
 
 TEST_CASE("a pool that waits for a stream does not hold up the host function that it waits for") {
-  fresh_sim const fresh(sim::mode::lazy);
-  auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
-  weir::stream const lasting;
-  cudaStream_t mortal = nullptr;
-  REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
-  memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
-  bool ran = false;
-  std::function<void()> work = [&] {
+  for (sim::mode const mode : modes) {
+    fresh_sim const fresh(mode);
+    auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+    weir::stream const lasting;
+    cudaStream_t mortal = nullptr;
+    REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
     memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
-    static_cast<void>(memory.numbers());
-    ran = true;
-  };
-  void* const p = memory.allocate(mortal, 1000);
-  in_host_function(mortal, work);
-  memory.deallocate(mortal, p, 1000);
-  memory.synchronize();
-  CHECK(ran);
-  REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+    bool ran = false;
+    std::function<void()> work = [&] {
+      memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
+      static_cast<void>(memory.numbers());
+      ran = true;
+    };
+    void* const p = memory.allocate(mortal, 1000);
+    in_host_function(mortal, work);
+    memory.deallocate(mortal, p, 1000);
+    memory.synchronize();
+    CHECK(ran);
+    REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+  }
+}
+
+TEST_CASE("a host function may use the pool that the program uses at the same time") {
+  constexpr int times = 20;
+  for (sim::mode const mode : modes)
+    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+      fresh_sim const fresh(mode);
+      sim::set_seed(seed);
+      sim::set_depth(3, 200);
+      auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
+      weir::stream const lasting;
+      cudaStream_t mortal = nullptr;
+      REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+      memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
+      int ran = 0;
+      std::function<void()> work = [&] {
+        ++ran;
+        try {
+          memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
+        } catch (cuda_error const&) {
+          // The program's streams may have taken all that needs no call.
+        }
+      };
+      for (int i = 0; i < times; ++i) {
+        in_host_function(lasting.get(), work);
+        memory.deallocate(mortal, memory.allocate(mortal, 1000), 1000);
+        memory.deallocate(cudaStreamLegacy, memory.allocate(cudaStreamLegacy, 3000), 3000);
+      }
+      lasting.synchronize();
+      CHECK(ran == times);
+      CHECK(memory.numbers().allocated.current == 0);
+      REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+    }
 }

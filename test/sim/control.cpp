@@ -178,6 +178,32 @@ TEST_CASE("reset forgets work, memory and settings, and leaves streams and event
   CHECK_EQ(d.reached(), numbers{2});
 }
 
+TEST_CASE_FIXTURE(fresh,
+                  "reset ends the streams and events that a plan did not let the program destroy, and only those") {
+  for (bool const sticky : {false, true}) {
+    cudaStream_t const kept = make_stream(), s = make_stream();
+    cudaEvent_t const kept_event = make_event(), e = make_event();
+    auto const id = id_of(kept);
+    if (sticky) {
+      sim::fail_from(1, cudaErrorLaunchFailure);
+    } else {
+      sim::fail_call("cudaStreamDestroy", 1, cudaErrorLaunchFailure);
+      sim::fail_call("cudaEventDestroy", 1, cudaErrorLaunchFailure);
+    }
+    CHECK_EQ(cudaStreamDestroy(s), cudaErrorLaunchFailure);
+    CHECK_EQ(cudaEventDestroy(e), cudaErrorLaunchFailure);
+    sim::clear_failure();
+    ok(cudaStreamQuery(s));  // until then they are there
+    ok(cudaEventQuery(e));
+    sim::reset();
+    CHECK_EQ(cudaStreamQuery(s), cudaErrorInvalidResourceHandle);
+    CHECK_EQ(cudaEventQuery(e), cudaErrorInvalidResourceHandle);
+    CHECK_EQ(id_of(kept), id);
+    ok(cudaEventDestroy(kept_event));
+    ok(cudaStreamDestroy(kept));
+  }
+}
+
 TEST_CASE_FIXTURE(fresh, "device flags are kept for each device until it is reset") {
   unsigned flags = 0;
   ok(cudaGetDeviceFlags(&flags));

@@ -103,6 +103,45 @@ TEST_CASE("a starved stream runs only when the host waits for it") {
   sim::reset();
 }
 
+TEST_CASE("a call that a library may make under a lock runs no host function, in a stream or in a graph") {
+  for (sim::mode const mode : {sim::mode::random, sim::mode::pct})
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      sim::reset();
+      sim::set_mode(mode);
+      sim::set_seed(seed);
+      diary d;
+      cudaStream_t const a = make_stream(), b = make_stream();
+      cudaEvent_t const e = make_event();
+      auto const manage_memory = [&] {
+        for (int i = 0; i < 100; ++i) {
+          void* p = nullptr;
+          ok(cudaMallocAsync(&p, 100, b));
+          ok(cudaFreeAsync(p, b));
+          ok(cudaEventRecord(e, b));
+          static_cast<void>(cudaEventQuery(e));
+          ok(cudaStreamWaitEvent(b, e, 0));
+        }
+      };
+      ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+      d.mark(a, 1);
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t execution = nullptr;
+      ok(cudaStreamEndCapture(a, &graph));
+      ok(cudaGraphInstantiate(&execution, graph, 0));
+      ok(cudaGraphLaunch(execution, a));
+      manage_memory();
+      CHECK_EQ(d.reached(), numbers{});
+      ok(cudaStreamSynchronize(a));
+      CHECK_EQ(d.reached(), numbers{1});
+      d.mark(a, 2);
+      manage_memory();
+      CHECK_EQ(d.reached(), numbers{1});
+      ok(cudaStreamSynchronize(a));
+      CHECK_EQ(d.reached(), numbers{1, 2});
+      sim::reset();
+    }
+}
+
 TEST_CASE("work gets done without the host's waiting, or stays undone for long") {
   sim::reset();
   sim::set_mode(sim::mode::random);

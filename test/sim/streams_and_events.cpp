@@ -229,3 +229,25 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "a callback runs at its place in the stream, k
   CHECK_EQ(cudaStreamAddCallback(s, callback, &found, 1), cudaErrorInvalidValue);
   CHECK_EQ(cudaStreamAddCallback(s, nullptr, &found, 0), cudaErrorInvalidValue);
 }
+
+TEST_CASE_FIXTURE(fresh_and_lazy,
+                  "a host function that throws is done with that; what comes after it runs for the next who waits") {
+  cudaStream_t const s = make_stream(), behind = make_stream(), other = make_stream();
+  cudaEvent_t const end = make_event();
+  diary d;
+  ok(cudaLaunchHostFunc(
+      s, [](void*) { throw 42; }, nullptr));
+  d.mark(s, 1);
+  ok(cudaEventRecord(end, s));
+  ok(cudaStreamWaitEvent(behind, end, 0));
+  d.mark(behind, 2);
+  d.mark(other, 3);
+  CHECK_THROWS_AS(static_cast<void>(cudaStreamSynchronize(behind)), int);
+  CHECK_EQ(d.reached(), numbers{});
+  ok(cudaStreamSynchronize(behind));
+  CHECK_EQ(d.reached(), numbers{1, 2});
+  ok(cudaStreamSynchronize(other));
+  d.mark(s, 4);
+  ok(cudaDeviceSynchronize());
+  CHECK_EQ(d.reached(), numbers{1, 2, 3, 4});
+}

@@ -16,6 +16,9 @@ namespace detail {
 /// only: `<atomic>` would cost each file that includes a pool more than all of this header.
 inline constinit unsigned declared_captures = 0;
 inline constinit unsigned records_elsewhere = 0;
+/// How many forks lie between this process and the first: a child begins with nothing declared, and a scope that it has
+/// of its parent ends without a trace.
+inline constinit unsigned forks = 0;
 
 /// What a pool takes for the id of a capture that was invalidated: its graph will never be.
 inline constexpr std::uint64_t invalidated_capture = ~std::uint64_t{0};
@@ -112,19 +115,25 @@ class record_elsewhere {
 }  // namespace detail
 
 /// Declares, while it lives, that streams of this process may be captured: make one before `cudaStreamBeginCapture`,
-/// destroy it after `cudaStreamEndCapture`. Pools then ask CUDA at each call whether the stream is being captured, also
-/// for streams that they otherwise know without a CUDA call (`weir::stream`, per-thread default streams, those promised
-/// to outlive the pool), and record no event on a stream that is not the caller's. Any thread; scopes may overlap.
-/// When not to use it: for as long as a program runs, since each pool call then costs a CUDA call.
+/// destroy it after `cudaStreamEndCapture`. A forked child begins with none. Pools then ask CUDA at each call whether
+/// the stream is being captured, also for streams that they otherwise know without a CUDA call (`weir::stream`,
+/// per-thread default streams, those promised to outlive the pool), and record no event on a stream that is not the
+/// caller's. Any thread; scopes may overlap. When not to use it: for as long as a program runs, since each pool call
+/// then costs a CUDA call.
 class capture_scope {
  public:
   capture_scope() noexcept {
     __atomic_fetch_add(&detail::declared_captures, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&detail::records_elsewhere, __ATOMIC_SEQ_CST) != 0) ::sched_yield();  // none of them blocks
   }
-  ~capture_scope() { __atomic_fetch_sub(&detail::declared_captures, 1, __ATOMIC_SEQ_CST); }
+  ~capture_scope() {
+    if (made_after_ == detail::forks) __atomic_fetch_sub(&detail::declared_captures, 1, __ATOMIC_SEQ_CST);
+  }
   capture_scope(capture_scope const&) = delete;
   capture_scope& operator=(capture_scope const&) = delete;
+
+ private:
+  unsigned made_after_ = detail::forks;  // changes only in a child with one thread
 };
 
 /// The id of the capture that `stream` takes part in (`cudaStreamGetCaptureInfo`), by which a pool can be told that its

@@ -60,7 +60,8 @@ class cuda_life {
     if (this_process != nullptr) *this_process = 1;
     this_process = nullptr;
     exit_functions = 0;
-    records_elsewhere = 0;  // by threads that are not in the child
+    declared_captures = records_elsewhere = 0;  // by threads that are not in the child
+    ++forks;
   }
 
   static inline constinit flag* this_process = nullptr;

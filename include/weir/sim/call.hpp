@@ -163,12 +163,25 @@ class acting_as {
   call_number before_;
 };
 
+/// Calls in which host functions may run as time passes: those that wait, that ask whether a stream is done, or that
+/// put work into one. All else may come from a library that allocates under a lock of its own, which a host function
+/// may want too. On a GPU that is no matter, as host functions have a thread to themselves.
+inline constexpr std::string_view calls_with_host_functions[] = {
+    "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize",
+    "cudaStreamQuery",       "cudaLaunchHostFunc",   "cudaStreamAddCallback",
+    "cudaGraphLaunch",       "cudaMemcpy",           "cudaMemset",  // and all that begin so
+};
+
 /// A name of the list above, turned into its number by the compiler.
 class call {
  public:
-  consteval call(char const* name) : index_(find(name)) {}
+  consteval call(char const* name) : index_(find(name)) {
+    for (std::string_view const begin : calls_with_host_functions)
+      runs_host_functions_ = runs_host_functions_ || call_names[index_].substr(0, begin.size()) == begin;
+  }
   std::size_t index() const { return index_; }
   call_number number() const { return static_cast<call_number>(index_ + 1); }
+  bool runs_host_functions() const { return runs_host_functions_; }
 
   /// `call_count` if there is no such call.
   static constexpr std::size_t find(std::string_view name) {
@@ -179,6 +192,7 @@ class call {
 
  private:
   std::size_t index_;
+  bool runs_host_functions_ = false;
 };
 
 extern std::atomic<std::uint64_t> call_counters[call_count];
@@ -192,8 +206,11 @@ extern std::atomic<bool> calls_have_plans;
 /// What the plans (plans.cpp) want of this call: success, or the code that it must return.
 cudaError_t follow_plans(call which);
 
-/// In random and pct mode: time passes, and some of the queued work that may run does (chance.cpp).
-void let_time_pass(runtime& r, held_lock& held);
+/// In random and pct mode: time passes, and some of the queued work that may run does (chance.cpp); of host functions
+/// only what may run in such a call.
+enum class host_functions { wait, may_run };
+void let_time_pass(runtime& r, held_lock& held, host_functions theirs);
+void let_time_pass(runtime& r, held_lock& held, call which);
 inline bool time_passes(mode how) { return how == mode::random || how == mode::pct; }
 
 /// While one lives, the thread works for the stand-in, except in host functions: so that a test that lets host memory
@@ -225,7 +242,7 @@ cudaError_t api(call which, Body&& body) {
       runtime& r = state();
       held_lock held(r.mutex);
       if (time_passes(r.how)) [[unlikely]]
-        let_time_pass(r, held);
+        let_time_pass(r, held, which);
       if (r.check != nullptr) [[unlikely]]
         me.call = which.number();
       code = body(r, held);

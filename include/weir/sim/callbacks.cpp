@@ -17,10 +17,11 @@ cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCal
     std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
-    submit(r, held, *t, [handle, callback, data, place](held_lock& lock) {
+    auto const call = [handle, callback, data, place](held_lock& lock) {
       host_function_scope const scope(place.get());
       unlocked(lock, [handle, callback, data] { callback(handle, cudaSuccess, data); });
-    });
+    };
+    submit(r, held, *t, call, whose::program);
     return cudaSuccess;
   });
 }

@@ -129,8 +129,8 @@ cudaError_t admit_unsafe(runtime& r) {
   return found ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-void capture_operation(timeline const& t, work run) {
-  t.capture->graph->nodes.push_back(std::move(run));
+void capture_operation(timeline const& t, work run, whose code) {
+  t.capture->graph->nodes.push_back({std::move(run), code});
   ++t.capture->streams.at(t.id).after[t.id];
 }
 

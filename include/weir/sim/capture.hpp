@@ -16,11 +16,16 @@ struct graph_memory {
   bool freed = false;  // by a node of the same graph
 };
 
+struct graph_node {
+  work run;
+  whose code = whose::stand_in;
+};
+
 /// What a capture recorded, in the order of the calls: one order that its dependencies allow.
 struct graph_state {
   std::uint64_t number = 0;  // the capture's
   bool open = true;          // still being captured
-  std::vector<work> nodes;
+  std::vector<graph_node> nodes;
   std::vector<graph_memory> memory;
 
   graph_state() = default;

@@ -4,6 +4,7 @@
 #include <weir/sim/schedule.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace weir::sim::detail {
 namespace {
@@ -16,13 +17,19 @@ std::uint64_t next_chance(runtime& r) {
   return x ^ (x >> 31);
 }
 
-bool gets_on(runtime& r, timeline const& t) { return t.id != r.starved && may_run(r, t); }
+// How often a thread has to ask about one event, and do nothing else, until that is a way to wait for it.
+constexpr unsigned asked_often = 16;
 
-std::vector<timeline*> all_that_may_run(runtime& r) {
+bool gets_on(runtime& r, timeline const& t, host_functions theirs) {
+  if (t.id == r.starved || !may_run(r, t)) return false;
+  return theirs == host_functions::may_run || t.waiting.front().code == whose::stand_in;
+}
+
+std::vector<timeline*> all_that_may_run(runtime& r, host_functions theirs) {
   std::vector<timeline*> ready;
   for (auto const& device : r.devices)
     for (timeline* t : device.timelines)
-      if (gets_on(r, *t)) ready.push_back(t);
+      if (gets_on(r, *t, theirs)) ready.push_back(t);
   return ready;
 }
 
@@ -46,11 +53,11 @@ void take_step(ranks& by, std::uint64_t& rank) {
   if (change != by.changes.end()) rank = static_cast<std::uint64_t>(change - by.changes.begin()) + 1;
 }
 
-timeline* first_by_rank(runtime& r) {
+timeline* first_by_rank(runtime& r, host_functions theirs) {
   timeline* first = nullptr;
   for (auto const& device : r.devices)
     for (timeline* const t : device.timelines) {
-      if (!gets_on(r, *t)) continue;
+      if (!gets_on(r, *t, theirs)) continue;
       if (t->rank == 0) t->rank = draw_rank(r);
       if (first == nullptr || t->rank > first->rank) first = t;
     }
@@ -62,16 +69,16 @@ void run_one(runtime& r, held_lock& held, timeline* t) {
   run_front(r, held, t);
 }
 
-void pass_by_rank(runtime& r, held_lock& held) {
+void pass_by_rank(runtime& r, held_lock& held, host_functions theirs) {
   if (!r.by_rank.drawn) draw_ranks(r);
   take_step(r.by_rank, r.by_rank.host);
-  for (timeline* t = first_by_rank(r); t != nullptr && t->rank > r.by_rank.host; t = first_by_rank(r))
+  for (timeline* t = nullptr; (t = first_by_rank(r, theirs)) != nullptr && t->rank > r.by_rank.host;)
     run_one(r, held, t);
 }
 
-void pass_by_chance(runtime& r, held_lock& held) {
+void pass_by_chance(runtime& r, held_lock& held, host_functions theirs) {
   for (std::uint64_t steps = next_chance(r) % 8; steps > 0; --steps) {
-    auto const ready = all_that_may_run(r);
+    auto const ready = all_that_may_run(r, theirs);
     if (ready.empty()) return;
     run_front(r, held, ready[next_chance(r) % ready.size()]);
   }
@@ -81,19 +88,31 @@ void pass_by_chance(runtime& r, held_lock& held) {
 
 bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted) {
   while (std::any_of(wanted.begin(), wanted.end(), [&](point p) { return !done(r, p); })) {
-    timeline* const t = first_by_rank(r);
+    timeline* const t = first_by_rank(r, host_functions::may_run);
     if (t == nullptr) return false;
     run_one(r, held, t);
   }
   return true;
 }
 
-void let_time_pass(runtime& r, held_lock& held) {
+void let_time_pass(runtime& r, held_lock& held, host_functions theirs) {
   if (r.running || !r.workers.empty()) return;
   // In random mode nothing happens at most calls, so that work piles up.
   if (r.how == mode::random && next_chance(r) % 4 != 0) return;
   runs_operations const alone(r);
-  r.how == mode::pct ? pass_by_rank(r, held) : pass_by_chance(r, held);
+  r.how == mode::pct ? pass_by_rank(r, held, theirs) : pass_by_chance(r, held, theirs);
+}
+
+void let_time_pass(runtime& r, held_lock& held, call which) {
+  constexpr call asks("cudaEventQuery");
+  if (which.index() != asks.index()) this_thread().times_asked = 0;
+  let_time_pass(r, held, which.runs_host_functions() ? host_functions::may_run : host_functions::wait);
+}
+
+void let_asker_wait(runtime& r, held_lock& held, event_state const& about) {
+  thread_state& me = this_thread();
+  if (std::exchange(me.asked_about, about.number) != about.number) me.times_asked = 0;
+  if (++me.times_asked > asked_often) let_time_pass(r, held, host_functions::may_run);
 }
 
 }  // namespace weir::sim::detail

@@ -48,6 +48,17 @@ void drop_work(runtime& r, held_lock& held) {
   }
 }
 
+// What a program could not destroy since a plan was in the way it will not try again: it would stay for ever, and every
+// later reset and wait for the legacy stream would look at it. All other streams and events may be in a cache.
+void drop_what_plans_kept(runtime& r) {
+  r.events.remove_if([](detail::event_state const& e) { return e.dies_with_reset; });
+  r.streams.remove_if([&](timeline* t) {
+    bool const dies = t->dies_with_reset;
+    if (dies) detail::end_stream(r, t);
+    return dies;
+  });
+}
+
 void drop_memory(runtime& r) {
   for (auto const& [address, a] : r.allocations) detail::give_to_heap(reinterpret_cast<void*>(address), a.bytes, true);
   r.allocations.clear();
@@ -100,6 +111,7 @@ void reset() {
   r.executions.remove_if([](auto const&) { return true; });
   r.graphs.remove_if([](auto const&) { return true; });
   drop_memory(r);
+  drop_what_plans_kept(r);
   r.events.for_each([](detail::event_state& e) {
     e.recorded = false;
     e.captured = nullptr;
@@ -216,7 +228,7 @@ std::size_t live_allocations() {
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
-  if (detail::time_passes(r.how)) detail::let_time_pass(r, held);
+  if (detail::time_passes(r.how)) detail::let_time_pass(r, held, detail::host_functions::may_run);
   timeline* const t = detail::find_stream(r, stream == nullptr ? cudaStreamLegacy : stream);
   if (t == nullptr) refuse("touch: not a valid stream");
   if (detail::admit_work(r, *t) != cudaSuccess)

@@ -85,13 +85,18 @@ cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int 
 }
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
-  return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock&) {
-    sim::event_state* const e = r.events.find(event);
+  return sim::api("cudaEventQuery", [&](sim::runtime& r, sim::held_lock& held) {
+    sim::event_state* e = r.events.find(event);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = sim::admit_wait(r, *e); code != cudaSuccess) return code;
     if (!e->recorded) {
       if (r.check != nullptr) r.check->waited_for_nothing(nullptr, *e);
       return cudaSuccess;
+    }
+    if (sim::time_passes(r.how) && !sim::done(r, e->at)) {
+      sim::let_asker_wait(r, held, *e);
+      e = r.events.find(event);  // while a host function ran, another thread may have destroyed it
+      if (e == nullptr) return cudaErrorInvalidResourceHandle;
     }
     if (!sim::done(r, e->at)) return cudaErrorNotReady;
     sim::come_after(e->at.reached);
@@ -122,11 +127,16 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
-  return sim::api("cudaEventDestroy", [&](sim::runtime& r, sim::held_lock&) {
+  cudaError_t const code = sim::api("cudaEventDestroy", [&](sim::runtime& r, sim::held_lock&) {
     if (r.events.find(event) == nullptr) return cudaErrorInvalidResourceHandle;
     r.events.remove(event);
     return cudaSuccess;
   });
+  if (code != cudaSuccess) [[unlikely]]
+    sim::destroy_in_vain([&](sim::runtime& r) {
+      if (sim::event_state* const e = r.events.find(event)) e->dies_with_reset = true;
+    });
+  return code;
 }
 
 cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {

@@ -161,12 +161,17 @@ struct own_work {
 
 #endif
 
-/// Gives up the runtime's mutex while `body` does what the stream whose turn it is does to memory.
+/// Gives up the runtime's mutex while `body` does what the stream whose turn it is does to memory. Who called has it
+/// again whatever a host function throws: there is state to put right on the way out.
 template <class Body>
 void unlocked(std::unique_lock<std::mutex>& held, Body body) {
+  struct locked_again {
+    std::unique_lock<std::mutex>& held;
+    ~locked_again() { held.lock(); }
+  };
   held.unlock();
+  locked_again const at_the_end{held};
   as_stream(std::move(body));
-  held.lock();
 }
 
 }  // namespace weir::sim::detail

@@ -84,10 +84,11 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     std::uint64_t const id = t->id;
     bool const captured = t->capture != nullptr;
     if (!captured && (streams_are_fibers || !done(r, found->last))) wait_for(r, *t, found->last);
-    for (work const& node : graph->nodes) {
+    for (graph_node const& node : graph->nodes) {
       // While a node ran without the lock, another thread may have destroyed the stream.
       if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
-      submit(r, held, *t, [graph, &node](held_lock& lock) { node(lock); });
+      submit(
+          r, held, *t, [graph, &node](held_lock& lock) { node.run(lock); }, node.code);
     }
     graph_execution* const still_there = r.executions.find(execution);
     t = find_timeline(r, id);

@@ -28,18 +28,21 @@ struct planned_operation {
 // earlier, so their order of queueing is an order that keeps every promise.
 std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
   std::vector<planned_operation> result;
+  std::uint64_t const number = ++r.plans;
   while (!wanted.empty()) {
     point const p = wanted.back();
     wanted.pop_back();
     timeline* const t = find_timeline(r, p.stream);
     if (t == nullptr) continue;
-    std::uint64_t sequence = std::max(t->planned, t->completed);
+    // What an earlier plan got to counts for nothing: an operation may have thrown, and those after it never ran.
+    if (std::exchange(t->plan, number) != number) t->planned = t->completed;
+    std::uint64_t sequence = t->planned;
     for (; sequence < p.sequence; ++sequence) {
       operation const& op = t->waiting[static_cast<std::size_t>(sequence - t->completed)];
       result.push_back({op.order, t});
       wanted.insert(wanted.end(), op.after.begin(), op.after.end());
     }
-    t->planned = std::max(t->planned, sequence);
+    t->planned = sequence;
   }
   std::sort(result.begin(), result.end(), [](auto const& a, auto const& b) { return a.order < b.order; });
   return result;
@@ -99,9 +102,9 @@ std::vector<point> implicit_order(runtime& r, timeline const& t) {
   return after;
 }
 
-void enqueue(runtime& r, timeline& t, std::vector<point> after, work run) {
+void enqueue(runtime& r, timeline& t, std::vector<point> after, work run, whose code) {
   if (sticky_error() != cudaSuccess) run = [](held_lock&) {};
-  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t)});
+  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t), code});
   ++t.submitted;
   if (r.how == mode::threads) r.queued.notify_one();
 }

@@ -34,12 +34,15 @@ struct point {
 
 /// Called with the runtime's mutex held; gives it up for as long as it runs a user's code or touches a user's memory.
 using work = std::function<void(held_lock&)>;
+/// Whose code an operation runs: the stand-in's, or a host function.
+enum class whose { stand_in, program };
 
 struct operation {
   std::uint64_t order = 0;   // of the call that queued it, over all streams
   std::vector<point> after;  // what it waits for besides the operations before it in its stream
   work run;
   [[no_unique_address]] landmark handed_over{};  // by the call
+  whose code = whose::stand_in;
 };
 
 struct capture_state;
@@ -55,10 +58,12 @@ struct timeline {
   int priority = 0;
   bool legacy = false;
   bool destroyed = false;
-  bool busy = false;  // its first waiting operation is under way
+  bool dies_with_reset = false;  // a plan refused its destruction
+  bool busy = false;             // its first waiting operation is under way
   std::uint64_t submitted = 0;
   std::uint64_t completed = 0;
-  std::uint64_t planned = 0;      // used by `force` while it collects what must run
+  std::uint64_t plan = 0;         // used by `force` while it collects what must run: which collection this is about
+  std::uint64_t planned = 0;      // and how far it got here
   std::uint64_t rank = 0;         // in pct mode: the highest runs first; 0: not drawn yet
   std::deque<operation> waiting;  // the operations after `completed`, in order
   [[no_unique_address]] fibers_of_stream fibers = new_fibers();
@@ -76,6 +81,7 @@ struct event_state {
   int device = 0;
   bool timed = true;
   bool recorded = false;
+  bool dies_with_reset = false;                    // a plan refused its destruction
   point at;                                        // the latest snapshot
   vector_clock seen;                               // what the snapshot comes after; only while order is checked
   mark recorded_by;                                // the latest record, only while order is checked
@@ -154,6 +160,9 @@ struct thread_state {
   bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
   call_number call = 0;  // under way; only while order is checked
+  // The event that the thread asked about last, and how often in a row, with no other call in between.
+  std::uint64_t asked_about = 0;
+  unsigned times_asked = 0;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   host_function_place const* host_function = nullptr;  // while order is checked
   // The slot of the thread's clock, and the check that it was given by.
@@ -200,6 +209,7 @@ struct runtime {
 
   std::vector<std::unique_ptr<timeline>> timelines;  // by id; null once over. Ids are never used again
   std::uint64_t operations = 0;
+  std::uint64_t plans = 0;
   std::uint64_t tickets = 0;
   unsigned char pattern = 0;
 

@@ -79,6 +79,16 @@ class host_function_scope {
   bool was_in_call_;
 };
 
+/// A destruction was refused: `mark(runtime&)` marks what a plan kept alive, for `reset` to end. Not what a host
+/// function wanted to destroy, which the program still can.
+template <class Mark>
+void destroy_in_vain(Mark mark) {
+  if (this_thread().in_host_function) return;
+  runtime& r = state();
+  std::lock_guard const lock(r.mutex);
+  mark(r);
+}
+
 cudaError_t stream_query(cudaStream_t stream);
 cudaError_t stream_synchronize(cudaStream_t stream);
 cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags);

@@ -144,10 +144,11 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
     std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
-    submit(r, held, *t, [function, data, place](held_lock& lock) {
+    auto const call = [function, data, place](held_lock& lock) {
       host_function_scope const scope(place.get());
       unlocked(lock, [function, data] { function(data); });
-    });
+    };
+    submit(r, held, *t, call, whose::program);
     return cudaSuccess;
   });
 }
@@ -171,7 +172,7 @@ cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t* stream, unsigne
 }
 
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
-  return sim::api("cudaStreamDestroy", [&](sim::runtime& r, sim::held_lock&) {
+  cudaError_t const code = sim::api("cudaStreamDestroy", [&](sim::runtime& r, sim::held_lock&) {
     sim::timeline** const found = r.streams.find(stream);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
     sim::timeline* const t = *found;
@@ -179,6 +180,11 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
     sim::end_stream(r, t);
     return cudaSuccess;
   });
+  if (code != cudaSuccess) [[unlikely]]
+    sim::destroy_in_vain([&](sim::runtime& r) {
+      if (sim::timeline** const found = r.streams.find(stream)) (*found)->dies_with_reset = true;
+    });
+  return code;
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
