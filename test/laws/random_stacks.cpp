@@ -9,23 +9,14 @@
 
 #include <doctest/doctest.h>
 
-#include <unistd.h>
-#include <csignal>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
 
 using namespace weir;
 using namespace random_program;
 
 namespace {
-
-std::uint64_t number_from(char const* variable, std::uint64_t otherwise) {
-  char const* const text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 constexpr std::size_t schedules = 6, by_threads = 5;
 /// Threads take ten times as long, and no run of theirs is like another: few programs are theirs.
@@ -40,18 +31,6 @@ setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule)
           .streams_end = c.streams_end,
           .most_bytes = c.most_bytes,
           .starving = schedule == 3};
-}
-
-std::string repeat_with;  // what a crash prints
-
-constexpr int crashes[] = {SIGSEGV, SIGABRT};
-struct sigaction doctests[std::size(crashes)];
-/// Before doctest says that there was a crash, on its stack.
-void say_what_crashed(int signal) {
-  static_cast<void>(!write(STDERR_FILENO, repeat_with.data(), repeat_with.size()));
-  static_cast<void>(!write(STDERR_FILENO, "\n", 1));
-  for (std::size_t i = 0; i < std::size(crashes); ++i) sigaction(crashes[i], &doctests[i], nullptr);
-  raise(signal);
 }
 
 struct sums {
@@ -102,10 +81,7 @@ void __asan_on_error() { std::fprintf(stderr, "%s, commit %s\n", repeat_with.c_s
 TEST_CASE("random programs in order stay in order on every stack, in every schedule") {
   auto const total = number_from("WEIR_SOAK_OPERATIONS", 600'000);
   std::uint64_t const first = number_from("WEIR_SOAK_SEED", 1);
-  struct sigaction ours {};
-  ours.sa_handler = say_what_crashed;
-  ours.sa_flags = SA_ONSTACK;
-  for (std::size_t i = 0; i < std::size(crashes); ++i) sigaction(crashes[i], &ours, &doctests[i]);
+  print_in_a_crash();
   sums all;
   std::uint64_t seed = first;
   if (char const* const only = std::getenv("WEIR_SOAK_STACK")) {

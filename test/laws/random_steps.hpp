@@ -2,12 +2,12 @@
 // Steps of random programs: made from a seed, shrunk to the fewest that fail, and written down as a test.
 
 #include <laws/random_program.hpp>
+#include <laws/repeat.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <random>
 #include <span>
 #include <string>
@@ -65,11 +65,6 @@ inline std::vector<step> shrunk(setting const& how, std::function<stack()> const
   return failing;
 }
 
-inline char const* name_of(sim::mode m) {
-  constexpr char const* all[] = {"immediate", "lazy", "random", "pct", "threads"};
-  return all[static_cast<std::size_t>(m)];
-}
-
 /// The setting and the steps as a test that repeats them, on the stack that has this name in random_stacks.hpp.
 inline std::string as_test(std::string const& stack_name, setting const& how, std::span<step const> steps) {
   std::string text =
@@ -86,19 +81,6 @@ inline std::string as_test(std::string const& stack_name, setting const& how, st
     between = ",\n          ";
   }
   return text + "});\n}\n";
-}
-
-/// The commit that is checked out, for what is printed when a test fails.
-inline std::string commit() {
-  std::string const here = __FILE__, folder = here.substr(0, here.rfind('/'));
-  std::string const describe = " describe --always --dirty 2>/dev/null";
-  std::string const command = "git -C '" + folder + "'" + describe + " || git" + describe;
-  std::string text;
-  if (std::FILE* const out = popen(command.c_str(), "r")) {
-    for (int c = std::fgetc(out); c != EOF && c != '\n'; c = std::fgetc(out)) text += static_cast<char>(c);
-    pclose(out);
-  }
-  return text.empty() ? "unknown" : text;
 }
 
 }  // namespace random_program

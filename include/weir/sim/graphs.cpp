@@ -17,11 +17,19 @@ allocation& allocation_of(runtime& r, graph_memory const& m) {
   return r.allocations.at(reinterpret_cast<std::uintptr_t>(m.p));
 }
 
+bool has_executable(runtime& r, std::shared_ptr<graph_state> const& graph) {
+  bool found = false;
+  r.executions.for_each([&](graph_execution const& e) { found = found || e.graph == graph; });
+  return found;
+}
+
 cudaError_t instantiate(call which, cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
   return api(which, [&](runtime& r, held_lock&) {
     auto* const found = r.graphs.find(graph);
     if (made == nullptr || found == nullptr || (*found)->open) return cudaErrorInvalidValue;
     if (flags != 0) return cudaErrorNotSupported;
+    // Two would have the same memory at the same addresses.
+    if (!(*found)->memory.empty() && has_executable(r, *found)) return cudaErrorInvalidValue;
     *made = r.executions.add({++r.execution_count, *found, {}});
     return cudaSuccess;
   });

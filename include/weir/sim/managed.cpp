@@ -23,7 +23,7 @@ cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned fla
     bool const known = flags == cudaMemAttachGlobal || flags == cudaMemAttachHost || flags == cudaMemAttachSingle;
     // Not to the legacy stream alone: that is no single stream.
     if (!whole || !known || (flags == cudaMemAttachSingle && t->legacy)) return cudaErrorInvalidValue;
-    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
+    if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;  // no part of a graph
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
     submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream

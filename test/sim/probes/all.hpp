@@ -1,6 +1,7 @@
 #pragma once
 // All probes, by subject. A new subject is a header with a table and a line here.
 
+#include "capture.hpp"
 #include "errors.hpp"
 #include "events.hpp"
 #include "kernels.hpp"
@@ -13,7 +14,7 @@
 namespace probes {
 
 inline constexpr std::span<probe const> subjects[] = {
-    error_probes, event_probes, stream_probes, memory_probes, pool_probes, kernel_probes,
+    error_probes, event_probes, stream_probes, memory_probes, pool_probes, kernel_probes, capture_probes,
 };
 
 /// Calls `visit(probe)` for each.
