@@ -18,6 +18,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace failures {
 
@@ -116,7 +117,7 @@ class trial {
   /// The same where there may be no room: null then.
   block* try_to_take(weir::stream_ref order, std::size_t bytes, std::size_t alignment = 256) {
     void* p = nullptr;
-    open_stack::numbers const before = numbers();
+    auto const before = numbers();
     auto const allocate = [&] { p = stack_.allocate(order, bytes, alignment); };
     if (!try_to(allocate, true)) {
       CHECK(p == nullptr);
@@ -153,7 +154,7 @@ class trial {
     lost_ += hit_now_ && gave_back_;
   }
   void describe() {
-    open_stack::numbers const before = numbers();
+    auto const before = numbers();
     std::string text;
     auto const ask = [&] { text = stack_.describe(); };
     if (!try_to(ask)) ask();
@@ -188,9 +189,15 @@ class trial {
     return what;
   }
 
-  open_stack::numbers numbers() {
-    open_stack::numbers now;
-    if (stack_.count) stack_.count(now);
+  /// What the layers say is in use, one after the other.
+  std::vector<std::uint64_t> numbers() const {
+    std::vector<std::uint64_t> now;
+    for (auto const& ask : stack_.accounts) {
+      open_stack::account const said = ask();
+      if (said.wrong != nullptr) FAIL_CHECK(said.wrong);  // an assertion for each would cost more than all else
+      for (std::uint64_t const n : {said.requested, said.allocated})
+        if (n != open_stack::account::unsaid) now.push_back(n);
+    }
     return now;
   }
 
