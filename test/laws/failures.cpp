@@ -1,6 +1,6 @@
 // Every CUDA call that a stack makes fails once, and every host allocation: whatever fails, nothing crashes or leaks,
 // the stack is as it was before, the same request succeeds when it is made again, and no error is left behind. From
-// every call on all fail: all ends, and the next stack works.
+// every call on all fail: all ends, and the next stack works. Then devices of any size are filled and emptied.
 #include "failures.hpp"
 #include "leaks_allowed.hpp"
 
@@ -236,9 +236,59 @@ void check_all(failures::fault kind) {
   CHECK(faults > 100);
 }
 
+// ---- devices of any size
+
+/// Blocks on two streams until there is no room, but no more than the host is asked for.
+std::vector<failures::block*> fill(trial& t, std::size_t bytes) {
+  std::vector<failures::block*> all;
+  while (all.size() < 100) {
+    auto* const p = t.try_to_take(all.size() % 2 == 0 ? t.a : t.b, bytes);
+    if (p == nullptr) break;
+    all.push_back(p);
+  }
+  return all;
+}
+void empty(trial& t, std::vector<failures::block*> const& all) {
+  for (std::size_t i = 0; i < all.size(); ++i) t.give(i % 2 == 0 ? t.a : t.b, all[i]);
+}
+
 }  // namespace
 
 TEST_CASE("each CUDA call that runs out of memory once") { check_all(failures::fault::out_of_memory); }
 TEST_CASE("each CUDA call that fails once for another reason") { check_all(failures::fault::unknown); }
 TEST_CASE("each CUDA call from which on all fail") { check_all(failures::fault::sticky); }
 TEST_CASE("each host allocation that fails once, and none in a deallocate") { check_all(failures::fault::host_memory); }
+
+TEST_CASE("devices from 64 KiB to 16 MiB are filled, emptied, and filled again") {
+  std::size_t without_memory = 0, tried = 0;
+  for (std::size_t capacity = 64_KiB; capacity <= 16_MiB; capacity *= 2)
+    for (subject const& s : subjects()) {
+      INFO(s.name << " on " << capacity << " B");
+      trial t(s.make, failures::fault::none, 0, sim::mode::lazy, capacity);
+      ++tried;
+      std::size_t const bytes = std::min(capacity / 8, 256_KiB);
+      auto const all = t.has_stack() ? fill(t, bytes) : std::vector<failures::block*>();
+      if (all.empty()) {  // the one has to begin with 1 MiB, the other takes 512 KiB at least
+        CHECK(capacity < (t.has_stack() ? 512_KiB : 1_MiB));
+        ++without_memory;
+        continue;
+      }
+      empty(t, all);
+      // No less than before, out of what is kept; and exactly as much once that went back.
+      auto const kept = fill(t, bytes);
+      CHECK(kept.size() >= all.size());
+      empty(t, kept);
+      t.synchronize();
+      t.trim();
+      if (t.can_trim()) CHECK_EQ(sim::live_allocations(), 0);
+      auto const again = fill(t, bytes);
+      CHECK_EQ(again.size(), all.size());
+      empty(t, again);
+      t.end();
+      CHECK_EQ(sim::live_bytes(0), 0);
+      void* whole = nullptr;
+      CHECK_EQ(cudaMalloc(&whole, capacity), cudaSuccess);
+      CHECK_EQ(cudaFree(whole), cudaSuccess);
+    }
+  CHECK(without_memory < tried / 10);
+}
