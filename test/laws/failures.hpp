@@ -232,7 +232,7 @@ class trial {
   /// Most of what is asked, many million times, is told to doctest only if it is not so: else that would take most of
   /// the test's time.
   static void expect(bool right, char const* what) {
-    if (!right) FAIL_CHECK(what);
+    if (!right) FAIL_CHECK(std::string(what));
   }
 
   /// A call of the program's own: works, unless nothing does any more, or a capture was hit.
