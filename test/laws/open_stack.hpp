@@ -18,8 +18,65 @@
 
 namespace open_stack {
 
-/// What the layers of a stack say is in use, one layer after the other.
-using numbers = std::vector<std::uint64_t>;
+/// What a layer says of itself.
+struct account {
+  static constexpr std::uint64_t unsaid = ~std::uint64_t{0};
+
+  std::uint64_t requested = unsaid, allocated = unsaid;           // bytes, of live blocks
+  std::uint64_t live = unsaid, served = unsaid, failed = unsaid;  // how many
+  bool sees_some = false;                                         // some requests pass it by, or it makes two of one
+  bool keeps = false;           // serves out of memory of its own, of which it holds ...
+  std::uint64_t held = 0;       // bytes
+  std::uint64_t segments = 0;   // in so many pieces
+  char const* wrong = nullptr;  // which of its numbers contradict each other
+
+  friend bool operator==(account const&, account const&) = default;
+};
+
+/// What a budget counts, a `statistics`, and a pool of any kind.
+template <class Layer>
+requires requires(Layer const& layer) { layer.used(); }
+account account_of(Layer const& layer) {
+  bool const is_kept = layer.used() <= layer.peak() && layer.peak() <= layer.max_bytes();
+  return {.allocated = layer.used(), .wrong = is_kept ? nullptr : "more than the budget is in use"};
+}
+template <class Layer>
+requires requires(Layer const& layer) { layer.numbers().failures; }
+account account_of(Layer const& layer) {
+  auto const now = layer.numbers();
+  auto const unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  bool const is_peak = now.requested.current <= now.requested.peak && now.allocations.current <= now.allocations.peak;
+  return {.requested = unsigned_of(now.requested.current),
+          .allocated = unsigned_of(now.allocated.current),
+          .live = unsigned_of(now.allocations.current),
+          .served = unsigned_of(now.allocations.total),
+          .failed = unsigned_of(now.failures),
+          .wrong = is_peak ? nullptr : "a peak is lower than what is live"};
+}
+template <class Layer>
+requires requires(Layer const& layer) { layer.numbers().reserved; }
+account account_of(Layer const& layer) {
+  auto const now = layer.numbers();
+  auto const is_peak = [](auto const& level) { return level.current <= level.peak; };
+  char const* wrong = nullptr;
+  if (!is_peak(now.requested) || !is_peak(now.reserved)) wrong = "a peak is lower than what is live";
+  if (now.requested.current > now.allocated.current) wrong = "blocks are smaller than requests";
+  // Each by itself, too: what is pending may be what is left, and then it wraps.
+  if (now.pending > now.reserved.current) wrong = "more is pending than is reserved";
+  if (now.reserved.current != now.allocated.current + now.pending + now.free + now.captured)
+    wrong = "what is reserved is not the sum of its parts";
+  return {.requested = now.requested.current,
+          .allocated = now.allocated.current,
+          .live = now.allocations - now.deallocations,
+          .served = now.allocations,
+          .keeps = true,
+          .held = now.reserved.current,
+          .segments = now.growths - now.releases,
+          .wrong = wrong};
+}
+template <class Layer>
+requires requires(Layer const& layer) { layer.bin_count(); }
+account account_of(Layer const&) { return {.sees_some = true}; }
 
 /// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
 inline std::uint64_t calls_that_give_back() {
@@ -38,14 +95,14 @@ struct stack {
   std::function<void()> synchronize;
   std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
-  std::function<void(numbers&)> count;
-  bool pooled = false;  ///< one layer serves all requests out of memory that it keeps
+  std::vector<std::function<account()>> accounts;  ///< of the layers that count, from the top down
+  bool pooled = false;                             ///< one layer serves all requests out of memory that it keeps
   std::shared_ptr<void> owner;
 };
 
-/// Adds what one layer can do.
+/// Adds what one layer can do. `from_below`: it stands above those that were added before, not below.
 template <class Layer>
-void add_layer(stack& s, Layer& layer) {
+void add_layer(stack& s, Layer& layer, bool from_below = false) {
   auto const then = [](auto& list, auto f) {
     list = [before = std::move(list), f](auto&&... argument) {
       if (before) before(argument...);
@@ -58,13 +115,8 @@ void add_layer(stack& s, Layer& layer) {
     if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }
-  if constexpr (requires { layer.used(); }) then(s.count, [&layer](numbers& n) { n.push_back(layer.used()); });
-  if constexpr (requires { layer.numbers().allocated.current; })
-    then(s.count, [&layer](numbers& n) {
-      auto const now = layer.numbers();
-      n.push_back(static_cast<std::uint64_t>(now.requested.current));
-      n.push_back(static_cast<std::uint64_t>(now.allocated.current));
-    });
+  if constexpr (requires { account_of(layer); })
+    s.accounts.insert(from_below ? s.accounts.begin() : s.accounts.end(), [&layer] { return account_of(layer); });
 }
 
 template <class Top>
@@ -111,7 +163,7 @@ class exposed_resource {
  public:
   template <weir::recipe F>
   exposed_resource(F const& upstream, exposed const& options) : upstream_(upstream()) {
-    add_layer(*options.into, upstream_);
+    add_layer(*options.into, upstream_, true);
   }
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return upstream_.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept {

@@ -4,10 +4,13 @@
 #include "random_steps.hpp"
 
 #include <weir/adaptors/checked.hpp>
+#include <weir/adaptors/pool_options.hpp>
+#include <weir/adaptors/statistics.hpp>
 #include <weir/sources/device.hpp>
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstring>
 #include <map>
 #include <span>
@@ -31,6 +34,10 @@ enum class bug {
   gives_back_early,
   waits_in_capture,
   shares_in_capture,  // what a capture freed is anyone's
+  forgets_a_free,     // in its numbers, as all that follow
+  counts_a_refusal,
+  loses_sight,  // of what it keeps for whoever comes next
+  takes_uncounted,
 };
 
 template <bug Bug, weir::resource Upstream>
@@ -40,7 +47,7 @@ class keeper {
   keeper(F const& upstream, Options const&) : upstream_(upstream()) {}
   ~keeper() {
     for (auto const& [bytes, p] : kept_)
-      if (Bug != bug::leak) upstream_.deallocate(weir::host_order, p, bytes + 4096, 1 << 16);
+      if (Bug != bug::leak) upstream_.deallocate(weir::host_order, p, piece_for(bytes), 1 << 16);
   }
   keeper(keeper const&) = delete;
   keeper& operator=(keeper const&) = delete;
@@ -55,30 +62,43 @@ class keeper {
     }
     auto const found = kept_.find(bytes);
     void* p = nullptr;
+    if (Bug == bug::counts_a_refusal) numbers_.requested.add(bytes);
     if (found != kept_.end()) {
       p = found->second;
       kept_.erase(found);
+      numbers_.free -= piece_for(bytes);
     } else {
-      p = upstream_.allocate(weir::host_order, bytes + 4096, 1 << 16);
+      p = upstream_.allocate(weir::host_order, piece_for(bytes), 1 << 16);
+      numbers_.reserved.add(piece_for(bytes));
+      numbers_.growths += Bug != bug::takes_uncounted || calls_ % 8 != 0;
     }
+    numbers_.count_allocation(Bug == bug::counts_a_refusal ? 0 : bytes, piece_for(bytes));
     last_ = static_cast<std::byte*>(p);
     return Bug == bug::alignment && calls_ % 8 == 0 ? last_ + 64 : p;
   }
   void release_captured(std::uint64_t) {}
+  weir::pool_numbers numbers() const { return numbers_; }
+  Upstream& upstream() { return upstream_; }
   void deallocate(weir::stream_ref stream, void* p, std::size_t bytes, std::size_t) noexcept {
     if (p == last_) last_ = nullptr;
+    numbers_.count_deallocation(Bug == bug::forgets_a_free && calls_ % 8 == 0 ? 0 : bytes, piece_for(bytes));
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (Bug == bug::shares_in_capture) cudaStreamIsCapturing(stream.get(), &status);
     bool const waits = Bug != bug::no_order && !stream.is_host_order() && status == cudaStreamCaptureStatusNone;
-    if (Bug == bug::gives_back_early) return upstream_.deallocate(weir::host_order, p, bytes + 4096, 1 << 16);
+    if (Bug == bug::gives_back_early) return upstream_.deallocate(weir::host_order, p, piece_for(bytes), 1 << 16);
     if (waits) cudaStreamSynchronize(stream.get());
     kept_.emplace(bytes, p);
+    if (Bug != bug::loses_sight || calls_ % 8 != 0) numbers_.free += piece_for(bytes);
     if (Bug == bug::overlap && calls_ % 8 == 0) kept_.emplace(bytes, p);
   }
 
  private:
+  /// Larger than asked, so that what is wrong stays in memory of its own; whole, so that nobody has to round it.
+  static std::size_t piece_for(std::size_t bytes) { return 4096 + (bytes + 255) / 256 * 256; }
+
   Upstream upstream_;
   std::multimap<std::size_t, void*> kept_;
+  weir::pool_numbers numbers_;
   std::byte* last_ = nullptr;
   std::size_t calls_ = 0;
 };
@@ -91,7 +111,10 @@ struct keeping {
 
 template <bug Bug>
 std::function<stack()> stack_with() {
-  return [] { return make_stack(weir::device{} | weir::checked{"below"} | keeping<Bug>{} | weir::checked{"above"}); };
+  return [] {
+    return make_stack(weir::device{} | weir::checked{"below"} | weir::statistics{} | keeping<Bug>{} |
+                      weir::checked{"above"});
+  };
 }
 
 constexpr setting settings[] = {{.mode = sim::mode::immediate, .schedule = 1, .most_bytes = 4},
@@ -99,6 +122,13 @@ constexpr setting settings[] = {{.mode = sim::mode::immediate, .schedule = 1, .m
                                 {.mode = sim::mode::random, .schedule = 1, .most_bytes = 4},
                                 {.mode = sim::mode::random, .schedule = 1, .most_bytes = 4, .starving = true},
                                 {.mode = sim::mode::pct, .schedule = 1, .most_bytes = 4}};
+
+/// The same on a device with room for no more than three pieces.
+constexpr auto small = [] {
+  auto all = std::to_array(settings);
+  for (setting& each : all) each.capacity = std::size_t{1} << 18;
+  return all;
+}();
 
 /// Steps without CUDA's failures and without captures, which this stack does not deal with.
 std::vector<step> steps_for(std::uint64_t seed, bool captures = false) {
@@ -137,6 +167,13 @@ TEST_CASE("a resource without a bug passes") {
   for (setting const& how : settings)
     for (std::uint64_t seed = 1; seed <= 10; ++seed)
       CHECK_EQ(run(how, stack_with<bug::none>(), steps_for(seed)).what, "");
+  std::size_t refused = 0;
+  for (setting const& how : small) {
+    outcome const o = run(how, stack_with<bug::none>(), steps_for(1));
+    CHECK_EQ(o.what, "");
+    refused += o.refused;
+  }
+  CHECK(refused > 0);
 }
 TEST_CASE("reuse without order is caught") { check_caught<bug::no_order>("does not come after", 4); }
 TEST_CASE("a block written while it is someone's is caught by its contents") {
@@ -156,6 +193,17 @@ TEST_CASE("a capture that is broken is caught") {
 }
 TEST_CASE("memory of a graph that somebody else gets is caught") {
   check_caught<bug::shares_in_capture>("captured", 12, settings, true);
+}
+
+TEST_CASE("a free that is not counted is caught") { check_caught<bug::forgets_a_free>("what is requested", 16); }
+TEST_CASE("a refused request that is counted is caught at once") {
+  check_caught<bug::counts_a_refusal>("counts wrong: what is requested", 10, small);
+}
+TEST_CASE("numbers that do not add up are caught") {
+  check_caught<bug::loses_sight>("what is reserved is not the sum of its parts", 16);
+}
+TEST_CASE("a pool whose upstream counts otherwise is caught") {
+  check_caught<bug::takes_uncounted>("layer 2 counts wrong: what is live", 16);
 }
 
 TEST_CASE("what failed is written down as a test") {

@@ -2,7 +2,9 @@
 // A program in correct stream order, made of random numbers, on any resource: what it does is always allowed, so
 // whatever the check of order or the contents of its memory complain about is the resource's fault.
 
+#include <laws/leaks_allowed.hpp>
 #include <laws/open_stack.hpp>
+#include <laws/random_accounts.hpp>
 #include <laws/random_graphs.hpp>
 
 #include <weir/core/error.hpp>
@@ -26,9 +28,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-extern "C" void __lsan_disable() __attribute__((weak));
-extern "C" void __lsan_enable() __attribute__((weak));
 
 namespace random_program {
 
@@ -157,6 +156,7 @@ class world {
       try {
         do_step(steps[result.at], result);
         result.what = trouble();
+        if (result.at % 8 == 7 && result.what.empty() && !is_over_) result.what = miscount();
       } catch (std::exception const& failure) {
         result.what = failure.what();
       }
@@ -166,6 +166,7 @@ class world {
     if (capture_) finish_capture();
     while (!blocks_.empty()) free_block(blocks_.size() - 1, blocks_.back().on, 0);
     if (result.what = trouble(); !result.what.empty()) return result;
+    if (result.what = miscount(); !result.what.empty()) return result;
     // Else the stack ends with work to come. No pool may that still keeps memory for a graph, and some cannot be told.
     if (how_.schedule % 2 == 0 || has_captured_) wait_for_devices();
     stack_ = {};
@@ -256,6 +257,30 @@ class world {
     if (overwritten_) return "a block's contents were overwritten";
     if (capture_ && sim::captures_invalidated() != 0) return "a capture was broken";
     return wrong_;
+  }
+
+  /// What a layer of the stack counts otherwise than the program.
+  std::string miscount() const {
+    expected_account now = counts_;
+    for (block const& b : blocks_) {
+      now.requested += b.bytes;
+      now.charged += (b.bytes + 255) / 256 * 256;
+    }
+    now.live = blocks_.size();
+    return difference(stack_, now, has_failed_);
+  }
+  /// The same after a request that failed, which must have changed nothing.
+  void count_failure() {
+    ++counts_.failed;
+    if (wrong_.empty()) wrong_ = miscount();
+  }
+  /// A pool keeps a block for good if CUDA fails while it is freed and nobody can tell when its work is done, or if a
+  /// capture is about and there is no room to remember whose the block is: no free may ask for host memory.
+  void count_free(block const& b) {
+    if (!(failing_ || has_captured_) || miscount().empty()) return;
+    counts_.lost += b.bytes;
+    ++counts_.lost_count;
+    if (wrong_.empty()) wrong_ = miscount();
   }
 
   void do_step(step const& s, outcome& result) {
@@ -479,12 +504,13 @@ class world {
     } catch (weir::out_of_memory const&) {
       ++result.refused;
       if (cudaPeekAtLastError() != cudaSuccess) wrong_ = "a refusal left an error behind";
-      return;
+      return count_failure();
     } catch (weir::cuda_error const&) {
       if (!failing_) throw;
-      return;
+      return count_failure();
     }
     ++result.served;
+    ++counts_.served;
     if (p == nullptr || reinterpret_cast<std::uintptr_t>(p) % alignment != 0) wrong_ = "not aligned as asked";
     blocks_.push_back({.p = p, .bytes = bytes, .alignment = alignment, .on = stream, .number = ++block_number_});
     if (captured(stream)) blocks_.back().owner = capture_->made.id;
@@ -514,6 +540,7 @@ class world {
                         b.alignment);
       sim::clear_failure();
     });
+    count_free(b);
   }
 
   void order(std::size_t before, std::size_t after) {
@@ -691,6 +718,7 @@ class world {
     block const b = blocks_[which];
     forget(which, no_stream);
     stack_.deallocate(streams_[capture_->origin].ref(), b.p, b.bytes, b.alignment);
+    count_free(b);
   }
 
   void finish_capture() {
@@ -773,6 +801,7 @@ class world {
   std::array<std::array<cudaEvent_t, 4>, 2> events_ = {};  // of each device
   std::size_t next_event_ = 0;
   std::vector<block> blocks_;
+  expected_account counts_;  // what of it `blocks_` do not say
   std::deque<expectation> expectations_;
   std::string wrong_;
   std::atomic<bool> overwritten_ = false;  // as a host function saw, in any thread
@@ -785,23 +814,6 @@ class world {
   std::vector<graph> graphs_;
   bool has_captured_ = false;
   weir::misuse_handler before_ = nullptr;
-};
-
-/// While one lives, the leak sanitizer, where there is one, does not care. Host memory that a source keeps for good, as
-/// it may be used by a graph or by work that nobody can wait for, has nobody who knows it.
-class leaks_allowed {
- public:
-  explicit leaks_allowed(bool allowed) : allowed_(allowed && __lsan_disable != nullptr) {
-    if (allowed_) __lsan_disable();
-  }
-  ~leaks_allowed() {
-    if (allowed_) __lsan_enable();
-  }
-  leaks_allowed(leaks_allowed const&) = delete;
-  leaks_allowed& operator=(leaks_allowed const&) = delete;
-
- private:
-  bool allowed_;
 };
 
 inline outcome run(setting const& how, std::function<stack()> const& make, std::span<step const> steps) try {

@@ -54,6 +54,7 @@ struct rented {
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return top.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { top.deallocate(s, p, n, a); }
   void describe(weir::report& out) const { weir::describe(top, out); }
+  auto numbers() const { return top.numbers(); }
   void trim(std::size_t keep) { find<weir::pool_resource>(top).trim(keep), base.trim(keep); }
   void release_captured(std::uint64_t capture) { find<weir::pool_resource>(top).release_captured(capture); }
 
