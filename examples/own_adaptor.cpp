@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <mutex>
@@ -23,10 +24,12 @@ class borrowed_resource {
 
   borrowed_resource(void* buffer, std::size_t bytes) : buffer_(buffer), bytes_(bytes) {}
 
-  void* allocate(weir::stream_ref stream, std::size_t bytes, std::size_t = weir::default_alignment) {
+  void* allocate(weir::stream_ref stream, std::size_t bytes, std::size_t alignment = weir::default_alignment) {
     if (bytes == 0) return nullptr;
+    bool const aligned = alignment != 0 && reinterpret_cast<std::uintptr_t>(buffer_) % alignment == 0;
     std::lock_guard const lock(mutex_);
-    if (taken_ || bytes > bytes_) throw weir::out_of_memory({bytes, bytes, stream}, "borrowed", weir::report_of(*this));
+    if (taken_ || bytes > bytes_ || !aligned)
+      throw weir::out_of_memory({bytes, bytes, stream}, "borrowed", weir::report_of(*this));
     taken_ = true;
     return buffer_;
   }

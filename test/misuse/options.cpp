@@ -94,6 +94,8 @@ TEST_CASE("binning") {
   CHECK(refused(device{} | binning{.bins = {bin(256, pool{.max_bytes = 1})}}, "bins[0]", "max_bytes"));
   CHECK(refused(device{} | binning{.bins = {bin(1_MiB, fixed_size{.block_bytes = 4096})}}, "bins[0] is for 1048576 B",
                 "block_bytes is 4096"));
+  CHECK(
+      refusal(device{} | binning{.bins = {bin(1000, fixed_size{.block_bytes = 900})}}).empty());  // a block has 1024 B
   CHECK_THROWS_AS(binning::powers_of_two(9, 8), std::invalid_argument);
   CHECK_THROWS_AS(binning::powers_of_two(0, 64), std::invalid_argument);
 }

@@ -142,6 +142,28 @@ TEST_CASE("a call that a library may make under a lock runs no host function, in
     }
 }
 
+TEST_CASE("who polls several events, with a glance at the device between, gets on") {
+  for (sim::mode const mode : {sim::mode::random, sim::mode::pct}) {
+    sim::reset();
+    sim::set_mode(mode);
+    cudaStream_t const streams[] = {make_stream(), make_stream()};
+    cudaEvent_t const events[] = {make_event(), make_event()};
+    for (int i = 0; i < 2; ++i) {
+      ok(cudaLaunchHostFunc(
+          streams[i], [](void*) {}, nullptr));
+      ok(cudaEventRecord(events[i], streams[i]));
+    }
+    bool all = false;
+    for (int tries = 0; !all; ++tries) {
+      REQUIRE(tries < 10'000);
+      ok(cudaSetDevice(0));
+      bool const first = cudaEventQuery(events[0]) == cudaSuccess, second = cudaEventQuery(events[1]) == cudaSuccess;
+      all = first && second;
+    }
+    sim::reset();
+  }
+}
+
 TEST_CASE("work gets done without the host's waiting, or stays undone for long") {
   sim::reset();
   sim::set_mode(sim::mode::random);

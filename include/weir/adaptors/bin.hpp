@@ -123,7 +123,7 @@ class bin {
       std::string wrong;
       if constexpr (requires { how.problem(); }) wrong = how.problem();
       if constexpr (std::same_as<How, fixed_size>)
-        if (wrong.empty() && how.block_bytes < bytes)
+        if (wrong.empty() && round_up_or_zero(how.block_bytes, detail::unit_bytes) < bytes)
           wrong = "fixed_size: block_bytes is " + std::to_string(how.block_bytes) + "; it must be at least the bin's";
       return wrong;
     }

@@ -57,8 +57,11 @@ concept options_or_resource = resource<T> || adaptor_over<T, some_upstream>;
 }  // namespace detail
 
 /// Not to be called: says what has to stand on the left of `|`. The result's type is deduced, so that it says so first.
-template <class Left, adaptor_over<detail::some_upstream> Adaptor>
-requires(detail::options_or_resource<std::remove_cvref_t<Left>> && !recipe<Left>) auto operator|(Left&&, Adaptor) {
+/// Asked about nothing that stands on a recipe. A `requires { pool{} | limit{}; }` is an error where it was false.
+template <class Left, class Adaptor>
+requires(!recipe<Left> && detail::options_or_resource<std::remove_cvref_t<Left>> &&
+         adaptor_over<Adaptor, detail::some_upstream>) auto
+operator|(Left&&, Adaptor) {
   static_assert(!resource<std::remove_cvref_t<Left>>,
                 "weir: the stack on the left of `|` is made already; write `weir::share(memory) | ...` to stand on it");
   static_assert(resource<std::remove_cvref_t<Left>>,

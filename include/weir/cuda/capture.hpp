@@ -115,7 +115,8 @@ class record_elsewhere {
 }  // namespace detail
 
 /// Declares, while it lives, that streams of this process may be captured: make one before `cudaStreamBeginCapture`,
-/// destroy it after `cudaStreamEndCapture`. A forked child begins with none. Pools then ask CUDA at each call whether
+/// destroy it after `cudaStreamEndCapture`. A child that is forked after a
+/// resource was made begins with none. Pools then ask CUDA at each call whether
 /// the stream is being captured, also for streams that they otherwise know without a CUDA call (`weir::stream`,
 /// per-thread default streams, those promised to outlive the pool), and record no event on a stream that is not the
 /// caller's. Any thread; scopes may overlap. When not to use it: for as long as a program runs, since each pool call

@@ -17,8 +17,8 @@ std::uint64_t next_chance(runtime& r) {
   return x ^ (x >> 31);
 }
 
-// How often a thread has to ask about one event, and do nothing else, until that is a way to wait for it.
-constexpr unsigned asked_often = 16;
+// How often a thread has to ask about events, and do nothing else, until that is a way to wait for them.
+constexpr unsigned asked_often = 100;
 
 bool gets_on(runtime& r, timeline const& t, host_functions theirs) {
   if (t.id == r.starved || !may_run(r, t)) return false;
@@ -104,15 +104,14 @@ void let_time_pass(runtime& r, held_lock& held, host_functions theirs) {
 }
 
 void let_time_pass(runtime& r, held_lock& held, call which) {
-  constexpr call asks("cudaEventQuery");
-  if (which.index() != asks.index()) this_thread().times_asked = 0;
+  constexpr call asks("cudaEventQuery"), gets("cudaGetDevice"), sets("cudaSetDevice");
+  bool const asking = which.index() == asks.index() || which.index() == gets.index() || which.index() == sets.index();
+  if (!asking) this_thread().times_asked = 0;
   let_time_pass(r, held, which.runs_host_functions() ? host_functions::may_run : host_functions::wait);
 }
 
-void let_asker_wait(runtime& r, held_lock& held, event_state const& about) {
-  thread_state& me = this_thread();
-  if (std::exchange(me.asked_about, about.number) != about.number) me.times_asked = 0;
-  if (++me.times_asked > asked_often) let_time_pass(r, held, host_functions::may_run);
+void let_asker_wait(runtime& r, held_lock& held) {
+  if (++this_thread().times_asked > asked_often) let_time_pass(r, held, host_functions::may_run);
 }
 
 }  // namespace weir::sim::detail

@@ -106,6 +106,7 @@ void order_checker::record(timeline const& t, event_state& e) {
   if (options_.warnings) warn_of_lost_record(e, m);
   e.seen = s.clock;
   e.recorded_by = m;
+  e.recorded_on = streams_[m.slot].id;
   e.waited_for = false;
   s.last_event = e.number;
   s.last_event_at = m.operation;

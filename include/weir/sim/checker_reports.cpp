@@ -75,7 +75,9 @@ void order_checker::warn_of_stale_wait(event_state const& e, mark by, vector_clo
   if (e.recorded_by.operation == 0 || !known.covers(e.seen)) return;
   slot_number const from = e.recorded_by.slot;
   operation_number const latest = streams_[from].clock[from];
-  if (!streams_[from].open || latest <= e.recorded_by.operation || known[from] >= latest) return;
+  if (!streams_[from].open || streams_[from].id != e.recorded_on || latest <= e.recorded_by.operation ||
+      known[from] >= latest)
+    return;
   say(order_problem::stale_wait, "the wait for event " + std::to_string(e.number) + " by " + who(by) +
                                      " adds nothing: that comes after all that stands before the record by " +
                                      who(e.recorded_by) + " already, and " + name(from) +

@@ -94,7 +94,7 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
       return cudaSuccess;
     }
     if (sim::time_passes(r.how) && !sim::done(r, e->at)) {
-      sim::let_asker_wait(r, held, *e);
+      sim::let_asker_wait(r, held);
       e = r.events.find(event);  // while a host function ran, another thread may have destroyed it
       if (e == nullptr) return cudaErrorInvalidResourceHandle;
     }

@@ -281,8 +281,14 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
     if (r.check != nullptr) [[unlikely]]
       r.check->freed(nullptr, p, waits ? device : -1);
     std::uint64_t const ticket = sim::begin_free(r, *a);
-    if (waits) sim::force_device(r, held, device);
-    sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket, waits);
+    auto const finish = [&] { sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), ticket, waits); };
+    try {
+      if (waits) sim::force_device(r, held, device);
+    } catch (...) {  // a host function's; the block is free all the same
+      finish();
+      throw;
+    }
+    finish();
     return cudaSuccess;
   });
 }

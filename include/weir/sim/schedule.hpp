@@ -49,9 +49,9 @@ void run_front(runtime& r, held_lock& held, timeline* t);
 /// before that: a starved stream is in the way.
 bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted);
 
-/// In random and pct mode: the calling thread asked about an event that is still to come. If it does nothing else for a
+/// In random and pct mode: the calling thread asked about an event that is still to come. If it does little else for a
 /// while it waits, though in its own way, and host functions run as for any who waits.
-void let_asker_wait(runtime& r, held_lock& held, event_state const& about);
+void let_asker_wait(runtime& r, held_lock& held);
 
 /// While one lives, the calling thread alone executes operations. Begins and ends with the runtime's mutex held.
 class runs_operations {

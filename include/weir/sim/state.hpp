@@ -85,6 +85,7 @@ struct event_state {
   point at;                                        // the latest snapshot
   vector_clock seen;                               // what the snapshot comes after; only while order is checked
   mark recorded_by;                                // the latest record, only while order is checked
+  std::uint64_t recorded_on = 0;                   // its stream, whose slot may be another one's by now
   bool waited_for = false;                         // since that
   std::shared_ptr<clock::time_point> reached;      // set when the snapshot's work is done; timed events only
   std::shared_ptr<captured_point const> captured;  // set: the latest record was captured
@@ -159,10 +160,8 @@ struct thread_state {
   cudaError_t last_error = cudaSuccess;
   bool in_call = false;  // the stand-in's own work: not the program's
   bool in_host_function = false;
-  call_number call = 0;  // under way; only while order is checked
-  // The event that the thread asked about last, and how often in a row, with no other call in between.
-  std::uint64_t asked_about = 0;
-  unsigned times_asked = 0;
+  call_number call = 0;      // under way; only while order is checked
+  unsigned times_asked = 0;  // about events that are not done, with no other call in between
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   host_function_place const* host_function = nullptr;  // while order is checked
   // The slot of the thread's clock, and the check that it was given by.
