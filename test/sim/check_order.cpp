@@ -454,6 +454,19 @@ TEST_CASE_FIXTURE(fresh, "calls that order nothing are warned of, if asked for")
   warned(order_problem::stale_wait, stream_name(a) + " has had more work since");
 }
 
+TEST_CASE_FIXTURE(fresh, "no warning takes a new stream for the one that recorded and is gone") {
+  sim::check_order(true, {.warnings = true});
+  cudaStream_t const a = make_stream(), c = make_stream();
+  cudaEvent_t const e = make_event();
+  void* const p = take(a);
+  ok(cudaEventRecord(e, a));
+  ok(cudaStreamSynchronize(a));
+  ok(cudaStreamDestroy(a));
+  write(make_stream(), p);
+  ok(cudaStreamWaitEvent(c, e, 0));
+  CHECK_EQ(sim::report_count(), 0);
+}
+
 TEST_CASE_FIXTURE(checking, "a handler hears of a breach at once") {
   static std::string heard;
   heard.clear();

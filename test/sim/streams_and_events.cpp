@@ -251,3 +251,18 @@ TEST_CASE_FIXTURE(fresh_and_lazy,
   ok(cudaDeviceSynchronize());
   CHECK_EQ(d.reached(), numbers{1, 2, 3, 4});
 }
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "memory is free though a host function threw in the cudaFree that waited for it") {
+  auto const unused = [] {
+    std::size_t free = 0, total = 0;
+    ok(cudaMemGetInfo(&free, &total));
+    return free;
+  };
+  std::size_t const before = unused();
+  void* p = nullptr;
+  ok(cudaMalloc(&p, 1 << 20));
+  ok(cudaLaunchHostFunc(
+      make_stream(), [](void*) { throw 42; }, nullptr));
+  CHECK_THROWS_AS(static_cast<void>(cudaFree(p)), int);
+  CHECK_EQ(unused(), before);
+}
