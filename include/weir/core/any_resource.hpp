@@ -32,6 +32,15 @@ class basic_any_resource {
                   "Use any_resource for device memory.");
   }
 
+  /// Not to be called: a stack that is made has an owner.
+  template <resource R>
+  requires(!recipe<R>) explicit basic_any_resource(R const&) {
+    static_assert(
+        recipe<R>,
+        "weir: any_resource makes and owns its stack: give it the recipe, `weir::any_resource(weir::async{} | "
+        "weir::pool{})`, or `weir::share(memory)` to refer to a stack that outlives it");
+  }
+
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return held_->allocate(stream, bytes, alignment);
   }
