@@ -210,4 +210,7 @@ BUGS = [
     bug(0, "an erased stack does not say for which device it is", "core/any_resource.hpp",
         "int device() noexcept override { return weir::device_of(held); }",
         "int device() noexcept override { return -1; }", "laws/devices", random=False),
+    bug(0, "a fraction is of the memory of the device that is current", LIMIT,
+        "int const device = detail::device_for(upstream);", "int const device = current_device();", "laws/devices",
+        random=False),
 ]
