@@ -95,6 +95,7 @@ struct stack {
   std::function<void()> synchronize;
   std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
+  int device = -1;                                 ///< as the stack says
   std::vector<std::function<account()>> accounts;  ///< of the layers that count, from the top down
   bool pooled = false;                             ///< one layer serves all requests out of memory that it keeps
   std::shared_ptr<void> owner;
@@ -142,6 +143,7 @@ stack make_stack(F const& recipe) {
     return r.chain() + r.lines();
   };
   add_layers(s, held->top);
+  s.device = weir::device_of(held->top);
   s.owner = held;
   return s;
 }
@@ -171,6 +173,7 @@ class exposed_resource {
   }
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   void describe(weir::report& out) const { weir::describe(upstream_, out); }
+  int device() const noexcept { return weir::device_of(upstream_); }
 
  private:
   Upstream upstream_;

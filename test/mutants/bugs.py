@@ -199,4 +199,18 @@ BUGS = [
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
+
+    # ---- devices
+    bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "a pool of equal blocks is for the device that is current when it is made", "adaptors/fixed_size.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "an arena is for the device that is current when it is made", "adaptors/arena.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "an erased stack does not say for which device it is", "core/any_resource.hpp",
+        "int device() noexcept override { return weir::device_of(held); }",
+        "int device() noexcept override { return -1; }", "laws/devices", random=False),
+    bug(0, "a fraction is of the memory of the device that is current", LIMIT,
+        "int const device = detail::device_for(upstream);", "int const device = current_device();", "laws/devices",
+        random=False),
 ]

@@ -6,8 +6,8 @@
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <algorithm>
 #include <array>
@@ -78,7 +78,7 @@ class arena_resource {
         most_bytes_(pass_through_             ? 0
                     : options_.max_bytes == 0 ? pool_type::most_bytes
                                               : std::min(pool_type::most_bytes, options_.max_bytes)),
-        device_(device_accessible ? current_device() : 0),
+        device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
         lease_(std::make_shared<detail::arena_lease>(options_.max_arenas)) {}
   ~arena_resource() {

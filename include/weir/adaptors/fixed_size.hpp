@@ -5,8 +5,8 @@
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +62,7 @@ class fixed_size_resource {
       : upstream_(upstream()),
         block_bytes_(round_up_or_zero(detail::require_valid(options).block_bytes, detail::unit_bytes)),
         pass_through_(detail::caching_disabled()),
-        blocks_(upstream_, as_pool(options), device_accessible ? current_device() : 0) {}
+        blocks_(upstream_, as_pool(options), detail::device_for(upstream_)) {}
   fixed_size_resource(fixed_size_resource const&) = delete;
   fixed_size_resource& operator=(fixed_size_resource const&) = delete;
 

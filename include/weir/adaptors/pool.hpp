@@ -5,8 +5,8 @@
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <cstdint>
 #include <string>
@@ -28,7 +28,7 @@ class pool_resource {
       : upstream_(upstream()),
         options_(detail::require_valid(options)),
         pass_through_(detail::caching_disabled()),
-        segments_(upstream_, options_, device_accessible ? current_device() : 0) {
+        segments_(upstream_, options_, detail::device_for(upstream_)) {
     if (options_.initial_bytes != 0 && !pass_through_ && !segments_.grow(options_.initial_bytes))
       refuse(host_order, options_.initial_bytes);
   }

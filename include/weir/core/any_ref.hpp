@@ -20,6 +20,7 @@ struct erased_functions {
   void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
   void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
   void (*describe)(void const* r, report& out);
+  int (*device)(void* r) noexcept;
 };
 
 template <class R>
@@ -31,6 +32,7 @@ inline constexpr erased_functions functions_of = {
       resource_ref<R>(*static_cast<R*>(r)).deallocate(stream, p, bytes, alignment);
     },
     [](void const* r, report& out) { weir::describe(*static_cast<R const*>(r), out); },
+    [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
 };
 
 // References have constructors of their own: what they refer to is referred to directly.
@@ -82,6 +84,8 @@ class basic_any_ref {
   }
 
   void describe(report& out) const { functions_->describe(resource_, out); }
+  /// The stack's device (`device_of`).
+  int device() const noexcept { return functions_->device(resource_); }
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.

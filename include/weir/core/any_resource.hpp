@@ -41,6 +41,8 @@ class basic_any_resource {
   }
 
   void describe(report& out) const { held_->describe(out); }
+  /// The stack's device (`device_of`).
+  int device() const noexcept { return held_->device(); }
 
   basic_any_resource operator()() const { return *this; }
   friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
@@ -51,6 +53,7 @@ class basic_any_resource {
     virtual void* allocate(stream_ref, std::size_t bytes, std::size_t alignment) = 0;
     virtual void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) noexcept = 0;
     virtual void describe(report&) const = 0;
+    virtual int device() noexcept = 0;
   };
 
   template <resource R>
@@ -69,6 +72,7 @@ class basic_any_resource {
       held.deallocate(stream, p, bytes, alignment);
     }
     void describe(report& out) const override { weir::describe(held, out); }
+    int device() noexcept override { return weir::device_of(held); }
 
     R held;
   };

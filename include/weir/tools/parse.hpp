@@ -128,6 +128,7 @@ class promised_resource {
     stack_.deallocate(stream, p, bytes, alignment);
   }
   void describe(report& out) const { weir::describe(stack_, out); }
+  int device() const noexcept { return stack_.device(); }
 
  private:
   basic_any_resource<false, false> stack_;
