@@ -42,7 +42,7 @@ def level(folder):
 
 
 def includes(root):
-    for path in headers(root) + sorted((root / "include" / "weir" / "sim").rglob("*.cpp")):
+    for path in headers(root):
         folder, umbrella = place(root, path)
         if folder != "sim" and level(folder) is None:
             yield path, 1, f"folder or umbrella '{folder}' has no place in the order; add it to {Path(__file__).name}"
@@ -53,6 +53,16 @@ def includes(root):
                 wrong = judge(str(path.relative_to(root / "include" / "weir")), folder, umbrella, *match.groups())
                 if wrong:
                     yield path, number, wrong
+    yield from includes_of_sim(root)
+
+
+def includes_of_sim(root):
+    """The simulated runtime's sources include its own headers, those of its public face, CUDA's and the standard's."""
+    for path in sorted(p for p in (root / "sim").rglob("*") if p.suffix in (".hpp", ".cpp")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match and match[2].startswith("weir/") and not match[2].startswith("weir/sim/"):
+                yield path, number, f"<{match[2]}>: the stand-in includes nothing of the library above it"
 
 
 def judge(path_in_library, folder, umbrella, bracket, included):
@@ -73,8 +83,7 @@ def judge(path_in_library, folder, umbrella, bracket, included):
             return f"<{included}>: {folder} ({level(folder)}) may not include {target} ({level(target)})"
         return None
     if bracket == '"':
-        again = folder == "sim" and included.endswith(".cpp")  # one source compiled twice, in two ways
-        return None if again else f'"{included}": library headers are included as <weir/...>'
+        return f'"{included}": library headers are included as <weir/...>'
     if umbrella and folder == "weir":
         return f"<{included}>: the umbrella includes weir's headers only"
     if STD_HEADER.match(included) or folder in FREE_TO_INCLUDE_OTHERS:

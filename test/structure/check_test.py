@@ -66,7 +66,7 @@ class Rules(unittest.TestCase):
 
     def test_the_stand_in_does_not_know_the_library(self):
         self.refuses("includes", "include/weir/sim/bad.hpp", GOOD + "#include <weir/core/good.hpp>\n", "stand-in")
-        self.refuses("includes", "include/weir/sim/bad.cpp", "#include <weir/core/good.hpp>\n", "stand-in")
+        self.refuses("includes", "sim/model/bad.cpp", "#include <weir/core/good.hpp>\n", "stand-in")
 
         self.refuses("includes", "include/weir/blocks/bad.hpp", GOOD + "#include <cuda_runtime_api.h>\n",
                      "standard library only")
