@@ -9,6 +9,7 @@
 //     --repeat N        times each is replayed; default 3
 //     --device SIZE     memory that the device has, as 512MiB or 16GiB
 //     --csv FILE        adds the figures to a file, in bytes and nanoseconds
+//     --max-bytes SIZE  the most that is read of a trace, unpacked; default 1GiB
 //     --smallest        also finds the smallest device that the trace runs on, to 1 part in 1,000
 //
 // Without a TRACE, all of the folder that WEIR_TRACES names. A trace is replayed in its order, each event on the stream
@@ -19,6 +20,8 @@
 #include "peers/peers.hpp"
 #include "replaying.hpp"
 #include "trace.hpp"
+
+#include <weir/core/escape.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -52,6 +55,7 @@ struct arguments {
   std::size_t seed = 1;
   std::size_t repeat = 3;
   std::size_t device = whole_device;
+  std::size_t max_bytes = bench::most_trace_bytes;
   bool smallest = false;
   std::string csv;
 };
@@ -86,6 +90,22 @@ void offer_texts(std::vector<std::string> const& stacks, bench::subject_list& su
   }
 }
 
+/// All traces in a folder, by name.
+std::vector<std::string> traces_in(std::string const& folder) {
+  std::vector<std::string> found;
+  std::error_code failed;
+  for (auto const& file : std::filesystem::directory_iterator(folder, failed)) {
+    std::string const path = file.path().string();
+    std::string_view unpacked = path;
+    if (unpacked.ends_with(".gz")) unpacked.remove_suffix(3);
+    if (unpacked.ends_with(".csv") || unpacked.ends_with(".pickle")) found.push_back(path);
+  }
+  if (failed) wrong(folder + " (WEIR_TRACES): " + failed.message());
+  if (found.empty()) wrong(folder + " (WEIR_TRACES) has no *.csv, *.pickle, *.csv.gz or *.pickle.gz");
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 arguments parse(int argc, char** argv, bench::subject_list& subjects) {
   arguments a;
   for (int i = 1; i < argc; ++i) {
@@ -104,6 +124,8 @@ arguments parse(int argc, char** argv, bench::subject_list& subjects) {
       a.repeat = size_of(value());
     else if (option == "--device")
       a.device = size_of(value());
+    else if (option == "--max-bytes")
+      a.max_bytes = size_of(value());
     else if (option == "--csv")
       a.csv = value();
     else if (option == "--smallest")
@@ -120,13 +142,7 @@ arguments parse(int argc, char** argv, bench::subject_list& subjects) {
   if (a.traces.empty()) {
     char const* const folder = std::getenv("WEIR_TRACES");
     if (folder == nullptr) wrong("no trace given, and WEIR_TRACES names no folder with traces");
-    std::error_code failed;
-    for (auto const& file : std::filesystem::directory_iterator(folder, failed)) {
-      std::string const path = file.path().string();
-      if (path.ends_with(".csv") || path.ends_with(".csv.gz") || path.ends_with(".pickle")) a.traces.push_back(path);
-    }
-    if (a.traces.empty()) wrong(std::string(folder) + " (WEIR_TRACES) has no *.csv, *.csv.gz or *.pickle");
-    std::sort(a.traces.begin(), a.traces.end());
+    a.traces = traces_in(folder);
   }
   if (a.between != 0 && a.traces.size() != 2) wrong("--between needs two traces");
   offer_texts(a.stacks, subjects);
@@ -160,10 +176,10 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
     if (a.csv.empty()) return;
     std::FILE* const csv = std::fopen(a.csv.c_str(), "a");
     if (csv == nullptr) wrong(a.csv + " cannot be written");
-    std::fprintf(csv, "\"%s\",%s,%s,%s,%s,%zu,%zu,%llu,%llu,%s,%d\n", t.name.c_str(), name.c_str(),
-                 percentile(0.5).c_str(), percentile(0.99).c_str(), percentile(1).c_str(), peak, o.reserved,
-                 static_cast<unsigned long long>(o.taken), static_cast<unsigned long long>(o.cuda_calls),
-                 least ? std::to_string(*least).c_str() : "", o.whole);
+    std::fprintf(csv, "%s,%s,%s,%s,%s,%zu,%zu,%llu,%llu,%s,%d\n", weir::csv_field(t.name).c_str(),
+                 weir::csv_field(name).c_str(), percentile(0.5).c_str(), percentile(0.99).c_str(),
+                 percentile(1).c_str(), peak, o.reserved, static_cast<unsigned long long>(o.taken),
+                 static_cast<unsigned long long>(o.cuda_calls), least ? std::to_string(*least).c_str() : "", o.whole);
     std::fclose(csv);
   };
   auto const wanted = [&](std::string const& name) {
@@ -192,9 +208,10 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
   return whole;
 }
 
-trace only_trace(std::string const& path) {
-  std::vector<trace> found = bench::read_traces(path);
-  if (found.size() != 1) wrong(path + " holds " + std::to_string(found.size()) + " traces; --between needs one");
+trace only_trace(std::string const& path, std::size_t max_bytes) {
+  std::vector<trace> found = bench::read_traces(path, max_bytes);
+  if (found.size() != 1)
+    wrong(weir::printable(path) + " holds " + std::to_string(found.size()) + " traces; --between needs one");
   return std::move(found.front());
 }
 
@@ -210,11 +227,11 @@ int main(int argc, char** argv) try {
   arguments const a = parse(argc, argv, subjects);
   bool whole = true;
   if (a.between != 0) {
-    whole = replay_all(bench::interpolate(only_trace(a.traces[0]), only_trace(a.traces[1]), a.between, a.seed),
-                       subjects, a);
+    trace const first = only_trace(a.traces[0], a.max_bytes), second = only_trace(a.traces[1], a.max_bytes);
+    whole = replay_all(bench::interpolate(first, second, a.between, a.seed), subjects, a);
   } else {
     for (std::string const& path : a.traces)
-      for (trace const& t : bench::read_traces(path)) whole = replay_all(t, subjects, a) && whole;
+      for (trace const& t : bench::read_traces(path, a.max_bytes)) whole = replay_all(t, subjects, a) && whole;
   }
   return whole ? 0 : 1;
 } catch (std::exception const& e) {

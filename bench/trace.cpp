@@ -24,15 +24,16 @@ namespace {
 /// A file that may be gzip-ed, by lines or as a whole.
 class file {
  public:
-  explicit file(std::string const& path) : path_(path) {
+  /// Reads all of it; throws `std::runtime_error` if it cannot be read or has, unpacked, more than `max_bytes`.
+  file(std::string const& path, std::size_t max_bytes) : path_(path), max_bytes_(max_bytes) {
     char block[1 << 16];
 #ifdef BENCH_ZLIB
     auto const close = [](gzFile_s* f) { gzclose(f); };
     std::unique_ptr<gzFile_s, decltype(close)> const opened(
         path == "-" ? gzdopen(dup(0), "rb") : gzopen(path.c_str(), "rb"), close);
-    if (!opened) throw std::runtime_error(path + ": cannot be opened");
+    if (!opened) unreadable("cannot be opened");
     int got = 0;
-    while ((got = gzread(opened.get(), block, sizeof block)) > 0) text_.append(block, static_cast<std::size_t>(got));
+    while ((got = gzread(opened.get(), block, sizeof block)) > 0) append({block, static_cast<std::size_t>(got)});
     int code = Z_OK;
     char const* const why = gzerror(opened.get(), &code);
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) error_ = why;
@@ -40,13 +41,12 @@ class file {
     auto const close = [](std::FILE* f) { std::fclose(f); };
     std::unique_ptr<std::FILE, decltype(close)> const opened(
         path == "-" ? std::fopen("/dev/stdin", "rb") : std::fopen(path.c_str(), "rb"), close);
-    if (!opened) throw std::runtime_error(path + ": cannot be opened");
+    if (!opened) unreadable("cannot be opened");
     std::size_t got = 0;
-    while ((got = std::fread(block, 1, sizeof block, opened.get())) > 0) text_.append(block, got);
-    if (std::ferror(opened.get())) throw std::runtime_error(path + ": cannot be read");
+    while ((got = std::fread(block, 1, sizeof block, opened.get())) > 0) append({block, got});
+    if (std::ferror(opened.get())) unreadable("cannot be read");
     if (text_.starts_with("\x1f\x8b"))
-      throw std::runtime_error(path +
-                               ": is gzip-ed, and this was built without zlib; try gzip -dc FILE | bench_replay -");
+      unreadable("is gzip-ed, and this was built without zlib; try gzip -dc FILE | bench_replay -");
 #endif
   }
 
@@ -75,7 +75,18 @@ class file {
   }
 
  private:
+  void append(std::string_view more) {
+    if (more.size() > max_bytes_ - text_.size())
+      unreadable("has, unpacked, more than the " + std::to_string(max_bytes_) +
+                 " bytes that are read of a trace; if you trust it, read more with --max-bytes");
+    text_.append(more);
+  }
+  [[noreturn]] void unreadable(std::string const& why) const {
+    throw std::runtime_error(weir::printable(path_) + ": " + why);
+  }
+
   std::string path_;
+  std::size_t max_bytes_;
   std::string text_;
   std::string error_;
   std::size_t at_ = 0;
@@ -92,13 +103,16 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   }
 }
 
+/// What of a field is quoted in an error: a damaged file can have one of any length.
+std::string start_of(std::string_view field) { return std::string(field.substr(0, 40)); }
+
 std::uint64_t number(file const& in, std::string_view text, char const* what, int base = 10) {
   std::string_view digits = text;
   if (base == 16 && digits.starts_with("0x")) digits.remove_prefix(2);
   std::uint64_t value = 0;
   auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
   if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
-    in.damaged(std::string(what) + " is '" + std::string(text) + "', which is no number");
+    in.damaged(std::string(what) + " is '" + start_of(text) + "', which is no number");
   return value;
 }
 
@@ -116,7 +130,7 @@ void read_log(file& in, trace& out) {
       in.damaged("has " + std::to_string(f.size()) + " fields; 6 are needed: Thread,Time,Action,Pointer,Size,Stream");
     if (f[2] == "allocate failure") continue;
     if (f[2] != "allocate" && f[2] != "free")
-      in.damaged("action is '" + std::string(f[2]) + "'; it can be allocate or free");
+      in.damaged("action is '" + start_of(f[2]) + "'; it can be allocate or free");
     std::uint64_t const address = number(in, f[3], "pointer", 16);
     std::uint64_t const bytes = number(in, f[4], "size");
     // Nothing was allocated or freed there: no stream and no thread is counted for it.
@@ -125,12 +139,12 @@ void read_log(file& in, trace& out) {
     std::uint32_t const stream = numbered(streams, f[5]);
     if (f[2] == "allocate") {
       auto const block = static_cast<std::uint32_t>(out.sizes.size());
-      if (!live.emplace(address, block).second) in.damaged("allocates " + std::string(f[3]) + ", which is live");
+      if (!live.emplace(address, block).second) in.damaged("allocates " + start_of(f[3]) + ", which is live");
       out.sizes.push_back(bytes);
       out.events.push_back({block, stream, thread, true});
     } else {
       auto const found = live.find(address);
-      if (found == live.end()) in.damaged("frees " + std::string(f[3]) + ", which is not live");
+      if (found == live.end()) in.damaged("frees " + start_of(f[3]) + ", which is not live");
       if (out.sizes[found->second] != bytes)
         in.damaged("frees " + std::to_string(bytes) + " B; " + std::to_string(out.sizes[found->second]) +
                    " B were allocated there");
@@ -155,7 +169,7 @@ void read_lifetimes(file& in, trace& out) {
     if (f.size() != 4) in.damaged("has " + std::to_string(f.size()) + " fields; 4 are needed: id,lower,upper,size");
     std::uint64_t const lower = number(in, f[1], "lower"), upper = number(in, f[2], "upper");
     std::uint64_t const bytes = number(in, f[3], "size");
-    if (upper < lower) in.damaged("ends at " + std::string(f[2]) + ", before it begins at " + std::string(f[1]));
+    if (upper < lower) in.damaged("ends at " + start_of(f[2]) + ", before it begins at " + start_of(f[1]));
     if (bytes == 0 || upper == lower) continue;
     auto const block = static_cast<std::uint32_t>(out.sizes.size());
     out.sizes.push_back(bytes);
@@ -206,9 +220,9 @@ std::size_t trace::peak() const {
   return most;
 }
 
-std::vector<trace> read_traces(std::string const& path) {
-  file in(path);
-  std::string const name = path == "-" ? "standard input" : path.substr(path.rfind('/') + 1);
+std::vector<trace> read_traces(std::string const& path, std::size_t max_bytes) {
+  file in(path, max_bytes);
+  std::string const name = path == "-" ? "standard input" : weir::printable(path.substr(path.rfind('/') + 1));
   if (in.is_pickle()) return read_snapshot(in, name, path);
   trace out;
   out.name = name;
