@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the library's headers and says where they break the house rules.
 
-    check.py RULE [ROOT]    RULE: includes | length | opening | mirror | links;  ROOT: the repository (default: this one)
+    check.py RULE [ROOT]    RULE: includes | opening | mirror | links;  ROOT: the repository (default: this one)
 
 Prints `file:line: what is wrong` for each breach; exit status 1 if there is any, 2 if it was called wrongly or found
 no headers at all.
@@ -10,11 +10,10 @@ import re
 import sys
 from pathlib import Path
 
-# A header may include folders with the same number or a lower one; blocks include blocks only.
-LEVEL = {"blocks": 0, "cuda": 0, "core": 1, "sources": 2, "adaptors": 3, "containers": 4, "bridges": 4, "tools": 5}
+# A header may include folders with the same number or a lower one; of those at 0, blocks include blocks only.
+LEVEL = {"version": -1, "blocks": 0, "cuda": 0, "core": 1, "sources": 2, "adaptors": 3, "bridges": 4, "tools": 5}
 MADE_FOR_THE_STAND_IN = {"adaptors/checked.hpp"}  # the one way from the library to the stand-in
 UMBRELLA_LEVEL = 6  # weir.hpp includes everything
-MAX_LINES = 300
 
 # Folders whose own work is to meet someone else's headers.
 FREE_TO_INCLUDE_OTHERS = {"bridges", "tools"}
@@ -24,7 +23,7 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def headers(root):
-    found = sorted(p for p in (root / "include" / "weir").rglob("*") if p.suffix in (".hpp", ".inl"))
+    found = sorted((root / "include" / "weir").rglob("*.hpp"))
     if not found:
         print(f"no headers under {root / 'include' / 'weir'}")
         sys.exit(2)
@@ -72,14 +71,14 @@ def judge(path_in_library, folder, umbrella, bracket, included):
         rest = included[len("weir/"):]
         target = rest.split("/")[0] if "/" in rest else rest[: -len(".hpp")]
         if folder == "sim":
-            return None if target == "sim" else f"<{included}>: the stand-in includes nothing of the library above it"
+            return None if target in ("sim", "version") else f"<{included}>: the stand-in includes nothing of the library above it"
         if target == "sim" and path_in_library in MADE_FOR_THE_STAND_IN:
             return None
         if target == "sim" or rest in MADE_FOR_THE_STAND_IN:
             return f"<{included}>: the library must not know the stand-in"
         if level(target) is None:
             return f"<{included}>: '{target}' has no place in the order"
-        if level(target) > level(folder) or (folder == "blocks" and target != "blocks"):
+        if level(target) > level(folder) or (folder == "blocks" and target not in ("blocks", "version")):
             return f"<{included}>: {folder} ({level(folder)}) may not include {target} ({level(target)})"
         return None
     if bracket == '"':
@@ -93,19 +92,10 @@ def judge(path_in_library, folder, umbrella, bracket, included):
     return f"<{included}>: only bridges and tools include headers of others"
 
 
-def length(root):
-    for path in headers(root):
-        lines = len(path.read_text().splitlines())
-        if lines > MAX_LINES:
-            yield path, lines, f"{lines} lines; a header has at most {MAX_LINES}: split it"
-
-
 def opening(root):
     """The first line guards, the second says what the header is."""
     for path in headers(root):
         lines = path.read_text().splitlines() + ["", ""]
-        if path.suffix == ".inl":  # a part of one header, which guards it
-            lines.insert(0, "#pragma once")
         if lines[0] != "#pragma once":
             yield path, 1, "the first line must be `#pragma once`"
         elif not lines[1].startswith("// "):
@@ -116,7 +106,7 @@ def mirror(root):
     """A header of the library has a test at its own path."""
     for path in headers(root):
         relative = path.relative_to(root / "include" / "weir")
-        if len(relative.parts) < 2 or relative.parts[0] == "sim" or path.suffix == ".inl":
+        if len(relative.parts) < 2 or relative.parts[0] == "sim":
             continue
         if not any((root / "test" / relative).with_suffix(ending).exists() for ending in (".cpp", ".cu")):
             yield path, 1, f"no test/{relative.with_suffix('.cpp')}"
@@ -133,7 +123,7 @@ def links(root):
                     yield path, number, f"the link to {target} leads nowhere"
 
 
-RULES = {rule.__name__: rule for rule in (includes, length, opening, mirror, links)}
+RULES = {rule.__name__: rule for rule in (includes, opening, mirror, links)}
 
 
 def main(arguments):

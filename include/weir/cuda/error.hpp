@@ -1,6 +1,8 @@
 #pragma once
 // Turns the CUDA runtime's error codes into exceptions, in one place.
 
+#include <weir/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <stdexcept>

@@ -1,6 +1,8 @@
 #pragma once
 // The order in which memory is used: a CUDA stream, or the host's own program order.
 
+#include <weir/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <concepts>

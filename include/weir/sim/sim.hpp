@@ -2,6 +2,8 @@
 // Controls the stand-in CUDA runtime: programs that link `weir::sim` in place of cudart run their CUDA calls on the
 // host.
 
+#include <weir/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
