@@ -39,5 +39,9 @@ inline void check(cudaError_t code, char const* call, char const* file = __built
   if (!succeeded(code)) throw cuda_error(code, call, file, line);
 }
 
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_moved_from(char const* what) {
+  throw std::logic_error(std::string("weir: this ") + what + " was moved from; assign another to it before it is used");
+}
+
 }  // namespace detail
 }  // namespace weir
