@@ -199,6 +199,9 @@ BUGS = [
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
+    bug(36, "where CUDA does not say whether a stream captures, it is taken for no", "cuda/capture.hpp",
+        "return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);",
+        "return code == cudaErrorStreamCaptureImplicit;", "sources/device", random=False),
 
     # ---- devices
     bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",
