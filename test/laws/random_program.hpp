@@ -228,8 +228,10 @@ class world {
     if (stack_.device >= 0 && stack_.device != how_.device) wrong_ = "the stack is for another device";
   }
   void end_stack() {
+    int const device = stack_.device;
     cudaSetDevice(how_.current);
-    stack_ = {.device = stack_.device};
+    stack_ = {};
+    stack_.device = device;
     cudaSetDevice(home());
   }
 
@@ -362,12 +364,12 @@ class world {
   /// One of the calls that the stack makes meanwhile fails.
   template <class Action>
   void failing(std::uint64_t call, Action action) {
-    std::uint64_t const before = calls_that_give_back();
+    std::uint64_t const before = calls_that_give_back(stack_);
     failing_ = has_failed_ = true;
     fails_in_ = call;
     action();
     failing_ = false;
-    may_be_lost_ |= calls_that_give_back() != before;
+    may_be_lost_ |= calls_that_give_back(stack_) != before;
     static_cast<void>(cudaGetLastError());
   }
 

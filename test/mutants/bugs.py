@@ -199,6 +199,9 @@ BUGS = [
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
+    bug(36, "where CUDA does not say whether a stream captures, it is taken for no", "cuda/capture.hpp",
+        "return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);",
+        "return code == cudaErrorStreamCaptureImplicit;", "sources/device", random=False),
 
     # ---- devices
     bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",
@@ -213,4 +216,13 @@ BUGS = [
     bug(0, "a fraction is of the memory of the device that is current", LIMIT,
         "int const device = detail::device_for(upstream);", "int const device = current_device();", "laws/devices",
         random=False),
+
+    # ---- objects that were moved from
+    bug(0, "an erased stack that was moved from holds none", "core/any_resource.hpp",
+        "basic_any_resource(basic_any_resource&& other) noexcept : held_(std::exchange(other.held_, none())) {}",
+        "basic_any_resource(basic_any_resource&& other) noexcept : held_(std::move(other.held_)) {}",
+        "core/any_resource", random=False),
+    bug(0, "a stream that was moved from is the default stream", "cuda/stream.hpp",
+        "if (stream_.handle == nullptr) [[unlikely]]\n      detail::refuse_moved_from(\"stream\");", "",
+        "cuda/stream", random=False),
 ]
