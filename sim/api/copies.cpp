@@ -1,10 +1,14 @@
 // Copies and sets: the bytes really move, at the operation's place in its stream.
 
-#include "api/stream_calls.hpp"
+#include "api/copies.hpp"
+
+#include "api/entry.hpp"
+#include "api/pitch.hpp"
 #include "checker/checker.hpp"
-#include "model/memory.hpp"
+#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
+#include "scheduler/streams.hpp"
 
 #include <cstring>
 #include <utility>

@@ -1,6 +1,8 @@
 // The runtime's functions that take a stream or use the default one. This file is compiled twice: as it is, and by
 // default_stream_per_thread.cpp, where NVIDIA's header gives each of these functions its per-thread twin's name.
 
+#include "api/copies.hpp"
+#include "api/copies_3d.hpp"
 #include "api/stream_calls.hpp"
 
 namespace sim = weir::sim::detail;

@@ -1,20 +1,19 @@
 // Devices: which there are, what they can do, and waiting for all of one.
 
-#include "api/stream_calls.hpp"
+#include "api/entry.hpp"
+#include "api/host_memory.hpp"
+#include "api/pitch.hpp"
 #include "checker/checker.hpp"
-#include "model/memory.hpp"
+#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
+#include "scheduler/streams.hpp"
 
 #include <cstdio>
 #include <optional>
 
 namespace weir::sim::detail {
 namespace {
-
-bool exists(runtime& r, int device) { return device >= 0 && device < r.device_count; }
-
-device_state& current_device(runtime& r) { return r.devices[static_cast<std::size_t>(this_thread().device)]; }
 
 // What these devices can do. Nothing for an attribute that nobody has thought about yet: no answer beats a wrong one.
 std::optional<int> attribute(cudaDeviceAttr which) {
@@ -93,7 +92,7 @@ cudaError_t CUDARTAPI cudaGetDevice(int* device) {
 
 cudaError_t CUDARTAPI cudaSetDevice(int device) {
   return sim::api("cudaSetDevice", [&](sim::runtime& r, sim::held_lock&) {
-    if (!sim::exists(r, device)) return cudaErrorInvalidDevice;
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
     sim::this_thread().device = device;
     return cudaSuccess;
   });
@@ -109,7 +108,7 @@ cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
 
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return sim::api("cudaDeviceGetAttribute", [&](sim::runtime& r, sim::held_lock&) {
-    if (!sim::exists(r, device)) return cudaErrorInvalidDevice;
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
     if (value == nullptr || attribute <= 0 || attribute >= cudaDevAttrMax) return cudaErrorInvalidValue;
     std::optional<int> const found = sim::attribute(attribute);
     if (!found) return cudaErrorNotSupported;
@@ -120,12 +119,12 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
 
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return sim::api("cudaGetDeviceProperties", [&](sim::runtime& r, sim::held_lock&) {
-    if (!sim::exists(r, device)) return cudaErrorInvalidDevice;
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
     if (properties == nullptr) return cudaErrorInvalidValue;
     auto const get = [](cudaDeviceAttr which) { return sim::attribute(which).value_or(0); };
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "weir::sim device %d", device);
-    properties->totalGlobalMem = r.devices[static_cast<std::size_t>(device)].capacity;
+    properties->totalGlobalMem = r.device(device).capacity;
     properties->major = get(cudaDevAttrComputeCapabilityMajor);
     properties->minor = get(cudaDevAttrComputeCapabilityMinor);
     properties->multiProcessorCount = get(cudaDevAttrMultiProcessorCount);
@@ -186,9 +185,9 @@ cudaError_t CUDARTAPI cudaDeviceReset(void) {
       sim::finish_free(r, address, sim::begin_free(r, r.allocations.at(address)));
     }
     sim::forget_registrations(r, device);
-    sim::current_device(r).reaches = {};
+    r.current_device().reaches = {};
     for (sim::device_state& other : r.devices) other.reaches[static_cast<std::size_t>(device)] = false;
-    sim::current_device(r).flags = 0;
+    r.current_device().flags = 0;
     return cudaSuccess;
   });
 }
@@ -196,7 +195,7 @@ cudaError_t CUDARTAPI cudaDeviceReset(void) {
 cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free, size_t* total) {
   return sim::api("cudaMemGetInfo", [&](sim::runtime& r, sim::held_lock&) {
     if (free == nullptr || total == nullptr) return cudaErrorInvalidValue;
-    sim::device_state const& device = sim::current_device(r);
+    sim::device_state const& device = r.current_device();
     *free = device.used < device.capacity ? device.capacity - device.used : 0;
     *total = device.capacity;
     return cudaSuccess;

@@ -1,6 +1,6 @@
 // How the host waits for a device. Kept and given back; the stand-in's host waits in its own way.
 
-#include "model/call.hpp"
+#include "api/entry.hpp"
 
 namespace weir::sim::detail {
 namespace {
@@ -13,8 +13,6 @@ bool valid(unsigned flags) {
          schedule == cudaDeviceScheduleYield || schedule == cudaDeviceScheduleBlockingSync;
 }
 
-device_state& current(runtime& r) { return r.devices[static_cast<std::size_t>(this_thread().device)]; }
-
 }  // namespace
 }  // namespace weir::sim::detail
 
@@ -25,7 +23,7 @@ extern "C" {
 cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned int flags) {
   return sim::api("cudaSetDeviceFlags", [&](sim::runtime& r, sim::held_lock&) {
     if (!sim::valid(flags)) return cudaErrorInvalidValue;
-    sim::current(r).flags = flags;
+    r.current_device().flags = flags;
     return cudaSuccess;
   });
 }
@@ -33,17 +31,17 @@ cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned int flags) {
 cudaError_t CUDARTAPI cudaGetDeviceFlags(unsigned int* flags) {
   return sim::api("cudaGetDeviceFlags", [&](sim::runtime& r, sim::held_lock&) {
     if (flags == nullptr) return cudaErrorInvalidValue;
-    *flags = sim::current(r).flags | cudaDeviceMapHost;  // which the runtime always sets
+    *flags = r.current_device().flags | cudaDeviceMapHost;  // which the runtime always sets
     return cudaSuccess;
   });
 }
 
 cudaError_t CUDARTAPI cudaInitDevice(int device, unsigned int device_flags, unsigned int flags) {
   return sim::api("cudaInitDevice", [&](sim::runtime& r, sim::held_lock&) {
-    if (device < 0 || device >= r.device_count) return cudaErrorInvalidDevice;
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
     bool const sets_flags = flags == cudaInitDeviceFlagsAreValid;
     if ((flags != 0 && !sets_flags) || (sets_flags && !sim::valid(device_flags))) return cudaErrorInvalidValue;
-    if (sets_flags) r.devices[static_cast<std::size_t>(device)].flags = device_flags;
+    if (sets_flags) r.device(device).flags = device_flags;
     return cudaSuccess;
   });
 }

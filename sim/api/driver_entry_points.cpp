@@ -1,5 +1,6 @@
 // Functions of the driver, asked for by name: there is no driver here, and so none of them.
 
+#include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 
 #include <string_view>

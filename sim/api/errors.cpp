@@ -1,6 +1,8 @@
 // The last error of a thread, and what the codes are called. None of these calls count.
 
-#include "model/state.hpp"
+#include "model/call.hpp"
+#include "model/thread.hpp"
+#include "model/tsan_fibers.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,11 @@
 // Events: snapshots of a stream's work.
 
+#include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 #include "checker/checker.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
+#include "scheduler/streams.hpp"
 
 namespace weir::sim::detail {
 namespace {
@@ -133,7 +135,7 @@ cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
   });
   if (code != cudaSuccess) [[unlikely]]
-    sim::destroy_in_vain([&](sim::runtime& r) {
+    sim::destroy_with_reset([&](sim::runtime& r) {
       if (sim::event_state* const e = r.events.find(event)) e->dies_with_reset = true;
     });
   return code;

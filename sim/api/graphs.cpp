@@ -1,21 +1,18 @@
-// Graphs: what a capture became, launched as often as the program likes; and the memory of their allocation nodes.
+// Graphs: what a capture became, launched as often as the program likes.
 
+#include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 #include "checker/checker.hpp"
-#include "model/call.hpp"
-#include "model/memory.hpp"
 #include "scheduler/capture.hpp"
+#include "scheduler/graph_memory.hpp"
 #include "scheduler/schedule.hpp"
+#include "scheduler/streams.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace weir::sim::detail {
 namespace {
-
-allocation& allocation_of(runtime& r, graph_memory const& m) {
-  return r.allocations.at(reinterpret_cast<std::uintptr_t>(m.p));
-}
 
 bool has_executable(runtime& r, std::shared_ptr<graph_state> const& graph) {
   bool found = false;
@@ -37,42 +34,6 @@ cudaError_t instantiate(call which, cudaGraphExec_t* made, cudaGraph_t graph, un
 
 }  // namespace
 
-graph_state::~graph_state() {
-  runtime& r = state();
-  if (r.check != nullptr) r.check->graph_gone(number);
-  for (graph_memory const& m : memory) {
-    auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
-    if (found == r.allocations.end() || found->second.graph != number) continue;
-    found->second.graph = 0;
-    // A free that is still queued sees to the rest itself.
-    if (found->second.kept_for_graph || m.freed) finish_free(r, found->first, found->second.ticket, true);
-  }
-}
-
-void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared_ptr<pool_state> pool) {
-  allocation made;
-  made.bytes = bytes;
-  made.kind = memory_kind::async;
-  made.device = pool->device;
-  made.pool = std::move(pool);
-  made.graph = t.capture->id;
-  t.capture->graph->memory.reserve(t.capture->graph->memory.size() + 1);
-  void* const p = make_allocation(r, std::move(made));
-  if (p == nullptr) return nullptr;
-  t.capture->graph->memory.push_back({p, false});
-  capture_operation(t, [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); });
-  return p;
-}
-
-bool capture_free(runtime& r, timeline& t, void* p) {
-  allocation* const a = find_live(r, p);
-  if (a == nullptr || a->graph != t.capture->id) return false;
-  for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
-  begin_free(r, *a);
-  capture_operation(t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); });
-  return true;
-}
-
 cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
   return api("cudaGraphLaunch", [&](runtime& r, held_lock& held) {
     timeline* t = find_stream(r, stream);
@@ -82,11 +43,7 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     std::shared_ptr<graph_state> const graph = found->graph;
     if (t->capture != nullptr && !graph->memory.empty()) return cudaErrorNotSupported;
-    // What a launch allocated and nobody freed since is in the way of the next one.
-    for (graph_memory const& m : graph->memory)
-      if (!m.freed && !allocation_of(r, m).freeing) return cudaErrorInvalidValue;
-    for (graph_memory const& m : graph->memory)
-      if (!m.freed) revive(r, allocation_of(r, m));
+    if (!revive_memory(r, *graph)) return cudaErrorInvalidValue;
     if (r.check != nullptr) [[unlikely]]
       r.check->launched(*t, found->number, graph->number);
     std::uint64_t const id = t->id;
@@ -96,7 +53,7 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
       // While a node ran without the lock, another thread may have destroyed the stream.
       if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
       submit(
-          r, held, *t, [graph, &node](held_lock& lock) { node.run(lock); }, node.code);
+          r, held, *t, [graph, &node](held_lock& lock) { node.run(lock); }, node.kind);
     }
     graph_execution* const still_there = r.executions.find(execution);
     t = find_timeline(r, id);

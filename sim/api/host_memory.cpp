@@ -1,10 +1,11 @@
 // The program's own memory, made pinned where it lies, and what can be asked about pinned memory.
 
-#include "api/stream_calls.hpp"
+#include "api/host_memory.hpp"
+
+#include "api/entry.hpp"
 #include "checker/checker.hpp"
-#include "model/memory.hpp"
+#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
-#include "scheduler/schedule.hpp"
 
 #include <utility>
 
@@ -28,13 +29,13 @@ void unregister(runtime& r, registration found) {
 
 allocation const* pinned_at(runtime& r, void const* p) {
   range const what = look_up(r, p, 1);
-  return what.valid && what.in != nullptr && what.in->kind == memory_kind::pinned ? what.in : nullptr;
+  return what.valid && what.is(memory_kind::pinned) ? what.in : nullptr;
 }
 
 cudaError_t register_memory(runtime& r, void* p, std::size_t bytes) {
   auto const first = reinterpret_cast<std::uintptr_t>(p);
   range const what = look_up(r, p, 1);
-  if (overlaps(r.registrations, first, bytes) || (what.in != nullptr && what.in->kind == memory_kind::pinned))
+  if (overlaps(r.registrations, first, bytes) || what.is(memory_kind::pinned))
     return cudaErrorHostMemoryAlreadyRegistered;
   if (overlaps(r.allocations, first, bytes)) return cudaErrorInvalidValue;  // memory of CUDA's own
   if (!charge_host(r, bytes)) return cudaErrorMemoryAllocation;

@@ -1,6 +1,7 @@
 // Kernels: nvcc's code registers them before `main`, so that programs with kernels start; to launch one is refused,
 // since there is no device code here. The functions with two underscores are those that nvcc's code calls.
 
+#include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 
 #include <cxxabi.h>

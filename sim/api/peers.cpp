@@ -1,19 +1,18 @@
 // Devices among each other: who may use whose memory, and copies from one to another.
 
-#include "api/stream_calls.hpp"
+#include "api/peers.hpp"
+
+#include "api/entry.hpp"
 #include "checker/checker.hpp"
-#include "model/memory.hpp"
+#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
+#include "scheduler/streams.hpp"
 
 namespace weir::sim::detail {
 namespace {
 
-bool exists(runtime& r, int device) { return device >= 0 && device < r.device_count; }
-
-device_state& at(runtime& r, int device) { return r.devices[static_cast<std::size_t>(device)]; }
-
-bool& access(runtime& r, int from, int to) { return at(r, from).reaches[static_cast<std::size_t>(to)]; }
+bool& access(runtime& r, int from, int to) { return r.device(from).reaches[static_cast<std::size_t>(to)]; }
 
 // Memory that lies on another device than the program says, or that no device reaches, is a mistake.
 bool lies_on(runtime& r, void const* p, std::size_t bytes, int device) {
@@ -23,7 +22,7 @@ bool lies_on(runtime& r, void const* p, std::size_t bytes, int device) {
 }
 
 cudaError_t valid(runtime& r, peer_ends const& ends, rows const& what) {
-  if (!exists(r, ends.to_device) || !exists(r, ends.from_device)) return cudaErrorInvalidDevice;
+  if (!r.has_device(ends.to_device) || !r.has_device(ends.from_device)) return cudaErrorInvalidDevice;
   if (what.empty()) return cudaSuccess;
   bool const fits = lies_on(r, ends.to, what.to_bytes(), ends.to_device) &&
                     lies_on(r, ends.from, what.from_bytes(), ends.from_device);
@@ -54,7 +53,7 @@ cudaError_t copy_serialised(runtime& r, held_lock& held, peer_ends const& ends, 
                             host_waits waits) {
   if (cudaError_t const code = valid(r, ends, what); code != cudaSuccess || what.empty()) return code;
   if (cudaError_t const no = admit_unsafe(r); no != cudaSuccess) return no;
-  timeline* const others[] = {at(r, ends.to_device).legacy, at(r, ends.from_device).legacy};
+  timeline* const others[] = {r.device(ends.to_device).legacy, r.device(ends.from_device).legacy};
   for (timeline const* const other : others)
     if (cudaError_t const no = admit_work(r, *other); no != cudaSuccess) return no;
   timeline* here = find_stream(r, stream);
@@ -79,7 +78,7 @@ extern "C" {
 
 cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return sim::api("cudaDeviceCanAccessPeer", [&](sim::runtime& r, sim::held_lock&) {
-    if (!sim::exists(r, device) || !sim::exists(r, peer)) return cudaErrorInvalidDevice;
+    if (!r.has_device(device) || !r.has_device(peer)) return cudaErrorInvalidDevice;
     if (can == nullptr) return cudaErrorInvalidValue;
     *can = device != peer;
     return cudaSuccess;
@@ -90,7 +89,7 @@ cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
   return sim::api("cudaDeviceEnablePeerAccess", [&](sim::runtime& r, sim::held_lock&) {
     int const device = sim::this_thread().device;
     if (flags != 0) return cudaErrorInvalidValue;
-    if (!sim::exists(r, peer) || peer == device) return cudaErrorInvalidDevice;
+    if (!r.has_device(peer) || peer == device) return cudaErrorInvalidDevice;
     if (sim::access(r, device, peer)) return cudaErrorPeerAccessAlreadyEnabled;
     sim::access(r, device, peer) = true;
     return cudaSuccess;
@@ -100,7 +99,7 @@ cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
 cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peer) {
   return sim::api("cudaDeviceDisablePeerAccess", [&](sim::runtime& r, sim::held_lock&) {
     int const device = sim::this_thread().device;
-    if (!sim::exists(r, peer)) return cudaErrorInvalidDevice;
+    if (!r.has_device(peer)) return cudaErrorInvalidDevice;
     if (!sim::access(r, device, peer)) return cudaErrorPeerAccessNotEnabled;
     sim::access(r, device, peer) = false;
     return cudaSuccess;
@@ -109,7 +108,7 @@ cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peer) {
 
 cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to) {
   return sim::api("cudaDeviceGetP2PAttribute", [&](sim::runtime& r, sim::held_lock&) {
-    if (!sim::exists(r, from) || !sim::exists(r, to) || from == to) return cudaErrorInvalidDevice;
+    if (!r.has_device(from) || !r.has_device(to) || from == to) return cudaErrorInvalidDevice;
     if (value == nullptr) return cudaErrorInvalidValue;
     switch (attribute) {
       case cudaDevP2PAttrAccessSupported:

@@ -1,7 +1,7 @@
 // Memory for rows and planes of bytes.
 
-#include "api/stream_calls.hpp"
-#include "model/memory.hpp"
+#include "api/memory.hpp"
+#include "api/pitch.hpp"
 
 namespace weir::sim::detail {
 namespace {

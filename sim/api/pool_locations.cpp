@@ -1,6 +1,6 @@
 // Pools by location and type, as toolkit 13 has them. The stand-in has pools of device memory only.
 
-#include "model/call.hpp"
+#include "api/entry.hpp"
 
 #if CUDART_VERSION >= 13000
 
@@ -25,8 +25,8 @@ cudaError_t at_location(call which, cudaMemLocation const* location, cudaMemAllo
     if (!exists(location, type)) return cudaErrorInvalidValue;
     if (type != cudaMemAllocationTypePinned || location->type != cudaMemLocationTypeDevice)
       return cudaErrorNotSupported;
-    if (location->id < 0 || location->id >= r.device_count) return cudaErrorInvalidDevice;
-    return body(r, r.devices[static_cast<std::size_t>(location->id)]);
+    if (!r.has_device(location->id)) return cudaErrorInvalidDevice;
+    return body(r, r.device(location->id));
   });
 }
 

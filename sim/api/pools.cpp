@@ -1,161 +1,188 @@
-// Stream-ordered memory: what a pool holds, and allocation and free as operations of a stream.
+// Memory pools: their creation, their end, their attributes, and which of them a device uses.
 
-#include "api/stream_calls.hpp"
-#include "checker/checker.hpp"
-#include "model/memory.hpp"
-#include "scheduler/capture.hpp"
-#include "scheduler/schedule.hpp"
-
-#include <algorithm>
-#include <utility>
+#include "memory/pools.hpp"
+#include "api/entry.hpp"
 
 namespace weir::sim::detail {
 namespace {
 
-constexpr std::size_t internal_dependencies =
-    cudaMemPoolReuseAllowInternalDependencies - cudaMemPoolReuseFollowEventDependencies;
+using pool_pointer = std::shared_ptr<pool_state>;
 
-// Lets time pass until the pool's queued frees have executed: what a driver does before it gives up.
-bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
-  std::vector<point> wanted;
-  for (auto const& [key, address] : pool.pending) {
-    if (timeline const* const t = find_timeline(r, key.first)) wanted.push_back(t->end());
-  }
-  if (wanted.empty()) return false;
-  force(r, held, std::move(wanted));
-  return true;
+bool valid(cudaMemAccessFlags flags) {
+  return flags == cudaMemAccessFlagsProtNone || flags == cudaMemAccessFlagsProtRead ||
+         flags == cudaMemAccessFlagsProtReadWrite;
 }
 
-cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t bytes, std::shared_ptr<pool_state> pool,
-                           timeline& t) {
-  if (cudaError_t const code = admit_work(r, t); code != cudaSuccess) return code;
-  if (bytes == 0) {
-    *p = nullptr;
+// Calls `body(runtime&, pool_pointer const&)`.
+template <class Body>
+cudaError_t with_pool(call which, cudaMemPool_t handle, bool valid_arguments, Body body) {
+  return api(which, [&](runtime& r, held_lock&) {
+    pool_pointer const* const pool = r.pools.find(handle);
+    if (pool == nullptr || !valid_arguments) return cudaErrorInvalidValue;
+    return body(r, *pool);
+  });
+}
+
+cudaError_t get_pool(call which, cudaMemPool_t* pool, int device, pool_pointer device_state::*member) {
+  return api(which, [&](runtime& r, held_lock&) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    if (pool == nullptr) return cudaErrorInvalidValue;
+    *pool = (r.device(device).*member)->handle;
     return cudaSuccess;
-  }
-  if (t.capture != nullptr) {
-    void* const node = capture_allocation(r, t, bytes, std::move(pool));
-    if (node == nullptr) return cudaErrorMemoryAllocation;
-    *p = node;
-    if (r.check != nullptr) r.check->allocated(&t, node, bytes);
+  });
+}
+
+cudaError_t read(pool_state const& pool, cudaMemPoolAttr which, void* value) {
+  auto const as_size = [value](std::uint64_t size) {
+    *static_cast<std::uint64_t*>(value) = size;
     return cudaSuccess;
+  };
+  switch (which) {
+    case cudaMemPoolReuseFollowEventDependencies:
+    case cudaMemPoolReuseAllowOpportunistic:
+    case cudaMemPoolReuseAllowInternalDependencies:
+      *static_cast<int*>(value) = pool.reuse[which - cudaMemPoolReuseFollowEventDependencies];
+      return cudaSuccess;
+    case cudaMemPoolAttrReleaseThreshold:
+      return as_size(pool.release_threshold);
+    case cudaMemPoolAttrReservedMemCurrent:
+      return as_size(pool.reserved);
+    case cudaMemPoolAttrReservedMemHigh:
+      return as_size(pool.reserved_high);
+    case cudaMemPoolAttrUsedMemCurrent:
+      return as_size(pool.used);
+    case cudaMemPoolAttrUsedMemHigh:
+      return as_size(pool.used_high);
+    default:
+      return cudaErrorInvalidValue;
   }
-  std::uint64_t const id = t.id;
-  void* found = reuse(r, held, pool, t, bytes);
-  if (found == nullptr) {
-    allocation made;
-    made.bytes = bytes;
-    made.kind = memory_kind::async;
-    made.device = pool->device;
-    made.pool = pool;
-    bool const may_wait = pool->reuse[internal_dependencies] != 0;
-    found = make_allocation(r, made);
-    if (found == nullptr && may_wait && finish_frees(r, held, *pool)) found = make_allocation(r, std::move(made));
-    if (found == nullptr) return cudaErrorMemoryAllocation;
-    // While the frees were finished, another thread may have destroyed the stream.
-    if (timeline* const still_there = find_timeline(r, id)) {
-      submit_allocation(r, held, *still_there, found);
-    } else {
-      begin_use(found, bytes, next_pattern(r));
+}
+
+cudaError_t write(pool_state& pool, cudaMemPoolAttr which, void const* value) {
+  auto const reset = [value](std::uint64_t& high, std::uint64_t current) {
+    if (*static_cast<std::uint64_t const*>(value) != 0) return cudaErrorInvalidValue;
+    high = current;
+    return cudaSuccess;
+  };
+  switch (which) {
+    case cudaMemPoolReuseFollowEventDependencies:
+    case cudaMemPoolReuseAllowOpportunistic:
+    case cudaMemPoolReuseAllowInternalDependencies: {
+      int const on = *static_cast<int const*>(value);
+      if (on != 0 && on != 1) return cudaErrorInvalidValue;
+      pool.reuse[which - cudaMemPoolReuseFollowEventDependencies] = on;
+      return cudaSuccess;
     }
+    case cudaMemPoolAttrReleaseThreshold:
+      pool.release_threshold = *static_cast<std::uint64_t const*>(value);
+      return cudaSuccess;
+    case cudaMemPoolAttrReservedMemHigh:
+      return reset(pool.reserved_high, pool.reserved);
+    case cudaMemPoolAttrUsedMemHigh:
+      return reset(pool.used_high, pool.used);
+    default:
+      return cudaErrorInvalidValue;  // the current sizes are not for writing
   }
-  *p = found;
-  if (r.check != nullptr) [[unlikely]] {
-    timeline const* const still_there = find_timeline(r, id);
-    r.check->allocated(still_there, found, bytes);
-  }
-  return cudaSuccess;
 }
 
 }  // namespace
+}  // namespace weir::sim::detail
 
-std::shared_ptr<pool_state> make_pool(int device) {
-  auto made = std::make_shared<pool_state>();
-  made->device = device;
-  made->access[static_cast<std::size_t>(device)] = cudaMemAccessFlagsProtReadWrite;
-  return made;
-}
+namespace sim = weir::sim::detail;
 
-bool take_room(runtime& r, pool_state& pool, std::size_t bytes) {
-  device_state& device = r.devices[static_cast<std::size_t>(pool.device)];
-  std::size_t const spare = pool.reserved - pool.used;
-  if (bytes > spare) {
-    std::size_t const growth = bytes - spare;
-    if (pool.max_bytes != 0 && growth > pool.max_bytes - pool.reserved) return false;
-    if (device.used > device.capacity || growth > device.capacity - device.used) return false;
-    device.used += growth;
-    pool.reserved += growth;
-    pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
-  }
-  pool.used += bytes;
-  pool.used_high = std::max(pool.used_high, pool.used);
-  ++pool.live;
-  return true;
-}
+extern "C" {
 
-void give_room_back(runtime& r, pool_state& pool, std::size_t bytes) {
-  pool.used -= bytes;
-  --pool.live;
-  if (pool.destroyed) trim(r, pool, 0);
-}
-
-void trim(runtime& r, pool_state& pool, std::uint64_t keep) {
-  std::uint64_t const kept = std::max<std::uint64_t>(pool.used, std::min(pool.reserved, keep));
-  r.devices[static_cast<std::size_t>(pool.device)].used -= pool.reserved - kept;
-  if (pool.reserved != kept) pool.kept.clear();
-  pool.reserved = kept;
-}
-
-void trim_pools(runtime& r) {
-  r.pools.for_each([&](std::shared_ptr<pool_state> const& pool) { trim(r, *pool, pool->release_threshold); });
-}
-
-cudaError_t malloc_async(void** p, std::size_t bytes, cudaStream_t stream) {
-  return api("cudaMallocAsync", [&](runtime& r, held_lock& held) {
-    timeline* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (p == nullptr) return cudaErrorInvalidValue;
-    // Of the stream's device, whatever device is current.
-    return allocate_async(r, held, p, bytes, r.devices[static_cast<std::size_t>(t->device)].current_pool, *t);
-  });
-}
-
-cudaError_t malloc_from_pool_async(void** p, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
-  return api("cudaMallocFromPoolAsync", [&](runtime& r, held_lock& held) {
-    timeline* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    auto const* const from = r.pools.find(pool);
-    if (p == nullptr || from == nullptr) return cudaErrorInvalidValue;
-    return allocate_async(r, held, p, bytes, *from, *t);
-  });
-}
-
-cudaError_t free_async(void* p, cudaStream_t stream) {
-  return api("cudaFreeAsync", [&](runtime& r, held_lock& held) {
-    timeline* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
-    allocation* const a = find_live(r, p);
-    if (t->capture != nullptr) {
-      if (!capture_free(r, *t, p)) return cudaErrorInvalidValue;
-      if (r.check != nullptr) r.check->freed(t, p);
-      return cudaSuccess;
+cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, cudaMemPoolProps const* properties) {
+  return sim::api("cudaMemPoolCreate", [&](sim::runtime& r, sim::held_lock&) {
+    if (pool == nullptr || properties == nullptr) return cudaErrorInvalidValue;
+    bool const pinned_on_device =
+        properties->allocType == cudaMemAllocationTypePinned && properties->location.type == cudaMemLocationTypeDevice;
+    if (!pinned_on_device) {
+      // Pools of other memory exist; the device attributes here say that these devices lack them.
+      bool const exists = properties->allocType != cudaMemAllocationTypeInvalid &&
+                          properties->location.type != cudaMemLocationTypeInvalid;
+      return exists ? cudaErrorNotSupported : cudaErrorInvalidValue;
     }
-    bool const right_kind = a != nullptr && (a->kind == memory_kind::async || a->kind == memory_kind::device);
-    if (!right_kind) {
-      if (r.check != nullptr) r.check->refused_free(t, p);
-      return cudaErrorInvalidValue;
-    }
-    if (r.check != nullptr) [[unlikely]]
-      r.check->freed(t, p);
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    std::uint64_t const ticket = begin_free(r, *a);
-    a->freed_at = {t->id, t->submitted + 1};
-    if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate)
-      a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
-    submit(r, held, *t, [&r, address, ticket](held_lock&) { finish_free(r, address, ticket); });
+    if (!r.has_device(properties->location.id)) return cudaErrorInvalidDevice;
+    if (properties->handleTypes != cudaMemHandleTypeNone) return cudaErrorNotSupported;
+    auto made = std::make_shared<sim::pool_state>(properties->location.id);
+    made->max_bytes = properties->maxSize;
+    made->handle = *pool = r.pools.add(made);
     return cudaSuccess;
   });
 }
 
-}  // namespace weir::sim::detail
+cudaError_t CUDARTAPI cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return sim::with_pool("cudaMemPoolDestroy", pool, true, [pool](sim::runtime& r, sim::pool_pointer const& found) {
+    if (found->is_default) return cudaErrorInvalidValue;
+    sim::device_state& device = r.device(found->device);
+    if (device.current_pool == found) device.current_pool = device.default_pool;
+    found->destroyed = true;  // its live memory stays, and goes when it is freed
+    sim::trim(r, *found, 0);
+    r.pools.remove(pool);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return sim::with_pool("cudaMemPoolSetAttribute", pool, value != nullptr,
+                        [&](sim::runtime&, auto const& found) { return sim::write(*found, attribute, value); });
+}
+
+cudaError_t CUDARTAPI cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return sim::with_pool("cudaMemPoolGetAttribute", pool, value != nullptr,
+                        [&](sim::runtime&, auto const& found) { return sim::read(*found, attribute, value); });
+}
+
+cudaError_t CUDARTAPI cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
+  return sim::with_pool("cudaMemPoolTrimTo", pool, true, [&](sim::runtime& r, auto const& found) {
+    sim::trim(r, *found, keep);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc const* list, size_t count) {
+  bool const valid_list = list != nullptr || count == 0;
+  return sim::with_pool("cudaMemPoolSetAccess", pool, valid_list, [&](sim::runtime& r, auto const& found) {
+    for (std::size_t i = 0; i < count; ++i) {
+      int const device = list[i].location.id;
+      if (list[i].location.type != cudaMemLocationTypeDevice || !sim::valid(list[i].flags))
+        return cudaErrorInvalidValue;
+      if (!r.has_device(device)) return cudaErrorInvalidDevice;
+      // A device's access to its own memory cannot be taken away.
+      if (device == found->device && list[i].flags != cudaMemAccessFlagsProtReadWrite) return cudaErrorInvalidDevice;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      found->access[static_cast<std::size_t>(list[i].location.id)] = list[i].flags;
+    }
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t pool, cudaMemLocation* location) {
+  bool const valid = flags != nullptr && location != nullptr && location->type == cudaMemLocationTypeDevice;
+  return sim::with_pool("cudaMemPoolGetAccess", pool, valid, [&](sim::runtime& r, auto const& found) {
+    if (!r.has_device(location->id)) return cudaErrorInvalidDevice;
+    *flags = found->access[static_cast<std::size_t>(location->id)];
+    return cudaSuccess;
+  });
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  return sim::get_pool("cudaDeviceGetDefaultMemPool", pool, device, &sim::device_state::default_pool);
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  return sim::get_pool("cudaDeviceGetMemPool", pool, device, &sim::device_state::current_pool);
+}
+
+cudaError_t CUDARTAPI cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+  return sim::with_pool("cudaDeviceSetMemPool", pool, true, [device](sim::runtime& r, auto const& found) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    if (found->device != device) return cudaErrorInvalidValue;
+    r.device(device).current_pool = found;
+    return cudaSuccess;
+  });
+}
+
+}  // extern "C"

@@ -1,5 +1,7 @@
 // Streams: their creation, their end, and what can be asked of them.
 
+#include "scheduler/streams.hpp"
+#include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 #include "checker/checker.hpp"
 #include "scheduler/capture.hpp"
@@ -14,29 +16,6 @@ namespace {
 // Least and greatest priority; the smaller number comes first.
 constexpr int least_priority = 0;
 constexpr int greatest_priority = -5;
-
-// Ends the per-thread streams of a thread that ends.
-struct thread_end {
-  ~thread_end() {
-    runtime& r = state();
-    std::lock_guard const lock(r.mutex);
-    for (std::uint64_t& id : this_thread().default_stream) {
-      timeline* const t = find_timeline(r, std::exchange(id, 0));
-      if (t != nullptr) end_stream(r, t);
-    }
-  }
-};
-
-timeline* per_thread_stream(runtime& r) {
-  thread_state& me = this_thread();
-  std::uint64_t& id = me.default_stream[static_cast<std::size_t>(me.device)];
-  if (id == 0) {
-    id = make_timeline(r, me.device, cudaStreamDefault, 0)->id;
-    static thread_local thread_end end;
-    static_cast<void>(end);
-  }
-  return find_timeline(r, id);
-}
 
 template <class T, class Get>
 cudaError_t ask(call which, cudaStream_t stream, T* answer, Get get) {
@@ -59,42 +38,6 @@ cudaError_t create(call which, cudaStream_t* stream, unsigned flags, int priorit
 }
 
 }  // namespace
-
-timeline* make_timeline(runtime& r, int device, unsigned flags, int priority) {
-  auto& all = r.devices[static_cast<std::size_t>(device)].timelines;
-  all.reserve(all.size() + 1);
-  auto made = std::make_unique<timeline>();
-  made->id = r.timelines.size();
-  made->device = device;
-  made->flags = flags;
-  made->priority = priority;
-  r.timelines.push_back(std::move(made));
-  all.push_back(r.timelines.back().get());
-  return all.back();
-}
-
-timeline* find_timeline(runtime& r, std::uint64_t id) { return r.timelines[static_cast<std::size_t>(id)].get(); }
-
-timeline* find_stream(runtime& r, cudaStream_t handle) {
-  if (handle == cudaStreamLegacy) return r.devices[static_cast<std::size_t>(this_thread().device)].legacy;
-  if (handle == cudaStreamPerThread) return per_thread_stream(r);
-  timeline** const found = r.streams.find(handle);
-  return found == nullptr ? nullptr : *found;
-}
-
-void retire_if_over(runtime& r, timeline* t) {
-  if (!t->destroyed || !t->idle()) return;
-  std::erase(r.devices[static_cast<std::size_t>(t->device)].timelines, t);
-  r.timelines[static_cast<std::size_t>(t->id)].reset();
-}
-
-void end_stream(runtime& r, timeline* t) {
-  leave_capture(r, *t);
-  if (r.check != nullptr) [[unlikely]]
-    r.check->stream_ended(*t);
-  t->destroyed = true;
-  retire_if_over(r, t);
-}
 
 cudaError_t stream_query(cudaStream_t stream) {
   return api("cudaStreamQuery", [&](runtime& r, held_lock&) {
@@ -135,24 +78,6 @@ cudaError_t stream_get_priority(cudaStream_t stream, int* priority) {
   return ask("cudaStreamGetPriority", stream, priority, [](timeline const& t) { return t.priority; });
 }
 
-cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return api("cudaLaunchHostFunc", [&](runtime& r, held_lock& held) {
-    timeline* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (function == nullptr) return cudaErrorInvalidValue;
-    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
-    std::shared_ptr<host_function_place const> place;
-    if (r.check != nullptr) [[unlikely]]
-      place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
-    auto const call = [function, data, place](held_lock& lock) {
-      host_function_scope const scope(place.get());
-      unlocked(lock, [function, data] { function(data); });
-    };
-    submit(r, held, *t, call, whose::program);
-    return cudaSuccess;
-  });
-}
-
 }  // namespace weir::sim::detail
 
 namespace sim = weir::sim::detail;
@@ -181,7 +106,7 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
     return cudaSuccess;
   });
   if (code != cudaSuccess) [[unlikely]]
-    sim::destroy_in_vain([&](sim::runtime& r) {
+    sim::destroy_with_reset([&](sim::runtime& r) {
       if (sim::timeline** const found = r.streams.find(stream)) (*found)->dies_with_reset = true;
     });
   return code;

@@ -4,8 +4,8 @@
 
 #include <weir/sim/order.hpp>
 #include "checker/written_ranges.hpp"
-#include "model/clocks.hpp"
-#include "model/state.hpp"
+#include "model/runtime.hpp"
+#include "model/vector_clock.hpp"
 
 #include <array>
 #include <deque>
@@ -129,7 +129,7 @@ class order_checker {
     bool blocking = false;
     bool legacy = false;
     bool open = false;
-    bool captured = false;     // a lane of a capture
+    bool captured = false;     // stands for a stream that captures
     std::uint64_t thread = 0;  // not 0: a host thread
     vector_clock clock;
     std::uint64_t last_event = 0;

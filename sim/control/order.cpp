@@ -1,10 +1,13 @@
 // The check of order as programs call it.
 
+#include <weir/sim/order.hpp>
 #include "checker/checker.hpp"
+#include "control/refuse.hpp"
+#include "memory/blocks.hpp"
 #include "model/call.hpp"
-#include "model/memory.hpp"
+#include "scheduler/streams.hpp"
 
-#include <stdexcept>
+#include <memory>
 #include <utility>
 
 namespace weir::sim {
@@ -39,7 +42,7 @@ void check_order(bool on, order_options options) {
     e.seen.clear();
     e.recorded_by = {};
   });
-  if (on) r.check = std::make_unique<detail::order_checker>(++r.checks, options);
+  if (on) r.check = std::make_shared<detail::order_checker>(++r.checks, options);
 }
 
 std::vector<order_report> reports() {
@@ -78,8 +81,7 @@ void host_access(void const* p, std::size_t bytes, access what) {
   if (bytes == 0) return;
   with_checker(detail::number_of("sim::host_access"), [&](auto& r, auto& check) {
     detail::range const found = detail::look_up(r, p, bytes);
-    if (found.device_only() && found.valid)
-      throw std::invalid_argument("weir::sim::host_access: the host cannot reach device memory");
+    if (found.device_only() && found.valid) detail::refuse("host_access: the host cannot reach device memory");
     check.host_access(p, bytes, found.valid, what == access::read ? detail::use::read : detail::use::write);
   });
 }

@@ -1,14 +1,11 @@
-// Stream capture: its beginning and end, forks and joins, and what it forbids meanwhile.
-
 #include "scheduler/capture.hpp"
 
-#include "api/stream_calls.hpp"
 #include "checker/checker.hpp"
-#include "model/call.hpp"
-#include "model/memory.hpp"
-#include "scheduler/schedule.hpp"
+#include "memory/blocks.hpp"
+#include "scheduler/graph_memory.hpp"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace weir::sim::detail {
@@ -49,13 +46,13 @@ cudaError_t refuse_legacy(runtime& r, timeline const& t) {
   return invalidate_if(r, conflicts_with_legacy(r, t.device)) ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 
-void join(std::map<std::uint64_t, std::uint64_t>& into, std::map<std::uint64_t, std::uint64_t> const& from) {
+void join(captured_order& into, captured_order const& from) {
   for (auto const& [stream, count] : from) into[stream] = std::max(into[stream], count);
 }
 
 void enter(runtime& r, timeline& t, std::shared_ptr<capture_state> const& c) {
   t.capture = c;
-  c->streams[t.id].lane = ++r.lanes | std::uint64_t{1} << 63;
+  c->streams[t.id].check_id = ++r.captured_streams | std::uint64_t{1} << 63;
 }
 
 // Depends on no node that the origin does not come after.
@@ -129,8 +126,8 @@ cudaError_t admit_unsafe(runtime& r) {
   return found ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-void capture_operation(timeline const& t, work run, whose code) {
-  t.capture->graph->nodes.push_back({std::move(run), code});
+void capture_operation(timeline const& t, work run, operation_kind kind) {
+  t.capture->graph->nodes.push_back({std::move(run), kind});
   ++t.capture->streams.at(t.id).after[t.id];
 }
 
@@ -176,14 +173,6 @@ void forget_captures(runtime& r) {
   r.captures_invalidated = 0;
 }
 
-namespace {
-
-bool is_mode(cudaStreamCaptureMode mode) {
-  return mode == cudaStreamCaptureModeGlobal || mode == cudaStreamCaptureModeThreadLocal ||
-         mode == cudaStreamCaptureModeRelaxed;
-}
-
-// What may be asked of a stream at any time; only the legacy one cannot say.
 cudaError_t status_of(runtime& r, timeline const& t, cudaStreamCaptureStatus& status) {
   status = cudaStreamCaptureStatusNone;
   if (t.legacy && std::any_of(r.captures.begin(), r.captures.end(),
@@ -194,90 +183,33 @@ cudaError_t status_of(runtime& r, timeline const& t, cudaStreamCaptureStatus& st
   return cudaSuccess;
 }
 
-}  // namespace
-
-cudaError_t stream_begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  return api("cudaStreamBeginCapture", [&](runtime& r, held_lock&) {
-    timeline* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (!is_mode(mode)) return cudaErrorInvalidValue;
-    if (t->legacy) return cudaErrorStreamCaptureUnsupported;
-    if (t->capture != nullptr) return cudaErrorIllegalState;
-    auto made = std::make_shared<capture_state>();
-    made->id = ++r.capture_count;
-    made->mode = mode;
-    made->thread = std::this_thread::get_id();
-    made->origin = t->id;
-    made->graph = std::make_shared<graph_state>();
-    made->graph->number = made->id;
-    made->handle = r.graphs.add(made->graph);
-    enter(r, *t, made);
-    r.captures.push_back(std::move(made));
-    return cudaSuccess;
-  });
+cudaError_t begin_capture(runtime& r, timeline& t, cudaStreamCaptureMode mode) {
+  if (t.legacy) return cudaErrorStreamCaptureUnsupported;
+  if (t.capture != nullptr) return cudaErrorIllegalState;
+  auto made = std::make_shared<capture_state>();
+  made->id = ++r.capture_count;
+  made->mode = mode;
+  made->thread = std::this_thread::get_id();
+  made->origin = t.id;
+  made->graph = make_graph(made->id);
+  made->handle = r.graphs.add(made->graph);
+  enter(r, t, made);
+  r.captures.push_back(std::move(made));
+  return cudaSuccess;
 }
 
-cudaError_t stream_end_capture(cudaStream_t stream, cudaGraph_t* graph) {
-  return api("cudaStreamEndCapture", [&](runtime& r, held_lock&) {
-    timeline* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (graph == nullptr) return cudaErrorInvalidValue;
-    *graph = nullptr;
-    std::shared_ptr<capture_state> const c = t->capture;
-    if (c == nullptr) return cudaErrorIllegalState;
-    if (c->origin != t->id) return cudaErrorStreamCaptureUnmatched;
-    if (c->mode != cudaStreamCaptureModeRelaxed && c->thread != std::this_thread::get_id())
-      return cudaErrorStreamCaptureWrongThread;
-    bool const was_invalidated = c->invalidated;
-    if (!was_invalidated && !is_joined(*c)) invalidate(r, *c);
-    close(r, *c);
-    if (c->invalidated) return was_invalidated ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
-    *graph = c->handle;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return api("cudaStreamIsCapturing", [&](runtime& r, held_lock&) {
-    timeline const* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    return status == nullptr ? cudaErrorInvalidValue : status_of(r, *t, *status);
-  });
-}
-
-cudaError_t stream_get_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                    cudaGraph_t* graph, bool nodes) {
-  return api("cudaStreamGetCaptureInfo", [&](runtime& r, held_lock&) {
-    timeline const* const t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (status == nullptr) return cudaErrorInvalidValue;
-    if (cudaError_t const code = status_of(r, *t, *status); code != cudaSuccess) return code;
-    if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
-    if (nodes) return cudaErrorNotSupported;  // graphs here have no nodes that could be named
-    if (id != nullptr) *id = t->capture->id;
-    if (graph != nullptr) *graph = t->capture->handle;
-    return cudaSuccess;
-  });
+cudaError_t end_capture(runtime& r, timeline& t, cudaGraph_t& graph) {
+  std::shared_ptr<capture_state> const c = t.capture;
+  if (c == nullptr) return cudaErrorIllegalState;
+  if (c->origin != t.id) return cudaErrorStreamCaptureUnmatched;
+  if (c->mode != cudaStreamCaptureModeRelaxed && c->thread != std::this_thread::get_id())
+    return cudaErrorStreamCaptureWrongThread;
+  bool const was_invalidated = c->invalidated;
+  if (!was_invalidated && !is_joined(*c)) invalidate(r, *c);
+  close(r, *c);
+  if (c->invalidated) return was_invalidated ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
+  graph = c->handle;
+  return cudaSuccess;
 }
 
 }  // namespace weir::sim::detail
-
-namespace weir::sim {
-
-std::uint64_t captures_invalidated() {
-  detail::runtime& r = detail::state();
-  detail::held_lock const held(r.mutex);
-  return r.captures_invalidated;
-}
-
-}  // namespace weir::sim
-
-namespace sim = weir::sim::detail;
-
-extern "C" cudaError_t CUDARTAPI cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return sim::api("cudaThreadExchangeStreamCaptureMode", [&](sim::runtime&, sim::held_lock&) {
-    if (mode == nullptr || !sim::is_mode(*mode)) return cudaErrorInvalidValue;
-    *mode = std::exchange(sim::this_thread().capture_mode, *mode);
-    return cudaSuccess;
-  });
-}

@@ -1,6 +1,7 @@
 #include "scheduler/schedule.hpp"
-#include "model/call.hpp"
-#include "model/memory.hpp"
+
+#include "memory/pools.hpp"
+#include "scheduler/random.hpp"
 
 #include <algorithm>
 #include <map>
@@ -13,7 +14,7 @@ namespace {
 std::vector<point> ends(runtime& r, timeline const& t) {
   std::vector<point> result{t.end()};
   if (!t.legacy) return result;
-  for (timeline const* other : r.devices[static_cast<std::size_t>(t.device)].timelines) {
+  for (timeline const* other : r.device(t.device).timelines) {
     if (other->blocking() && !other->idle()) result.push_back(other->end());
   }
   return result;
@@ -96,15 +97,15 @@ std::vector<point> implicit_order(runtime& r, timeline const& t) {
   if (t.legacy) {
     after = ends(r, t);
   } else if (t.blocking()) {
-    timeline const& legacy = *r.devices[static_cast<std::size_t>(t.device)].legacy;
+    timeline const& legacy = *r.device(t.device).legacy;
     if (!legacy.idle()) after.push_back(legacy.end());
   }
   return after;
 }
 
-void enqueue(runtime& r, timeline& t, std::vector<point> after, work run, whose code) {
+void enqueue(runtime& r, timeline& t, std::vector<point> after, work run, operation_kind kind) {
   if (sticky_error() != cudaSuccess) run = [](held_lock&) {};
-  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t), code});
+  t.waiting.push_back({++r.operations, std::move(after), std::move(run), hand_over(t), kind});
   ++t.submitted;
   if (r.how == mode::threads) r.queued.notify_one();
 }
@@ -163,7 +164,7 @@ bool done(runtime& r, point p) {
 bool done(runtime& r, timeline const& t) {
   if (!t.idle()) return false;
   if (!t.legacy) return true;
-  auto const& all = r.devices[static_cast<std::size_t>(t.device)].timelines;
+  auto const& all = r.device(t.device).timelines;
   return std::none_of(all.begin(), all.end(),
                       [](timeline const* other) { return other->blocking() && !other->idle(); });
 }
@@ -191,7 +192,7 @@ void force(runtime& r, held_lock& held, timeline const& t) {
 
 void force_device(runtime& r, held_lock& held, int device) {
   std::vector<point> wanted;
-  for (timeline const* t : r.devices[static_cast<std::size_t>(device)].timelines) {
+  for (timeline const* t : r.device(device).timelines) {
     if (!t->idle()) wanted.push_back(t->end());
   }
   force(r, held, std::move(wanted));

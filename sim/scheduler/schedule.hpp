@@ -2,16 +2,21 @@
 // The order of work, internal: what an operation waits for, when it runs, and what the host learns. Whatever looks at
 // the order of a program looks here.
 
-#include "model/state.hpp"
+#include "model/call.hpp"
+#include "model/runtime.hpp"
+#include "scheduler/capture.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace weir::sim::detail {
 
 /// What CUDA's default streams make the next operation of `t` wait for.
 std::vector<point> implicit_order(runtime& r, timeline const& t);
 
-void enqueue(runtime& r, timeline& t, std::vector<point> after, work run, whose code = whose::stand_in);
-/// The operation becomes part of the graph that `t` captures (capture.cpp).
-void capture_operation(timeline const& t, work run, whose code = whose::stand_in);
+void enqueue(runtime& r, timeline& t, std::vector<point> after, work run,
+             operation_kind kind = operation_kind::device_work);
 
 /// Whether what `t` gets next comes after `p` by what it was told to wait for.
 bool comes_after(runtime& r, timeline const& t, point p);
@@ -19,15 +24,15 @@ bool comes_after(runtime& r, timeline const& t, point p);
 /// Puts an operation into a stream, or into the graph that the stream captures. In immediate mode it runs before this
 /// returns.
 template <class Work>
-void submit(runtime& r, held_lock& held, timeline& t, Work&& run, whose code = whose::stand_in) {
+void submit(runtime& r, held_lock& held, timeline& t, Work&& run, operation_kind kind = operation_kind::device_work) {
   if (t.capture != nullptr) [[unlikely]] {
-    capture_operation(t, std::forward<Work>(run), code);
+    capture_operation(t, std::forward<Work>(run), kind);
   } else if (r.how == mode::immediate) {
     t.completed = ++t.submitted;
     turn const its_turn(r, t);
     if (sticky_error() == cudaSuccess) run(held);
   } else {
-    enqueue(r, t, implicit_order(r, t), std::forward<Work>(run), code);
+    enqueue(r, t, implicit_order(r, t), std::forward<Work>(run), kind);
   }
 }
 
@@ -45,14 +50,6 @@ bool may_run(runtime& r, timeline const& t);
 /// Runs that operation. Two threads do not at once but in threads mode: `running` is set. A host function that throws
 /// is done with that, and what it threw goes to whoever waits here.
 void run_front(runtime& r, held_lock& held, timeline* t);
-/// In pct mode: runs what comes first by rank until all of `wanted` is reached. False if nothing that may run is left
-/// before that: a starved stream is in the way.
-bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted);
-
-/// In random and pct mode: the calling thread asked about an event that is still to come. If it does little else for a
-/// while it waits, though in its own way, and host functions run as for any who waits.
-void let_asker_wait(runtime& r, held_lock& held);
-
 /// While one lives, the calling thread alone executes operations. Begins and ends with the runtime's mutex held.
 class runs_operations {
  public:
@@ -67,11 +64,6 @@ class runs_operations {
  private:
   runtime& r_;
 };
-
-/// The threads of threads mode. Starting them waits for who executes operations just now, stopping them until nothing
-/// is under way. No call for who executes one. May throw what `std::thread` does.
-void start_workers(runtime& r, held_lock& held);
-void stop_workers(runtime& r, held_lock& held);
 
 bool done(runtime& r, point p);
 /// Whether all work is done that a synchronise with `t` would wait for.

@@ -1,7 +1,7 @@
 // The happens-before checker's view of blocks that others hand out: their owners, their reuse, the memory under them.
 
 #include "checker/checker.hpp"
-#include "checker/checker_ranges.hpp"
+#include "checker/ranges.hpp"
 
 #include <algorithm>
 #include <utility>

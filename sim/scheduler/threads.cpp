@@ -1,6 +1,5 @@
-// Threads mode: what is queued runs on threads of the stand-in's, while the program goes on.
+#include "scheduler/threads.hpp"
 
-#include "model/call.hpp"
 #include "scheduler/schedule.hpp"
 
 #include <utility>

@@ -1,8 +1,8 @@
 // The happens-before checker's view of CUDA's memory: allocated, used, freed.
 
 #include "checker/checker.hpp"
-#include "checker/checker_ranges.hpp"
-#include "model/memory.hpp"
+#include "checker/ranges.hpp"
+#include "model/heap.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -112,7 +112,7 @@ bool order_checker::hold_back(void* p, std::size_t bytes) {
     dead->second.gone = true;
     return false;
   }
-  held_back_.push_back({{p, {bytes}}, 0});
+  held_back_.push_back({{p, {bytes, [](void* block, std::size_t size) { give_to_heap(block, size, false); }}}, 0});
   held_back_bytes_ += bytes;
   forbid(p, bytes);
   while (held_back_.size() > most_held_back || held_back_bytes_ > most_bytes_held_back) let_go_of_oldest();

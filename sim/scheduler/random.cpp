@@ -1,6 +1,5 @@
-// Schedules by chance: what of the queued work runs while the host is busy with something else.
+#include "scheduler/random.hpp"
 
-#include "model/call.hpp"
 #include "scheduler/schedule.hpp"
 
 #include <algorithm>
@@ -10,8 +9,8 @@ namespace weir::sim::detail {
 namespace {
 
 // SplitMix64: any seed is as good as any other.
-std::uint64_t next_chance(runtime& r) {
-  std::uint64_t x = r.chance += 0x9e3779b97f4a7c15u;
+std::uint64_t next_random(runtime& r) {
+  std::uint64_t x = r.random_state += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
@@ -22,7 +21,7 @@ constexpr unsigned asked_often = 100;
 
 bool gets_on(runtime& r, timeline const& t, host_functions theirs) {
   if (t.id == r.starved || !may_run(r, t)) return false;
-  return theirs == host_functions::may_run || t.waiting.front().code == whose::stand_in;
+  return theirs == host_functions::may_run || t.waiting.front().kind == operation_kind::device_work;
 }
 
 std::vector<timeline*> all_that_may_run(runtime& r, host_functions theirs) {
@@ -35,7 +34,7 @@ std::vector<timeline*> all_that_may_run(runtime& r, host_functions theirs) {
 
 // ---- pct: ranks that are drawn stand above all that the changes give
 
-std::uint64_t draw_rank(runtime& r) { return next_chance(r) | std::uint64_t{1} << 63; }
+std::uint64_t draw_rank(runtime& r) { return next_random(r) | std::uint64_t{1} << 63; }
 
 void draw_ranks(runtime& r) {
   ranks& by = r.by_rank;
@@ -43,7 +42,7 @@ void draw_ranks(runtime& r) {
   by.taken = 0;
   by.host = draw_rank(r);
   by.changes.clear();
-  for (unsigned i = 1; i < by.depth; ++i) by.changes.push_back(1 + next_chance(r) % by.steps);
+  for (unsigned i = 1; i < by.depth; ++i) by.changes.push_back(1 + next_random(r) % by.steps);
   for (auto const& device : r.devices)
     for (timeline* t : device.timelines) t->rank = 0;
 }
@@ -76,11 +75,11 @@ void pass_by_rank(runtime& r, held_lock& held, host_functions theirs) {
     run_one(r, held, t);
 }
 
-void pass_by_chance(runtime& r, held_lock& held, host_functions theirs) {
-  for (std::uint64_t steps = next_chance(r) % 8; steps > 0; --steps) {
+void pass_at_random(runtime& r, held_lock& held, host_functions theirs) {
+  for (std::uint64_t steps = next_random(r) % 8; steps > 0; --steps) {
     auto const ready = all_that_may_run(r, theirs);
     if (ready.empty()) return;
-    run_front(r, held, ready[next_chance(r) % ready.size()]);
+    run_front(r, held, ready[next_random(r) % ready.size()]);
   }
 }
 
@@ -98,9 +97,9 @@ bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted) 
 void let_time_pass(runtime& r, held_lock& held, host_functions theirs) {
   if (r.running || !r.workers.empty()) return;
   // In random mode nothing happens at most calls, so that work piles up.
-  if (r.how == mode::random && next_chance(r) % 4 != 0) return;
+  if (r.how == mode::random && next_random(r) % 4 != 0) return;
   runs_operations const alone(r);
-  r.how == mode::pct ? pass_by_rank(r, held, theirs) : pass_by_chance(r, held, theirs);
+  r.how == mode::pct ? pass_by_rank(r, held, theirs) : pass_at_random(r, held, theirs);
 }
 
 void let_time_pass(runtime& r, held_lock& held, call which) {

@@ -1,7 +1,7 @@
 // Sharing memory and events with other processes: refused, always with `cudaErrorNotSupported`. The device attributes
 // say so too (`cudaDevAttrIpcEventSupport`, `cudaDevAttrMemoryPoolSupportedHandleTypes`).
 
-#include "model/call.hpp"
+#include "api/entry.hpp"
 
 namespace weir::sim::detail {
 namespace {

@@ -1,8 +1,9 @@
 // Streams as fibers of the thread sanitizer: the sanitizer is told when the thread goes on as a stream, and what orders
 // two of them. Compiled without it, nothing is here.
 
-#include "model/fibers.hpp"
-#include "model/state.hpp"
+#include "model/tsan_fibers.hpp"
+
+#include "model/runtime.hpp"
 
 #ifdef WEIR_SIM_FIBERS
 

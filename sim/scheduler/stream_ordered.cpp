@@ -1,31 +1,14 @@
-// Which freed block a pool hands out again: of those that CUDA allows, the one that a careless program expects least.
+#include "scheduler/stream_ordered.hpp"
 
-#include "model/memory.hpp"
+#include "memory/blocks.hpp"
+#include "model/heap.hpp"
 #include "scheduler/schedule.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WEIR_SIM_POISON 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEIR_SIM_POISON 1
-#endif
-#endif
-#ifdef WEIR_SIM_POISON  // as in <sanitizer/asan_interface.h>
-extern "C" void __asan_poison_memory_region(void const volatile* p, std::size_t bytes);
-extern "C" void __asan_unpoison_memory_region(void const volatile* p, std::size_t bytes);
-#endif
-
 namespace weir::sim::detail {
 namespace {
-
-constexpr std::size_t most_kept = 16;
-
-bool may(pool_state const& pool, cudaMemPoolAttr policy) {
-  return pool.reuse[static_cast<std::size_t>(policy - cudaMemPoolReuseFollowEventDependencies)] != 0;
-}
 
 // The free has executed: anybody may have the block, or only the stream that freed it.
 void* take_kept(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes,
@@ -55,9 +38,9 @@ void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, s
   for (auto one = pool.pending.begin(); one != pool.pending.end(); ++one) {
     if (one->first.second != bytes || (one->first.first != t.id) != elsewhere) continue;
     allocation const& a = r.allocations.at(one->second);
-    if (a.ticket < latest || (elsewhere && !comes_after(r, t, a.freed_at))) continue;
+    if (a.free_number < latest || (elsewhere && !comes_after(r, t, a.freed_at))) continue;
     chosen = one;
-    latest = a.ticket;
+    latest = a.free_number;
   }
   if (chosen == pool.pending.end()) return nullptr;
   std::uintptr_t const address = chosen->second;
@@ -70,35 +53,22 @@ void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, s
 
 }  // namespace
 
-void forbid([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
-#ifdef WEIR_SIM_POISON
-  __asan_poison_memory_region(p, bytes);
-#endif
+void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
+  auto const address = reinterpret_cast<std::uintptr_t>(p);
+  std::uint64_t const block = r.allocations.at(address).block;
+  submit(r, held, t, [&r, address, block, pattern = next_pattern(r)](held_lock&) {
+    auto const found = r.allocations.find(address);
+    if (found == r.allocations.end() || found->second.block != block) return;  // freed by the host meanwhile
+    begin_use(reinterpret_cast<void*>(address), found->second.bytes, pattern);
+  });
 }
 
-void allow([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
-#ifdef WEIR_SIM_POISON
-  __asan_unpoison_memory_region(p, bytes);
-#endif
-}
-
-void kept_block::release::operator()(void* p) const { give_to_heap(p, bytes, false); }
-
-bool keep(pool_state& pool, std::uintptr_t address, allocation const& freed) {
-  // To the thread sanitizer whoever gets it would race with who had it, though the driver saw to it: it has to be new.
-  if (streams_are_fibers) return false;
-  if (pool.destroyed || pool.reserved == pool.used) return false;
-  auto* const p = reinterpret_cast<void*>(address);
-  if (pool.kept.size() == most_kept) pool.kept.erase(pool.kept.begin());
-  pool.kept.push_back({{p, {freed.bytes}}, freed.freed_at.stream});
-  return true;
-}
-
+// Of the blocks that CUDA allows, the one that a careless program expects least.
 void* reuse(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes) {
   // What another stream freed comes first: whoever forgot an order between the two finds out.
   void* p = nullptr;
-  if (may(*pool, cudaMemPoolReuseAllowOpportunistic)) p = take_kept(r, held, pool, t, bytes, true);
-  if (p == nullptr && may(*pool, cudaMemPoolReuseFollowEventDependencies))
+  if (pool->may_reuse(cudaMemPoolReuseAllowOpportunistic)) p = take_kept(r, held, pool, t, bytes, true);
+  if (p == nullptr && pool->may_reuse(cudaMemPoolReuseFollowEventDependencies))
     p = take_pending(r, held, *pool, t, bytes, true);
   if (p == nullptr) p = take_pending(r, held, *pool, t, bytes, false);
   if (p == nullptr) p = take_kept(r, held, pool, t, bytes, false);

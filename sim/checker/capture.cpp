@@ -1,8 +1,9 @@
 // The happens-before checker and graphs: a capture orders its own operations on lanes of its own; a launch uses, where
 // it stands, all memory that the graph touches.
 
-#include "checker/checker_ranges.hpp"
-#include "scheduler/capture.hpp"
+#include "model/capture.hpp"
+#include "checker/checker.hpp"
+#include "checker/ranges.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +16,7 @@ captured_work* order_checker::work_captured_by(timeline const* t) {
 
 void order_checker::capture_ended(capture_state const& c) {
   for (auto const& [id, s] : c.streams) {
-    auto const found = slots_.find(s.lane);
+    auto const found = slots_.find(s.check_id);
     if (found == slots_.end()) continue;
     // None of it ran, so nobody has to wait for it: what runs is the launches.
     vector_clock const lane = streams_[found->second].clock;

@@ -1,9 +1,13 @@
 // Copies and sets of slices, which are rows of bytes again: `cudaMemcpy3D` and its like. There are no arrays.
 
-#include "api/stream_calls.hpp"
+#include "api/copies_3d.hpp"
+
+#include "api/entry.hpp"
+#include "api/peers.hpp"
+#include "api/pitch.hpp"
 #include "checker/checker.hpp"
-#include "model/memory.hpp"
-#include "scheduler/capture.hpp"
+#include "memory/blocks.hpp"
+#include "scheduler/streams.hpp"
 
 namespace weir::sim::detail {
 namespace {

@@ -1,7 +1,7 @@
 // The happens-before checker's clocks: what each call adds to those of streams, events and the host.
 
 #include "checker/checker.hpp"
-#include "scheduler/capture.hpp"
+#include "model/capture.hpp"
 
 #include <algorithm>
 #include <utility>
