@@ -1,5 +1,6 @@
 // Runs the suite; the arguments are Google Benchmark's. `bench/run` builds it, runs it and reads what it writes.
 
+#include "measured.hpp"
 #include "peers/peers.hpp"
 
 #include <benchmark/benchmark.h>
@@ -16,6 +17,8 @@ int main(int argc, char** argv) {
   bench::add_thrust();
 #ifdef BENCH_RMM
   bench::add_rmm();
+#else
+  bench::leave_out("RMM", BENCH_RMM_LEFT_OUT);
 #endif
   bench::add_host_allocators();
   bench::add_nothing();

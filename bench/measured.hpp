@@ -34,6 +34,11 @@ class measured {
   call_counts before_ = cuda_calls();
 };
 
+/// Says in the figures that a peer is not measured, and why; `bench/run` prints that.
+inline void leave_out(std::string const& peer, std::string const& why) {
+  benchmark::AddCustomContext("left out: " + peer, why);
+}
+
 inline std::string named(std::string workload, char const* peer) { return workload + "|" + peer; }
 
 /// A bench of `Peer` on one that lives from the bench's first run to the end of the program.

@@ -220,12 +220,12 @@ def main(arguments):
     results = Path(arguments[0])
     table = read(results / "suite.json")
     costs = json.loads((results / "include_cost.json").read_text())
-    here = machine(json.loads((results / "suite.json").read_text())["context"])
+    context = json.loads((results / "suite.json").read_text())["context"]
+    here = machine(context)
     out = [here, "", *lines_of(table), ""]
     out += ["include cost, g++ -fsyntax-only, best of five: " + ", ".join(f"{h} {s:.2f} s" for h, s in costs.items() if s), ""]
-    if not any(RMM in peers for peers in table.values()):
-        out += ["RMM is not here: bench/peers/get-rmm fetches it. (The librmm of PyPI has the CUDA runtime linked in, so that it",
-                "runs on a GPU only; here it is built from its sources.)", ""]
+    absent = [f"{key}: {why}" for key, why in context.items() if key.startswith("left out: ")]
+    out += [*absent, ""] if absent else []
     out += ["Threads scale only as far as the machine has idle cores: read their rows beside the load average.", ""]
     missed = 0
     out += [f"{'target':<76} {'must be':<36} {'is':>14}"]

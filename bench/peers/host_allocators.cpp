@@ -58,8 +58,14 @@ struct jemalloc_heap {
 }  // namespace
 
 void add_host_allocators() {
-  if (mimalloc_heap::load()) add_peer<mimalloc_heap>();
-  if (jemalloc_heap::load()) add_peer<jemalloc_heap>();
+  if (mimalloc_heap::load())
+    add_peer<mimalloc_heap>();
+  else
+    leave_out("mimalloc", "there is no libmimalloc.so.2 (Debian: libmimalloc2.0)");
+  if (jemalloc_heap::load())
+    add_peer<jemalloc_heap>();
+  else
+    leave_out("jemalloc", "there is no libjemalloc.so.2 (Debian: libjemalloc2)");
 }
 
 }  // namespace bench
