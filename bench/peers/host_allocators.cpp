@@ -1,8 +1,8 @@
 // mimalloc and jemalloc: how fast an allocator can be that serves host memory, for one thing because it may write into
 // free memory and knows no streams. Loaded while running, since linking either would replace `malloc` under all peers.
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 #include <dlfcn.h>
 

@@ -1,8 +1,8 @@
 // RMM's pool, arena, and bins over its pool, where a package manager has installed RMM with a CUDA runtime that can be
 // replaced. In a library of its own, because RMM needs a newer CCCL than the toolkit's.
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/logger.hpp>

@@ -17,7 +17,7 @@
 // taken off.
 // Exit status: 0 if every trace ran whole on every stack, 1 if one ran out of memory, 2 for a wrong argument or trace.
 
-#include "peers/peers.hpp"
+#include "../peers/peers.hpp"
 #include "replaying.hpp"
 #include "trace.hpp"
 

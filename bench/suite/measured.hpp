@@ -1,7 +1,7 @@
 #pragma once
 // A bench of a peer: registered by workload and peer, measured by operation.
 
-#include "null_runtime.hpp"
+#include "../support/null_runtime.hpp"
 
 #include <benchmark/benchmark.h>
 

@@ -1,7 +1,7 @@
 // Runs the suite; the arguments are Google Benchmark's. `bench/run` builds it, runs it and reads what it writes.
 
+#include "../peers/peers.hpp"
 #include "measured.hpp"
-#include "peers/peers.hpp"
 
 #include <benchmark/benchmark.h>
 
