@@ -1,4 +1,4 @@
-#include "../../bench/trace.hpp"
+#include "../../bench/replay/trace.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,23 +1,7 @@
 // Replays traces of allocations through weir's stacks and the peers, and says what each cost and held.
-//
-//   bench_replay [OPTION...] [TRACE...]     TRACE: RMM's log format, lifetimes or a memory snapshot of PyTorch,
-//                                           gzip-ed or not; `-`: standard input
-//     --stack STACK     only this one (may be given again): a name that --list knows, or a stack's text as weir::parse
-//                       reads it: --stack "async | pool(initial=1GiB) | limit(60%)"
-//     --between RUNS    of two traces that differ in sizes only: RUNS runs at random places between them
-//     --seed N          for --between
-//     --repeat N        times each is replayed; default 3
-//     --device SIZE     memory that the device has, as 512MiB or 16GiB
-//     --csv FILE        adds the figures to a file, in bytes and nanoseconds
-//     --max-bytes SIZE  the most that is read of a trace, unpacked; default 1GiB
-//     --smallest        also finds the smallest device that the trace runs on, to 1 part in 1,000
-//
-// Without a TRACE, all of the folder that WEIR_TRACES names. A trace is replayed in its order, each event on the stream
-// and by the thread that it had (64 of each at most; more share those). The times are of one call, the clock's own cost
-// taken off.
-// Exit status: 0 if every trace ran whole on every stack, 1 if one ran out of memory, 2 for a wrong argument or trace.
+// `bench_replay --help` says how.
 
-#include "peers/peers.hpp"
+#include "../peers/peers.hpp"
 #include "replaying.hpp"
 #include "trace.hpp"
 
@@ -39,6 +23,27 @@ namespace {
 
 using bench::outcome;
 using bench::trace;
+
+constexpr char const* usage = R"usage(bench_replay [OPTION...] [TRACE...]
+
+  TRACE: RMM's log format, lifetimes or a memory snapshot of PyTorch, gzip-ed or not; `-`: standard input. Without one,
+  all traces in the folder that WEIR_TRACES names.
+
+  --stack STACK     only this one (may be given again): a name that --list knows, or a stack's text as weir::parse
+                    reads it: --stack "async | pool(initial=1GiB) | limit(60%)"
+  --list            names the stacks that need no text
+  --between RUNS    of two traces that differ in sizes only: RUNS runs at random places between them
+  --seed N          for --between
+  --repeat N        times each is replayed; default 3
+  --device SIZE     memory that the device has, as 512MiB or 16GiB; default 1024GiB
+  --max-bytes SIZE  the most that is read of a trace, unpacked; default 1GiB
+  --csv FILE        adds the figures to a file, in bytes and nanoseconds
+  --smallest        also finds the smallest device that the trace runs on, to 1 part in 1,000
+
+A trace is replayed in its order, each event on the stream and by the thread that it had (64 of each at most; more share
+those). The times are of one call, the clock's own cost taken off.
+Exit status: 0 if every trace ran whole on every stack, 1 if one ran out of memory, 2 for a wrong argument or trace.
+)usage";
 
 constexpr std::size_t whole_device = std::size_t{1} << 40;
 
@@ -130,12 +135,15 @@ arguments parse(int argc, char** argv, bench::subject_list& subjects) {
       a.csv = value();
     else if (option == "--smallest")
       a.smallest = true;
-    else if (option == "--list") {
+    else if (option == "--help") {
+      std::fputs(usage, stdout);
+      std::exit(0);
+    } else if (option == "--list") {
       for (auto const& s : subjects) std::printf("%s\n", s.name.c_str());
       std::puts("pytorch-model\npytorch-expandable-model");
       std::exit(0);
     } else if (option.starts_with("--"))
-      wrong("no option '" + std::string(option) + "'; the first lines of bench/replay.cpp say what there is");
+      wrong("no option '" + std::string(option) + "'; bench_replay --help says what there is");
     else
       a.traces.emplace_back(option);
   }

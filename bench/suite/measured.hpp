@@ -1,7 +1,7 @@
 #pragma once
 // A bench of a peer: registered by workload and peer, measured by operation.
 
-#include "null_runtime.hpp"
+#include "../support/null_runtime.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -33,6 +33,11 @@ class measured {
   double operations_;
   call_counts before_ = cuda_calls();
 };
+
+/// Says in the figures that a peer is not measured, and why; `bench/run` prints that.
+inline void leave_out(std::string const& peer, std::string const& why) {
+  benchmark::AddCustomContext("left out: " + peer, why);
+}
 
 inline std::string named(std::string workload, char const* peer) { return workload + "|" + peer; }
 

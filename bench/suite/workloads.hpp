@@ -1,8 +1,8 @@
 #pragma once
 // The workloads of one thread, as templates over a peer.
 
+#include "../support/random_numbers.hpp"
 #include "measured.hpp"
-#include "random_numbers.hpp"
 
 #include <benchmark/benchmark.h>
 

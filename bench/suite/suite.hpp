@@ -12,8 +12,8 @@
 // An operation is one call of either. Benches are named `workload|peer`. What a bench fills in advance is kept between
 // repeats, so that these may be interleaved with those of other peers.
 
+#include "../support/random_numbers.hpp"
 #include "measured.hpp"
-#include "random_numbers.hpp"
 #include "threads.hpp"
 #include "workloads.hpp"
 

@@ -1,6 +1,6 @@
 #include "trace.hpp"
 
-#include "random_numbers.hpp"
+#include "../support/random_numbers.hpp"
 #include "torch_snapshot.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 //
 //   bench_instructions WORKLOAD|--list
 
-#include "null_runtime.hpp"
-#include "random_numbers.hpp"
+#include "../support/null_runtime.hpp"
+#include "../support/random_numbers.hpp"
 
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>

@@ -17,9 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import plots
-
 WEIR = "weir pool"
+HERE = "weir@here"  # what `bench/run --against` measures beside `weir@COMMIT`
 PLAIN = "weir pool, plain streams"
 RMM = "RMM pool"
 # What the plot of waste shows, and what its stacks are called in the others.
@@ -92,6 +91,25 @@ def lines_of(table):
                 f"{workload if i == 0 else '':<{wide}} {peer:<{name}} {number(f.median):>8} {'(' + number(f.least) + ')':>9} "
                 f"{ratio:>7} {f.calls:>13.3f}  {kinds}"
             ).rstrip()
+
+
+def compared(table):
+    """This pool beside another commit's, each from a library of its own; nothing where no other was measured."""
+    others = {peer for peers in table.values() for peer in peers if peer.startswith("weir@")} - {HERE}
+    for other in others:
+        both = {w: (peers[other], peers[HERE]) for w, peers in table.items() if other in peers and HERE in peers}
+        if not both:
+            continue
+        wide = max(len(w) for w in both)
+        yield f"{HERE} beside {other}: below 1 is faster than there"
+        yield f"{'workload':<{wide}} {other:>14} {HERE:>14} {'ratio':>7} {'of the least':>13}"
+        for workload, (there, here) in both.items():
+            yield (f"{workload:<{wide}} {number(there.median):>14} {number(here.median):>14} "
+                   f"{here.median / there.median:>7.3f} {here.least / there.least:>13.3f}")
+        mean = statistics.geometric_mean(here.median / there.median for there, here in both.values())
+        least = statistics.geometric_mean(here.least / there.least for there, here in both.values())
+        yield f"{'geometric mean':<{wide}} {'':>14} {'':>14} {mean:>7.3f} {least:>13.3f}"
+        yield ""
 
 
 def targets(table, include_costs):
@@ -220,12 +238,13 @@ def main(arguments):
     results = Path(arguments[0])
     table = read(results / "suite.json")
     costs = json.loads((results / "include_cost.json").read_text())
-    here = machine(json.loads((results / "suite.json").read_text())["context"])
+    context = json.loads((results / "suite.json").read_text())["context"]
+    here = machine(context)
     out = [here, "", *lines_of(table), ""]
     out += ["include cost, g++ -fsyntax-only, best of five: " + ", ".join(f"{h} {s:.2f} s" for h, s in costs.items() if s), ""]
-    if not any(RMM in peers for peers in table.values()):
-        out += ["RMM is not here: bench/peers/get-rmm fetches it. (The librmm of PyPI has the CUDA runtime linked in, so that it",
-                "runs on a GPU only; here it is built from its sources.)", ""]
+    out += compared(table)
+    absent = [f"{key}: {why}" for key, why in context.items() if key.startswith("left out: ")]
+    out += [*absent, ""] if absent else []
     out += ["Threads scale only as far as the machine has idle cores: read their rows beside the load average.", ""]
     missed = 0
     out += [f"{'target':<76} {'must be':<36} {'is':>14}"]
@@ -237,12 +256,24 @@ def main(arguments):
     text = "\n".join(out)
     print(text)
     (results / "table.txt").write_text(text + "\n")
+    (results / "tables.md").write_text("\n".join([here, "", *markdown(table, traces)]) + "\n")
+    draw(results, table, traces)
+    print(f"\nfigures and plots: {results}/")
+    return 1 if missed and "--strict" in arguments else 0
+
+
+def draw(results, table, traces):
+    """The plots, where there is matplotlib."""
+    try:
+        import plots
+    except ImportError as failure:
+        print(f"\nno plots: {failure} (Debian: python3-matplotlib)")
+        return
     plots.growth(results / "growth.svg", {
         peer: [(live, table[w][peer].median) for live in (100, 1000, 10000, 100000, 1000000)
                if (w := f"random <= 64 KiB, {live} live") in table and peer in table[w]]
         for peer in table.get("random <= 64 KiB, 1000 live", {}) if not peer.startswith("(") and "bare" not in peer
     })
-    (results / "tables.md").write_text("\n".join([here, "", *markdown(table, traces)]) + "\n")
     counts = {1: "1 thread", 2: "2 threads", 4: "4 threads", 8: "8 threads"}
     plots.threads(results / "threads.svg", {
         peer: [(n, table[w][peer].median) for n, name in counts.items()
@@ -253,8 +284,7 @@ def main(arguments):
         short(trace): {PLOTTED[stack]: held(row) for stack, row in stacks.items() if row["whole"] == "1" and stack in PLOTTED}
         for trace, stacks in traces.items()
     })
-    print(f"\nfigures and plots: {results}/")
-    return 1 if missed and "--strict" in arguments else 0
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

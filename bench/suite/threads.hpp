@@ -1,9 +1,9 @@
 #pragma once
 // The workloads of several threads, each on a stream of its own or all on one.
 
-#include "clock.hpp"
+#include "../support/clock.hpp"
+#include "../support/random_numbers.hpp"
 #include "measured.hpp"
-#include "random_numbers.hpp"
 #include "workloads.hpp"
 
 #include <benchmark/benchmark.h>

@@ -1,9 +1,9 @@
 #pragma once
 // Runs a trace on a stack: on the trace's streams and threads, in the trace's order.
 
-#include "clock.hpp"
-#include "null_runtime.hpp"
-#include "subject.hpp"
+#include "../peers/subject.hpp"
+#include "../support/clock.hpp"
+#include "../support/null_runtime.hpp"
 #include "torch_model.hpp"
 #include "trace.hpp"
 
