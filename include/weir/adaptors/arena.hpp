@@ -85,7 +85,7 @@ class arena_resource {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
   }
-  arena_resource(arena_resource const&) = delete;
+  arena_resource(arena_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   arena_resource& operator=(arena_resource const&) = delete;
 
   /// Throws as `pool_resource::allocate` does, once no arena has the memory and none can grow.

@@ -63,7 +63,7 @@ class fixed_size_resource {
         block_bytes_(round_up_or_zero(detail::require_valid(options).block_bytes, detail::unit_bytes)),
         pass_through_(detail::caching_disabled()),
         blocks_(upstream_, as_pool(options), detail::device_for(upstream_)) {}
-  fixed_size_resource(fixed_size_resource const&) = delete;
+  fixed_size_resource(fixed_size_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   fixed_size_resource& operator=(fixed_size_resource const&) = delete;
 
   /// Throws `out_of_memory` for more than `block_bytes()`, and else as `pool_resource::allocate` does. An alignment

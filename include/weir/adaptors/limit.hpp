@@ -68,7 +68,7 @@ class limit_resource {
         max_(budget(options, upstream_)),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
-  limit_resource(limit_resource const&) = delete;
+  limit_resource(limit_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   limit_resource& operator=(limit_resource const&) = delete;
 
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.

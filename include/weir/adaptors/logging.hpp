@@ -79,7 +79,7 @@ class logging_resource {
       : upstream_(upstream()), path_(detail::require_valid(options).resolved_path()), file_(&opened(path_, options)) {}
   ~logging_resource() { file_->release(); }
 
-  logging_resource(logging_resource const&) = delete;
+  logging_resource(logging_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   logging_resource& operator=(logging_resource const&) = delete;
 
   /// Throws what the upstream throws; the file then holds this failure and all that was logged before it.

@@ -32,7 +32,7 @@ class pool_resource {
     if (options_.initial_bytes != 0 && !pass_through_ && !segments_.grow(options_.initial_bytes))
       refuse(host_order, options_.initial_bytes);
   }
-  pool_resource(pool_resource const&) = delete;
+  pool_resource(pool_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   pool_resource& operator=(pool_resource const&) = delete;
 
   /// Throws `out_of_memory` when neither reuse nor growth nor waiting helps, `std::invalid_argument` for an alignment

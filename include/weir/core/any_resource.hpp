@@ -38,6 +38,15 @@ class basic_any_resource {
                   "Use any_resource for device memory.");
   }
 
+  /// Not to be called: a stack that is made has an owner.
+  template <resource R>
+  requires(!recipe<R>) explicit basic_any_resource(R const&) {
+    static_assert(
+        recipe<R>,
+        "weir: any_resource makes and owns its stack: give it the recipe, `weir::any_resource(weir::async{} | "
+        "weir::pool{})`, or `weir::share(memory)` to refer to a stack that outlives it");
+  }
+
   basic_any_resource(basic_any_resource const&) = default;
   basic_any_resource& operator=(basic_any_resource const&) = default;
   basic_any_resource(basic_any_resource&& other) noexcept : held_(std::exchange(other.held_, none())) {}

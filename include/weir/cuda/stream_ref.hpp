@@ -59,8 +59,9 @@ class stream_ref {
   template <detail::gives_stream_by_value S, bool PerThread = detail::per_thread_default_stream>
   stream_ref(S const& stream) noexcept : stream_ref(resolve<PerThread>(stream.value()), 0) {}
 
-  stream_ref(int) = delete;  // a device number or a literal 0 is not a stream
-  stream_ref(std::nullptr_t) = delete;
+  // Compilers print these lines with the error.
+  stream_ref(int) = delete;             // weir: a number is no stream; the default stream is weir::stream_ref()
+  stream_ref(std::nullptr_t) = delete;  // weir: nullptr is no stream; the default stream is weir::stream_ref()
 
   /// A stream that is never destroyed while memory resources live, with the id CUDA gave it (`cudaStreamGetId`).
   /// Pools need no CUDA call to recognise it. `weir::stream` makes these; a wrong promise here breaks stream order.
