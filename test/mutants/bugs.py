@@ -141,9 +141,9 @@ BUGS = [
 
     # ---- accounts and threads
     Bug(25, "the upstream has a segment back before it is forgotten",
-        [(SHARE, "    {\n      std::lock_guard const lock(mutex_);\n      segments_.erase(address(p));\n    }\n"
-          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n",
-          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n"
+        [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
+          "    give_back(lock, p, bytes, alignment);\n",
+          "    level_.current -= bytes;\n    give_back(lock, p, bytes, alignment);\n"
           "    segments_.erase(address(p));\n")], "adaptors/arena_share", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
@@ -166,6 +166,12 @@ BUGS = [
         "adaptors/pool_threads", sanitizer=THREADS, random=False),
     bug(29, "a failure after the upstream gave its memory keeps that", SEGMENTS,
         "      source_.give(lock, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
+    bug(0, "a request is refused while another thread's growth has what it lacks", SEGMENTS,
+        "if (first == growth::contended) source_.calls().repeat(lock, look_again);", "static_cast<void>(look_again);",
+        "adaptors/pool_contention", random=False),
+    bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
+        "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
+        random=False),
     bug(30, "the thread's last error is left behind", "cuda/error.hpp",
         "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
 

@@ -114,7 +114,7 @@ class fixed_size_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const { describe_layer(out, ""); }
+  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 
  private:
   static pool as_pool(fixed_size const& o) {
@@ -128,19 +128,19 @@ class fixed_size_resource {
             .synchronize = o.synchronize};
   }
 
-  void describe_layer(report& out, std::string const& reason) const {
-    pool_numbers const n = numbers();
+  void describe_layer(report& out, std::string const& reason, pool_snapshot const& s) const {
+    pool_numbers const& n = s.numbers;
     out.below("fixed_size(" + format_bytes(block_bytes_) + ")",
               reason + "blocks of " + format_bytes(block_bytes_) + "; " + format_bytes(n.reserved.current) +
-                  " reserved = " + format_bytes(n.allocated.current) + " allocated (" +
+                  " reserved" + detail::under_way_text(s) + " = " + format_bytes(n.allocated.current) + " allocated (" +
                   format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) + " free + " +
                   format_bytes(n.pending) + " pending" + detail::captured_text(n));
   }
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {
-    blocks_.count_refusal();
+    pool_snapshot const at_refusal = blocks_.count_refusal();
     report state;
-    describe_layer(state, reason);
+    describe_layer(state, reason, at_refusal);
     weir::describe(upstream_, state);
     throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "fixed_size", state);
   }
