@@ -197,6 +197,13 @@ BUGS = [
         "static_cast<void>(may_end);", "adaptors/pool_streams", random=False),
     bug(35, "a stream that was waited for is never forgotten", "adaptors/pool_reuse.hpp",
         "clock_.end_wait(lane);", "", "adaptors/pool_streams", random=False),
+    bug(34, "a forked child is given its parent's streams, and its lock", "cuda/stream.hpp",
+        " || known->made_after_ != forks", "", "shutdown/forked", random=False),
+    bug(34, "a forked child asks for the time of day before it asks whose log it is", "adaptors/logging.hpp",
+        "if (!file_->is_inherited()) ", "", "shutdown/forked", random=False),
+    bug(34, "a stream that a forked child moves becomes its own", "cuda/stream.hpp",
+        "stream_(std::exchange(other.stream_, {})), life_(other.life_) {}", "stream_(std::exchange(other.stream_, {})) {}",
+        "shutdown/forked", random=False),
 
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
