@@ -172,6 +172,12 @@ BUGS = [
     bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
         "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
         random=False),
+    bug(0, "a segment that several streams freed is not seen to be idle", SEGMENTS,
+        "may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(freed);",
+        "may_be_idle_ = may_be_idle_ || reuse_.store().is_idle(freed);", "adaptors/pool_release", random=False),
+    bug(0, "what a search learns to be idle is kept", SEGMENTS,
+        "if (is_above_threshold()) give_idle(lock, options_.release_threshold);", "", "adaptors/pool_release",
+        random=False),
     bug(30, "the thread's last error is left behind", "cuda/error.hpp",
         "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
 
