@@ -199,4 +199,18 @@ BUGS = [
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
+
+    # ---- whole stacks
+    bug(0, "what a trimmed pool gave to its source stays there", "adaptors/pool.hpp",
+        "weir::trim(upstream_, keep);", "", "core/layers", random=False),
+    bug(0, "a source is trimmed before CUDA has seen the frees as done", "sources/async.hpp",
+        'detail::check(detail::relaxed([&] { return cudaStreamSynchronize(own_stream_.get()); }), "cudaStreamSynchronize");',
+        "", "core/layers", random=False),
+    bug(0, "an erased stack has no layers for who asks", "core/any_resource.hpp",
+        "if (held_ != nullptr) held_->visit_layers(visitor);", "static_cast<void>(visitor);", "core/layers", random=False),
+    bug(0, "a trim ends at a handle", "core/layers.hpp",
+        "if (how_far == layer_visitor::extent::all) detail::for_each_layer(", "if (false) detail::for_each_layer(",
+        "core/layers", random=False),
+    bug(0, "bins trim what is someone else's", "core/any_ref.hpp",
+        "if (visitor.how_far() == layer_visitor::extent::all)", "if (true)", "adaptors/bin", random=False),
 ]

@@ -1,6 +1,8 @@
 #pragma once
 // A stack behind one type: for APIs that must not be templates.
 
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -12,7 +14,8 @@ namespace weir {
 
 /// Owns a stack whose type is forgotten; copies share it, the last one destroys it. Thread-safe as the stack is.
 /// Costs one virtual call a request. `Device` and `Host` are what it promises of the memory; use the aliases below.
-/// When not to use it: where the stack's type is at hand, `share(memory)` is cheaper and can be asked with `find`.
+/// `weir::trim`, `numbers`, `find_limit` and `report_of` ask the stack that it holds.
+/// When not to use it: where the stack's type is at hand, `share(memory)` is cheaper.
 template <bool Device, bool Host>
 class basic_any_resource {
  public:
@@ -41,6 +44,11 @@ class basic_any_resource {
   }
 
   void describe(report& out) const { held_->describe(out); }
+  /// Shows all layers, outermost first: what `weir::trim`, `numbers` and their like ask through. One that was moved
+  /// from has none.
+  void visit_layers(layer_visitor& visitor) const {
+    if (held_ != nullptr) held_->visit_layers(visitor);
+  }
 
   basic_any_resource operator()() const { return *this; }
   friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
@@ -51,6 +59,7 @@ class basic_any_resource {
     virtual void* allocate(stream_ref, std::size_t bytes, std::size_t alignment) = 0;
     virtual void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) noexcept = 0;
     virtual void describe(report&) const = 0;
+    virtual void visit_layers(layer_visitor&) = 0;
   };
 
   template <resource R>
@@ -69,6 +78,7 @@ class basic_any_resource {
       held.deallocate(stream, p, bytes, alignment);
     }
     void describe(report& out) const override { weir::describe(held, out); }
+    void visit_layers(layer_visitor& visitor) override { detail::show_layers(held, visitor); }
 
     R held;
   };
