@@ -62,6 +62,13 @@ TEST_CASE("a bin gives back what its own layers took from the upstream, and leav
         std::pair(4_MiB, 4_MiB));
   CHECK(state.live_bytes == 0);
 
+  auto on_a_pool = make(source{&state} | pool{.growth_bytes = 32_MiB} | binning{.bins = {bin{64_KiB}}});
+  on_a_pool.deallocate(host_order, on_a_pool.allocate(host_order, 1), 1);
+  CHECK(on_a_pool.reserved() == 8_MiB);
+  CHECK(on_a_pool.trim_layer() == 8_MiB);
+  CHECK(state.live_bytes == 32_MiB);
+  CHECK(weir::trim(on_a_pool) == 32_MiB);
+
   auto nested = make(source{&state} | binning{.bins = {bin{64_KiB, binning{.bins = {bin{4_KiB}}}}}});
   nested.deallocate(host_order, nested.allocate(host_order, 1), 1);
   CHECK(nested.reserved() == 2_MiB);

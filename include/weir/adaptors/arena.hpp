@@ -142,7 +142,7 @@ class arena_resource {
   pool_numbers numbers() const {
     pool_numbers sum;
     for_each([&](one& a) { sum += a.pool.numbers(); });
-    sum.reserved = directory_.level();
+    if (sum.reserved.peak != 0) sum.reserved = directory_.level();  // else the pools may say nothing any more
     sum.out_of_memory = refused_.load(std::memory_order_relaxed);
     return sum;
   }
