@@ -244,4 +244,18 @@ BUGS = [
     bug(0, "a stream that was moved from is the default stream", "cuda/stream.hpp",
         "if (stream_.handle == nullptr) [[unlikely]]\n      detail::refuse_moved_from(\"stream\");", "",
         "cuda/stream", random=False),
+
+    # ---- whole stacks
+    bug(0, "what a trimmed pool gave to its source stays there", "adaptors/pool.hpp",
+        "weir::trim(upstream_, keep);", "", "core/layers", random=False),
+    bug(0, "a source is trimmed before CUDA has seen the frees as done", "sources/async.hpp",
+        'detail::check(detail::relaxed([&] { return cudaStreamSynchronize(own_stream_.get()); }), "cudaStreamSynchronize");',
+        "", "core/layers", random=False),
+    bug(0, "an erased stack has no layers for who asks", "core/any_resource.hpp",
+        "{ held_->visit_layers(visitor); }", "{ static_cast<void>(visitor); }", "core/layers", random=False),
+    bug(0, "a trim ends at a handle", "core/layers.hpp",
+        "if (how_far == layer_visitor::extent::all) detail::for_each_layer(", "if (false) detail::for_each_layer(",
+        "core/layers", random=False),
+    bug(0, "bins trim what is someone else's", "core/any_ref.hpp",
+        "if (visitor.how_far() == layer_visitor::extent::all)", "if (true)", "adaptors/bin", random=False),
 ]

@@ -57,6 +57,12 @@ void with_stack(F const& recipe) {
     memory.reset();
   }));
   CHECK(child_ends_well(false, [&] {
+    if (weir::trim(*memory) != 0 || release_captured(*memory) != 0) ::_exit(2);
+    synchronize(*memory);
+    for (layer_numbers const& layer : numbers(*memory))
+      if (layer.reserved.value_or(0) != 0) ::_exit(3);
+  }));
+  CHECK(child_ends_well(false, [&] {
     try {
       static_cast<void>(memory->allocate(mortal, 1000));
       ::_exit(2);

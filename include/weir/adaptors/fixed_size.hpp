@@ -4,6 +4,7 @@
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -56,6 +57,7 @@ class fixed_size_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "fixed_size";
 
   template <recipe F>
   fixed_size_resource(F const& upstream, fixed_size const& options)
@@ -94,8 +96,15 @@ class fixed_size_resource {
   /// The most that one request may ask for, in bytes.
   std::size_t block_bytes() const noexcept { return block_bytes_; }
 
-  /// As `pool_resource::trim`: gives back idle chunks until at most `keep` bytes are held; returns how many bytes went.
-  std::size_t trim(std::size_t keep = 0) noexcept { return blocks_.trim(keep); }
+  /// As `pool_resource::trim`: gives back idle chunks until at most `keep` bytes are held, and lets the layers below do
+  /// the same; returns how many bytes the upstream got.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept { return blocks_.trim(keep); }
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { blocks_.synchronize(); }
 

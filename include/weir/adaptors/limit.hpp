@@ -58,6 +58,7 @@ class limit_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "limit";
 
   /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
   /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
@@ -66,6 +67,7 @@ class limit_resource {
       : upstream_(upstream()),
         granularity_(detail::require_valid(options).granularity),
         max_(budget(options, upstream_)),
+        name_(options.name),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
   limit_resource(limit_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
@@ -101,6 +103,8 @@ class limit_resource {
 
   /// Bytes charged now: live requests, each rounded up.
   std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  /// Whose budget it is; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
   std::size_t max_bytes() const noexcept { return max_; }
   /// The most bytes that were charged at one time by requests that were served.
@@ -183,6 +187,7 @@ class limit_resource {
   Upstream upstream_;
   std::size_t granularity_;
   std::size_t max_;
+  std::string name_;
   std::string label_;
   alignas(64) std::atomic<std::size_t> used_{0};  // on a line of its own: every request of every thread writes it
   std::atomic<std::size_t> peak_{0};

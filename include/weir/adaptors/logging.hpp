@@ -72,6 +72,7 @@ class logging_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "logging";
 
   /// Throws `std::invalid_argument` for wrong options and `std::system_error` if the file cannot be opened or written.
   template <recipe F>

@@ -4,6 +4,7 @@
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -22,6 +23,7 @@ class pool_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "pool";
 
   template <recipe F>
   pool_resource(F const& upstream, pool const& options)
@@ -59,9 +61,16 @@ class pool_resource {
       detail::report_misuse("weir: pool: " + segments_.misuse(p, bytes, alignment));
   }
 
-  /// Gives idle segments back to the upstream until at most `keep` bytes are held; returns how many went. Does not
-  /// wait: memory whose work is not done stays. Call `synchronize` first to give back all that can be.
-  std::size_t trim(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
+  /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the
+  /// same, so that others can have the memory (`weir::trim`); returns how many bytes the upstream got. Does not wait:
+  /// memory whose work is not done stays. Call `synchronize` first to give back all that can be.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
 
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { segments_.synchronize(); }
@@ -71,6 +80,8 @@ class pool_resource {
   /// no work on that memory is left or to come. Returns how many bytes that is. Slow: looks at every block.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept { return segments_.release_captured(capture); }
 
+  /// The most bytes that are held at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   /// Cheap: one lock.
   pool_numbers numbers() const { return segments_.numbers(); }
   /// Slow: looks at every stream's largest blocks.

@@ -130,6 +130,9 @@ struct pool_numbers {
   std::uint64_t synchronizations = 0;  ///< times the host waited
   std::uint64_t out_of_memory = 0;     ///< requests refused
 
+  /// How many allocations are live.
+  std::uint64_t live() const noexcept { return allocations - deallocations; }
+
   void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
     allocated.add(block_bytes);
     requested.add(bytes);

@@ -129,6 +129,7 @@ class promised_resource {
   }
   void describe(report& out) const { weir::describe(stack_, out); }
   int device() const noexcept { return stack_.device(); }
+  void visit_layers(layer_visitor& visitor) const { stack_.visit_layers(visitor); }
 
  private:
   basic_any_resource<false, false> stack_;
