@@ -12,7 +12,9 @@ from pathlib import Path
 
 # A header may include folders with the same number or a lower one; of those at 0, blocks include blocks only.
 LEVEL = {"version": -1, "blocks": 0, "cuda": 0, "core": 1, "sources": 2, "adaptors": 3, "bridges": 4, "tools": 5}
-MADE_FOR_THE_STAND_IN = {"adaptors/checked.hpp"}  # the one way from the library to the stand-in
+MADE_FOR_THE_SIM = {"adaptors/checked.hpp"}  # the one way from the library to the simulated runtime
+# The same inside sim/, whose headers nobody else includes.
+SIM_LEVEL = {"model": 0, "checker": 1, "memory": 2, "scheduler": 3, "control": 4, "api": 5}
 UMBRELLA_LEVEL = 6  # weir.hpp includes everything
 
 # Folders whose own work is to meet someone else's headers.
@@ -30,6 +32,10 @@ def headers(root):
     return found
 
 
+def sim_headers(root):
+    return sorted((root / "sim").rglob("*.hpp"))
+
+
 def place(root, path):
     """The folder of a header, and whether it is an umbrella (include/weir/NAME.hpp)."""
     parts = path.relative_to(root / "include" / "weir").parts
@@ -41,7 +47,7 @@ def level(folder):
 
 
 def includes(root):
-    for path in headers(root) + sorted((root / "include" / "weir" / "sim").rglob("*.cpp")):
+    for path in headers(root):
         folder, umbrella = place(root, path)
         if folder != "sim" and level(folder) is None:
             yield path, 1, f"folder or umbrella '{folder}' has no place in the order; add it to {Path(__file__).name}"
@@ -52,6 +58,35 @@ def includes(root):
                 wrong = judge(str(path.relative_to(root / "include" / "weir")), folder, umbrella, *match.groups())
                 if wrong:
                     yield path, number, wrong
+    yield from includes_of_sim(root)
+
+
+def includes_of_sim(root):
+    """The simulated runtime's sources include its own headers, downwards, and those of its public face."""
+    for path in sorted(p for p in (root / "sim").rglob("*") if p.suffix in (".hpp", ".cpp")):
+        folder = path.parent.name
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            wrong = match and judge_in_sim(folder, *match.groups())
+            if wrong:
+                yield path, number, wrong
+
+
+def judge_in_sim(folder, bracket, included):
+    if folder not in SIM_LEVEL:
+        return f"folder '{folder}' of the simulated runtime has no place in the order; add it to {Path(__file__).name}"
+    if bracket == "<":
+        if included.startswith("weir/") and not included.startswith("weir/sim/"):
+            return f"<{included}>: the simulated runtime includes nothing of the library above it"
+        return None
+    if "/" not in included:  # one source compiled twice, in two ways
+        return None if included.endswith(".cpp") else f'"{included}": headers here are included as "folder/name.hpp"'
+    target = included.split("/")[0]
+    if target not in SIM_LEVEL:
+        return f'"{included}": folder \'{target}\' has no place in the order'
+    if SIM_LEVEL[target] > SIM_LEVEL[folder]:
+        return f'"{included}": sim/{folder} ({SIM_LEVEL[folder]}) may not include {target} ({SIM_LEVEL[target]})'
+    return None
 
 
 def judge(path_in_library, folder, umbrella, bracket, included):
@@ -61,19 +96,19 @@ def judge(path_in_library, folder, umbrella, bracket, included):
         rest = included[len("weir/"):]
         target = rest.split("/")[0] if "/" in rest else rest[: -len(".hpp")]
         if folder == "sim":
-            return None if target in ("sim", "version") else f"<{included}>: the stand-in includes nothing of the library above it"
-        if target == "sim" and path_in_library in MADE_FOR_THE_STAND_IN:
+            above = f"<{included}>: the simulated runtime includes nothing of the library above it"
+            return None if target in ("sim", "version") else above
+        if target == "sim" and path_in_library in MADE_FOR_THE_SIM:
             return None
-        if target == "sim" or rest in MADE_FOR_THE_STAND_IN:
-            return f"<{included}>: the library must not know the stand-in"
+        if target == "sim" or rest in MADE_FOR_THE_SIM:
+            return f"<{included}>: the library must not know the simulated runtime"
         if level(target) is None:
             return f"<{included}>: '{target}' has no place in the order"
         if level(target) > level(folder) or (folder == "blocks" and target not in ("blocks", "version")):
             return f"<{included}>: {folder} ({level(folder)}) may not include {target} ({level(target)})"
         return None
     if bracket == '"':
-        again = folder == "sim" and included.endswith(".cpp")  # one source compiled twice, in two ways
-        return None if again else f'"{included}": library headers are included as <weir/...>'
+        return f'"{included}": library headers are included as <weir/...>'
     if umbrella and folder == "weir":
         return f"<{included}>: the umbrella includes weir's headers only"
     if STD_HEADER.match(included) or folder in FREE_TO_INCLUDE_OTHERS:
@@ -85,7 +120,7 @@ def judge(path_in_library, folder, umbrella, bracket, included):
 
 def opening(root):
     """The first line guards, the second says what the header is."""
-    for path in headers(root):
+    for path in headers(root) + sim_headers(root):
         lines = path.read_text().splitlines() + ["", ""]
         if lines[0] != "#pragma once":
             yield path, 1, "the first line must be `#pragma once`"

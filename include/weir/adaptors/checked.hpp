@@ -38,6 +38,7 @@ class checked_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "checked";
 
   template <recipe F>
   checked_resource(F const& upstream, checked const& options)

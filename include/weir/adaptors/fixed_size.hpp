@@ -4,9 +4,10 @@
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -56,13 +57,14 @@ class fixed_size_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "fixed_size";
 
   template <recipe F>
   fixed_size_resource(F const& upstream, fixed_size const& options)
       : upstream_(upstream()),
         block_bytes_(round_up_or_zero(detail::require_valid(options).block_bytes, detail::unit_bytes)),
         pass_through_(detail::caching_disabled()),
-        blocks_(upstream_, as_pool(options), device_accessible ? current_device() : 0) {}
+        blocks_(upstream_, as_pool(options), detail::device_for(upstream_)) {}
   fixed_size_resource(fixed_size_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   fixed_size_resource& operator=(fixed_size_resource const&) = delete;
 
@@ -94,8 +96,15 @@ class fixed_size_resource {
   /// The most that one request may ask for, in bytes.
   std::size_t block_bytes() const noexcept { return block_bytes_; }
 
-  /// As `pool_resource::trim`: gives back idle chunks until at most `keep` bytes are held; returns how many bytes went.
-  std::size_t trim(std::size_t keep = 0) noexcept { return blocks_.trim(keep); }
+  /// As `pool_resource::trim`: gives back idle chunks until at most `keep` bytes are held, and lets the layers below do
+  /// the same; returns how many bytes the upstream got.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept { return blocks_.trim(keep); }
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { blocks_.synchronize(); }
 
@@ -114,7 +123,7 @@ class fixed_size_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const { describe_layer(out, ""); }
+  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 
  private:
   static pool as_pool(fixed_size const& o) {
@@ -128,19 +137,19 @@ class fixed_size_resource {
             .synchronize = o.synchronize};
   }
 
-  void describe_layer(report& out, std::string const& reason) const {
-    pool_numbers const n = numbers();
+  void describe_layer(report& out, std::string const& reason, pool_snapshot const& s) const {
+    pool_numbers const& n = s.numbers;
     out.below("fixed_size(" + format_bytes(block_bytes_) + ")",
               reason + "blocks of " + format_bytes(block_bytes_) + "; " + format_bytes(n.reserved.current) +
-                  " reserved = " + format_bytes(n.allocated.current) + " allocated (" +
+                  " reserved" + detail::under_way_text(s) + " = " + format_bytes(n.allocated.current) + " allocated (" +
                   format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) + " free + " +
                   format_bytes(n.pending) + " pending" + detail::captured_text(n));
   }
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {
-    blocks_.count_refusal();
+    pool_snapshot const at_refusal = blocks_.count_refusal();
     report state;
-    describe_layer(state, reason);
+    describe_layer(state, reason, at_refusal);
     weir::describe(upstream_, state);
     throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "fixed_size", state);
   }

@@ -24,7 +24,7 @@ class limit_resource;
 /// When not to use it: to bound what a pool *below* it reserves from CUDA, use the pool's own `max_bytes`.
 struct limit {
   std::size_t max_bytes = 0;  ///< the budget in bytes; 0: not given
-  double fraction = 0;        ///< the budget as a part of the current device's total memory, above 0 up to 1
+  double fraction = 0;        ///< the budget as a part of the total memory of the stack's device, above 0 up to 1
   std::size_t granularity =
       256;                ///< each request is charged rounded up to a multiple of this (a power of two), in bytes
   std::string name = {};  ///< whose budget it is, for reports and errors: `search` makes it `search: limit`
@@ -58,14 +58,16 @@ class limit_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "limit";
 
-  /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the current
-  /// device has and may throw `cuda_error`.
+  /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
+  /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
   template <recipe F>
   limit_resource(F const& upstream, limit const& options)
       : upstream_(upstream()),
         granularity_(detail::require_valid(options).granularity),
-        max_(budget(options)),
+        max_(budget(options, upstream_)),
+        name_(options.name),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
   limit_resource(limit_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
@@ -101,6 +103,8 @@ class limit_resource {
 
   /// Bytes charged now: live requests, each rounded up.
   std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  /// Whose budget it is; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
   std::size_t max_bytes() const noexcept { return max_; }
   /// The most bytes that were charged at one time by requests that were served.
@@ -123,13 +127,15 @@ class limit_resource {
   }
 
  private:
-  static std::size_t budget(limit const& options) {
+  static std::size_t budget(limit const& options, Upstream& upstream) {
     if (options.max_bytes != 0) return options.max_bytes;
-    auto const total = static_cast<double>(memory_info(current_device()).total_bytes);
+    int const device = detail::device_for(upstream);
+    auto const total = static_cast<double>(memory_info(device).total_bytes);
     auto const bytes = static_cast<std::size_t>(total * options.fraction);
     if (bytes < options.granularity)
       throw std::invalid_argument("weir: limit: fraction is " + std::to_string(options.fraction) + ", which is " +
-                                  std::to_string(bytes) + " B of this device and less than one granularity");
+                                  std::to_string(bytes) + " B of device " + std::to_string(device) +
+                                  " and less than one granularity");
     return bytes;
   }
 
@@ -181,6 +187,7 @@ class limit_resource {
   Upstream upstream_;
   std::size_t granularity_;
   std::size_t max_;
+  std::string name_;
   std::string label_;
   alignas(64) std::atomic<std::size_t> used_{0};  // on a line of its own: every request of every thread writes it
   std::atomic<std::size_t> peak_{0};

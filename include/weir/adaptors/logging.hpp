@@ -72,6 +72,7 @@ class logging_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "logging";
 
   /// Throws `std::invalid_argument` for wrong options and `std::system_error` if the file cannot be opened or written.
   template <recipe F>
@@ -86,13 +87,13 @@ class logging_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     void* const p = allocate_or_log_failure(stream, bytes, alignment);
-    file_->append(detail::log_line("allocate", p, bytes, stream), false);
+    log("allocate", p, bytes, stream);
     return p;
   }
 
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    file_->append(detail::log_line("free", p, bytes, stream), false);
+    log("free", p, bytes, stream);
     upstream_.deallocate(stream, p, bytes, alignment);
   }
 
@@ -128,16 +129,18 @@ class logging_resource {
   void* allocate_or_log_failure(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
     return upstream_.allocate(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
-    log_failure(stream, bytes);
+    log("allocate failure", nullptr, bytes, stream, true);
     failure.passed_through(*this);
     throw;
   } catch (...) {
-    log_failure(stream, bytes);
+    log("allocate failure", nullptr, bytes, stream, true);
     throw;
   }
 
-  void log_failure(stream_ref stream, std::size_t bytes) noexcept {
-    file_->append(detail::log_line("allocate failure", nullptr, bytes, stream), true);
+  /// `now`: also writes out the line and all before it. Asks first whose process this is: another thread of the parent
+  /// may have been asking for the time of day when this one was forked, and its lock would never be free.
+  void log(char const* action, void const* p, std::size_t bytes, stream_ref stream, bool now = false) noexcept {
+    if (!file_->is_inherited()) file_->append(detail::log_line(action, p, bytes, stream), now);
   }
 
   Upstream upstream_;

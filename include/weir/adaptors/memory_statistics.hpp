@@ -35,6 +35,9 @@ struct memory_statistics {
   counter allocations;        ///< how many
   std::int64_t failures = 0;  ///< requests that ended in an exception; they are in no other number
 
+  /// How many allocations are live.
+  std::int64_t live() const noexcept { return allocations.current; }
+
   void add(std::size_t bytes) noexcept {
     requested.add(static_cast<std::int64_t>(bytes));
     allocated.add(static_cast<std::int64_t>(round_up_or_zero(bytes, default_alignment)));

@@ -4,9 +4,10 @@
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <cstdint>
 #include <string>
@@ -22,13 +23,14 @@ class pool_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "pool";
 
   template <recipe F>
   pool_resource(F const& upstream, pool const& options)
       : upstream_(upstream()),
         options_(detail::require_valid(options)),
         pass_through_(detail::caching_disabled()),
-        segments_(upstream_, options_, device_accessible ? current_device() : 0) {
+        segments_(upstream_, options_, detail::device_for(upstream_)) {
     if (options_.initial_bytes != 0 && !pass_through_ && !segments_.grow(options_.initial_bytes))
       refuse(host_order, options_.initial_bytes);
   }
@@ -59,9 +61,16 @@ class pool_resource {
       detail::report_misuse("weir: pool: " + segments_.misuse(p, bytes, alignment));
   }
 
-  /// Gives idle segments back to the upstream until at most `keep` bytes are held; returns how many went. Does not
-  /// wait: memory whose work is not done stays. Call `synchronize` first to give back all that can be.
-  std::size_t trim(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
+  /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the
+  /// same, so that others can have the memory (`weir::trim`); returns how many bytes the upstream got. Does not wait:
+  /// memory whose work is not done stays. Call `synchronize` first to give back all that can be.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
 
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { segments_.synchronize(); }
@@ -71,6 +80,8 @@ class pool_resource {
   /// no work on that memory is left or to come. Returns how many bytes that is. Slow: looks at every block.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept { return segments_.release_captured(capture); }
 
+  /// The most bytes that are held at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   /// Cheap: one lock.
   pool_numbers numbers() const { return segments_.numbers(); }
   /// Slow: looks at every stream's largest blocks.
@@ -83,16 +94,15 @@ class pool_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const { describe_layer(out, ""); }
+  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 
  private:
-  void describe_layer(report& out, char const* reason) const {
-    pool_snapshot const s = snapshot();
+  void describe_layer(report& out, char const* reason, pool_snapshot const& s) const {
     pool_numbers const& n = s.numbers;
-    std::string text = reason + format_bytes(n.reserved.current) + " reserved = " + format_bytes(n.allocated.current) +
-                       " allocated (" + format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) +
-                       " free + " + format_bytes(n.pending) + " pending" + detail::captured_text(n) +
-                       "; largest free piece " + format_bytes(s.largest_free);
+    std::string text = reason + format_bytes(n.reserved.current) + " reserved" + detail::under_way_text(s) + " = " +
+                       format_bytes(n.allocated.current) + " allocated (" + format_bytes(n.requested.current) +
+                       " requested) + " + format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" +
+                       detail::captured_text(n) + "; largest free piece " + format_bytes(s.largest_free);
     out.below(options_.max_bytes == 0 ? "pool" : "pool(" + format_bytes(options_.max_bytes) + ")", text);
   }
 
@@ -104,9 +114,9 @@ class pool_resource {
   }
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes) {
-    segments_.count_refusal();
+    pool_snapshot const at_refusal = segments_.count_refusal();
     report state;
-    describe_layer(state, detail::capture_reason(stream));
+    describe_layer(state, detail::capture_reason(stream), at_refusal);
     weir::describe(upstream_, state);
     throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "pool", state);
   }

@@ -102,6 +102,7 @@ class statistics_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "statistics";
 
   template <recipe F>
   statistics_resource(F const& upstream, statistics const&) : upstream_(upstream()) {}

@@ -41,5 +41,14 @@ inline void check(cudaError_t code, char const* call, char const* file = __built
   if (!succeeded(code)) throw cuda_error(code, call, file, line);
 }
 
+/// True where `code` says that CUDA is not there (not yet, no longer, or not at all), so that no work can be running.
+inline bool cuda_is_absent(cudaError_t code) noexcept {
+  return code == cudaErrorCudartUnloading || code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_moved_from(char const* what) {
+  throw std::logic_error(std::string("weir: this ") + what + " was moved from; assign another to it before it is used");
+}
+
 }  // namespace detail
 }  // namespace weir

@@ -52,7 +52,7 @@ class stream_ref {
   stream_ref(cudaStream_t handle) noexcept : stream_ref(resolve<PerThread>(handle), 0) {}
 
   template <detail::gives_stream_by_get S, bool PerThread = detail::per_thread_default_stream>
-  stream_ref(S const& stream) noexcept : stream_ref(resolve<PerThread>(stream.get()), 0) {
+  stream_ref(S const& stream) noexcept(noexcept(stream.get())) : stream_ref(resolve<PerThread>(stream.get()), 0) {
     if constexpr (requires { stream.lasting_id(); }) id_ = stream.lasting_id();
   }
 

@@ -102,6 +102,13 @@ std::size_t live_bytes(int device);
 /// How many allocations that is, over all devices.
 std::size_t live_allocations();
 
+/// How many streams, events and memory pools the program created and did not destroy yet. Graphs do not count.
+std::size_t live_handles();
+
+/// Whether the calling thread is inside a runtime call, where the simulated runtime does its own work: false in host
+/// functions. For a test that replaces `operator new` and wants only the program's own allocations to fail.
+bool in_runtime_call();
+
 /// How many stream captures were broken since `reset` by a call that CUDA does not allow during a capture, from
 /// whatever thread. Ending a capture on a stream that misses a join counts.
 std::uint64_t captures_invalidated();
