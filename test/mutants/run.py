@@ -71,7 +71,7 @@ class Bench:
             raise Broken(" ".join(command) + "\n" + result.stdout)
 
     def prepare(self, kinds, jobs):
-        """The stand-in and the tests' main, once for each (sanitizer, optimised)."""
+        """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
             self.objects[kind] = []
