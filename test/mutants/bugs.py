@@ -141,9 +141,9 @@ BUGS = [
 
     # ---- accounts and threads
     Bug(25, "the upstream has a segment back before it is forgotten",
-        [(SHARE, "    {\n      std::lock_guard const lock(mutex_);\n      segments_.erase(address(p));\n    }\n"
-          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n",
-          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n"
+        [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
+          "    give_back(lock, p, bytes, alignment);\n",
+          "    level_.current -= bytes;\n    give_back(lock, p, bytes, alignment);\n"
           "    segments_.erase(address(p));\n")], "adaptors/arena_share", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
@@ -166,6 +166,18 @@ BUGS = [
         "adaptors/pool_threads", sanitizer=THREADS, random=False),
     bug(29, "a failure after the upstream gave its memory keeps that", SEGMENTS,
         "      source_.give(lock, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
+    bug(0, "a request is refused while another thread's growth has what it lacks", SEGMENTS,
+        "if (first == growth::contended) source_.calls().repeat(lock, look_again);", "static_cast<void>(look_again);",
+        "adaptors/pool_contention", random=False),
+    bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
+        "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
+        random=False),
+    bug(0, "a segment that several streams freed is not seen to be idle", SEGMENTS,
+        "may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(freed);",
+        "may_be_idle_ = may_be_idle_ || reuse_.store().is_idle(freed);", "adaptors/pool_release", random=False),
+    bug(0, "what a search learns to be idle is kept", SEGMENTS,
+        "if (is_above_threshold()) give_idle(lock, options_.release_threshold);", "", "adaptors/pool_release",
+        random=False),
     bug(30, "the thread's last error is left behind", "cuda/error.hpp",
         "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
 
@@ -191,6 +203,13 @@ BUGS = [
         "static_cast<void>(may_end);", "adaptors/pool_streams", random=False),
     bug(35, "a stream that was waited for is never forgotten", "adaptors/pool_reuse.hpp",
         "clock_.end_wait(lane);", "", "adaptors/pool_streams", random=False),
+    bug(34, "a forked child is given its parent's streams, and its lock", "cuda/stream.hpp",
+        " || known->made_after_ != forks", "", "shutdown/forked", random=False),
+    bug(34, "a forked child asks for the time of day before it asks whose log it is", "adaptors/logging.hpp",
+        "if (!file_->is_inherited()) ", "", "shutdown/forked", random=False),
+    bug(34, "a stream that a forked child moves becomes its own", "cuda/stream.hpp",
+        "stream_(std::exchange(other.stream_, {})), life_(other.life_) {}", "stream_(std::exchange(other.stream_, {})) {}",
+        "shutdown/forked", random=False),
 
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
@@ -199,6 +218,32 @@ BUGS = [
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
+    bug(36, "where CUDA does not say whether a stream captures, it is taken for no", "cuda/capture.hpp",
+        "return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);",
+        "return code == cudaErrorStreamCaptureImplicit;", "sources/device", random=False),
+
+    # ---- devices
+    bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "a pool of equal blocks is for the device that is current when it is made", "adaptors/fixed_size.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "an arena is for the device that is current when it is made", "adaptors/arena.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "an erased stack does not say for which device it is", "core/any_resource.hpp",
+        "int device() noexcept override { return weir::device_of(held); }",
+        "int device() noexcept override { return -1; }", "laws/devices", random=False),
+    bug(0, "a fraction is of the memory of the device that is current", LIMIT,
+        "int const device = detail::device_for(upstream);", "int const device = current_device();", "laws/devices",
+        random=False),
+
+    # ---- objects that were moved from
+    bug(0, "an erased stack that was moved from holds none", "core/any_resource.hpp",
+        "basic_any_resource(basic_any_resource&& other) noexcept : held_(std::exchange(other.held_, none())) {}",
+        "basic_any_resource(basic_any_resource&& other) noexcept : held_(std::move(other.held_)) {}",
+        "core/any_resource", random=False),
+    bug(0, "a stream that was moved from is the default stream", "cuda/stream.hpp",
+        "if (stream_.handle == nullptr) [[unlikely]]\n      detail::refuse_moved_from(\"stream\");", "",
+        "cuda/stream", random=False),
 
     # ---- whole stacks
     bug(0, "what a trimmed pool gave to its source stays there", "adaptors/pool.hpp",
@@ -207,7 +252,7 @@ BUGS = [
         'detail::check(detail::relaxed([&] { return cudaStreamSynchronize(own_stream_.get()); }), "cudaStreamSynchronize");',
         "", "core/layers", random=False),
     bug(0, "an erased stack has no layers for who asks", "core/any_resource.hpp",
-        "if (held_ != nullptr) held_->visit_layers(visitor);", "static_cast<void>(visitor);", "core/layers", random=False),
+        "{ held_->visit_layers(visitor); }", "{ static_cast<void>(visitor); }", "core/layers", random=False),
     bug(0, "a trim ends at a handle", "core/layers.hpp",
         "if (how_far == layer_visitor::extent::all) detail::for_each_layer(", "if (false) detail::for_each_layer(",
         "core/layers", random=False),

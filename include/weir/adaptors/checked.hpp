@@ -43,7 +43,7 @@ class checked_resource {
   template <recipe F>
   checked_resource(F const& upstream, checked const& options)
       : upstream_(upstream()), blocks_(detail::require_valid(options).name) {}
-  checked_resource(checked_resource const&) = delete;
+  checked_resource(checked_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   checked_resource& operator=(checked_resource const&) = delete;
 
   /// As the upstream's `allocate`, and throws what that throws.

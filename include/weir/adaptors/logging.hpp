@@ -80,20 +80,20 @@ class logging_resource {
       : upstream_(upstream()), path_(detail::require_valid(options).resolved_path()), file_(&opened(path_, options)) {}
   ~logging_resource() { file_->release(); }
 
-  logging_resource(logging_resource const&) = delete;
+  logging_resource(logging_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   logging_resource& operator=(logging_resource const&) = delete;
 
   /// Throws what the upstream throws; the file then holds this failure and all that was logged before it.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     void* const p = allocate_or_log_failure(stream, bytes, alignment);
-    file_->append(detail::log_line("allocate", p, bytes, stream), false);
+    log("allocate", p, bytes, stream);
     return p;
   }
 
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    file_->append(detail::log_line("free", p, bytes, stream), false);
+    log("free", p, bytes, stream);
     upstream_.deallocate(stream, p, bytes, alignment);
   }
 
@@ -129,16 +129,18 @@ class logging_resource {
   void* allocate_or_log_failure(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
     return upstream_.allocate(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
-    log_failure(stream, bytes);
+    log("allocate failure", nullptr, bytes, stream, true);
     failure.passed_through(*this);
     throw;
   } catch (...) {
-    log_failure(stream, bytes);
+    log("allocate failure", nullptr, bytes, stream, true);
     throw;
   }
 
-  void log_failure(stream_ref stream, std::size_t bytes) noexcept {
-    file_->append(detail::log_line("allocate failure", nullptr, bytes, stream), true);
+  /// `now`: also writes out the line and all before it. Asks first whose process this is: another thread of the parent
+  /// may have been asking for the time of day when this one was forked, and its lock would never be free.
+  void log(char const* action, void const* p, std::size_t bytes, stream_ref stream, bool now = false) noexcept {
+    if (!file_->is_inherited()) file_->append(detail::log_line(action, p, bytes, stream), now);
   }
 
   Upstream upstream_;

@@ -67,8 +67,9 @@ struct pool {
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
-  /// With more than this held, a free that makes a whole segment idle gives it back, if its work is done by then; else
-  /// a later such free or `trim` does. The default keeps all until `trim`.
+  /// With more than this held, every segment that is known to be idle is given back before a call of the pool returns.
+  /// A free that leaves no live block in a segment asks CUDA whether its work is done; until it is, the frees that
+  /// follow ask again. The default keeps all until `trim`.
   std::size_t release_threshold = ~std::size_t{0};
   stream_lifetime streams = stream_lifetime::may_end;
   when_pending pending = when_pending::grow;
@@ -176,6 +177,8 @@ struct pool_snapshot {
   std::size_t largest_free = 0;  ///< bytes, in one piece, whoever freed it
   std::size_t lanes = 0;         ///< streams the pool keeps state for
   std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
+  std::size_t under_way = 0;     ///< bytes that threads take from the upstream or give back just now; they count
+                                 ///< against `max_bytes`, not as reserved
 };
 
 namespace detail {
@@ -186,6 +189,11 @@ enum class pool_effort {
   grow,   ///< and more from the upstream
   all,    ///< and the host's waiting, and giving idle segments back to grow anew
 };
+
+/// What of a pool's budget is neither held nor free, for its line in a report.
+inline std::string under_way_text(pool_snapshot const& s) {
+  return s.under_way == 0 ? std::string() : " (and " + format_bytes(s.under_way) + " on their way)";
+}
 
 /// What of a pool is kept for graphs, for its line in a report.
 inline std::string captured_text(pool_numbers const& n) {

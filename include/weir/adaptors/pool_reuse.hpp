@@ -98,6 +98,11 @@ class pool_reuse {
     return 0;
   }
 
+  /// True if the segment that `id` is part of is idle once work that is queued now is done.
+  bool will_be_idle(block_id id) const noexcept {
+    return store_.is_all_free(id, [&](lane_number lane) { return !clock_.is_captured(lane); });
+  }
+
   /// Takes back a block freed on `lane` (`shared`: in host order) and returns the free block it is part of now.
   block_id give(block_id id, lane_number lane) noexcept {
     return store_.give(id, lane, lane == shared ? 0 : clock_.on_free(lane));

@@ -11,8 +11,6 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
-#include <sched.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -83,14 +81,15 @@ class segment_pool {
     }
     numbers_.count_deallocation(bytes, blocks()[id].bytes());
     block_id const free = reuse_.give(id, lane);
-    if (numbers_.reserved.current > options_.release_threshold && reuse_.store().is_whole(free)) [[unlikely]]
-      release_idle(lock, options_.release_threshold);
+    if (is_above_threshold()) [[unlikely]]
+      keep_threshold_after(lock, free);
     return true;
   }
 
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
     spin_guard lock(mutex_);
+    upstream_calls::attempt const attempt(source_.calls());
     return grow_by(lock, lesser(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
@@ -98,7 +97,7 @@ class segment_pool {
     if (reuse_.clock().is_over()) return 0;
     spin_guard lock(mutex_);
     reuse_.try_to_keep_ages();
-    return release_idle(lock, keep);
+    return release_idle(lock, lesser(keep, options_.release_threshold));
   }
 
   void synchronize() noexcept {
@@ -106,40 +105,36 @@ class segment_pool {
     spin_guard lock(mutex_);
     ++numbers_.synchronizations;
     reuse_.synchronize(lock);
+    give_idle(lock, options_.release_threshold);
   }
 
   std::size_t release_captured(std::uint64_t capture) noexcept {
     if (reuse_.clock().is_over()) return 0;
     spin_guard lock(mutex_);
-    return reuse_.release_captured(capture);
+    std::size_t const bytes = reuse_.release_captured(capture);
+    may_be_idle_ = true;
+    give_idle(lock, options_.release_threshold);
+    return bytes;
   }
 
-  void count_refusal() {  // by whoever stands above
+  /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
+  pool_snapshot count_refusal() {
     require_life();
     spin_guard const lock(mutex_);
     ++numbers_.out_of_memory;
+    return snapshot_now();
   }
 
   pool_numbers numbers() const {
     if (reuse_.clock().is_over()) return {};
     spin_guard const lock(mutex_);
-    pool_numbers now = numbers_;
-    now.free = reuse_.store().free_bytes(shared);
-    now.captured = reuse_.captured_bytes();
-    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
-    return now;
+    return numbers_now();
   }
   /// Slow, unlike `numbers`: looks at every stream's largest blocks.
   pool_snapshot snapshot() const {
     if (reuse_.clock().is_over()) return {};
-    pool_snapshot s{.numbers = numbers()};
     spin_guard const lock(mutex_);
-    s.segments = segments_.size();
-    s.blocks = blocks().used();
-    s.largest_free = reuse_.store().largest_free();
-    s.lanes = reuse_.clock().open_count();
-    s.host_bytes = reuse_.store().host_bytes();
-    return s;
+    return snapshot_now();
   }
 
   /// What is wrong with a deallocation that was refused, in words.
@@ -161,12 +156,29 @@ class segment_pool {
     if (reuse_.clock().is_over()) check(cuda_life::error, "allocate");
   }
 
+  pool_numbers numbers_now() const {
+    pool_numbers now = numbers_;
+    now.free = reuse_.store().free_bytes(shared);
+    now.captured = reuse_.captured_bytes();
+    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
+    return now;
+  }
+  pool_snapshot snapshot_now() const {
+    return {.numbers = numbers_now(),
+            .segments = segments_.size(),
+            .blocks = blocks().used(),
+            .largest_free = reuse_.store().largest_free(),
+            .lanes = reuse_.clock().open_count(),
+            .host_bytes = reuse_.store().host_bytes(),
+            .under_way = source_.calls().bytes()};
+  }
+
   [[gnu::always_inline]] void* allocate(std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
     spin_guard lock(mutex_);
     reuse_.reserve();
     block_id id = reuse_.take_ready(reuse_.clock().lane_of(key, stream), r);
     if (id == 0) [[unlikely]]
-      id = search(lock, key, stream, r, effort);
+      id = search_and_keep_threshold(lock, key, stream, r, effort);
     if (id == 0) return nullptr;
     block const& b = blocks()[id];
     numbers_.count_allocation(r.requested, b.bytes());
@@ -206,9 +218,23 @@ class segment_pool {
     return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
   }
 
+  bool is_above_threshold() const noexcept { return numbers_.reserved.current > options_.release_threshold; }
+
+  /// `freed` may have been the last live block of its segment. That goes back as soon as it is idle: if CUDA does not
+  /// yet say so, the frees to come ask again, and what a search learns serves too.
+  [[gnu::noinline]] void keep_threshold_after(spin_guard& lock, block_id freed) noexcept {
+    may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(freed);
+    if (may_be_idle_) release_idle(lock, options_.release_threshold);
+  }
+  [[gnu::noinline]] block_id search_and_keep_threshold(spin_guard& lock, std::uint64_t key, stream_ref stream,
+                                                       request const& r, pool_effort effort) {
+    block_id const id = search(lock, key, stream, r, effort);
+    if (is_above_threshold()) give_idle(lock, options_.release_threshold);
+    return id;
+  }
+
   /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
-  [[gnu::noinline]] block_id search(spin_guard& lock, std::uint64_t key, stream_ref stream, request const& r,
-                                    pool_effort effort) {
+  block_id search(spin_guard& lock, std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
     auto const lane = [&] { return reuse_.clock().lane_of(key, stream); };  // may change while the lock is dropped
     auto const waiting = [&] {
       reuse_.reserve_to_search(lane());
@@ -222,7 +248,8 @@ class segment_pool {
     };
     block_id id = ready();
     if (id == 0 && options_.pending == when_pending::wait) id = waiting();
-    if (id == 0 && effort != pool_effort::reuse && grow(lock, r)) id = ready();
+    if (id == 0 && effort != pool_effort::reuse) id = take_grown(lock, r, ready);
+    if (id == 0 && effort == pool_effort::reuse && source_.calls().wait(lock)) id = ready();
     if (id == 0) id = waiting();
     if (id != 0 || effort != pool_effort::all) return id;
     if (options_.synchronize) {
@@ -230,25 +257,36 @@ class segment_pool {
       reuse_.synchronize(lock);
       id = ready();
     }
-    if (id == 0 && release_idle(lock, 0) != 0 && grow(lock, r)) id = ready();
+    if (id == 0 && release_idle(lock, 0) != 0) id = take_grown(lock, r, ready);
     return id;
   }
 
-  /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
-  bool grow(spin_guard& lock, request const& r) {
+  /// Grows, then takes what is `ready`; waits for other threads' growth where that is in the way. 0 if all of it fails.
+  template <class Ready>
+  block_id take_grown(spin_guard& lock, request const& r, Ready ready) {
+    growth const first = grow(lock, r);
+    if (first == growth::done) return ready();
+    block_id id = 0;
+    auto const look_again = [&] {
+      id = ready();
+      growth const outcome = id != 0 ? growth::done : grow(lock, r);
+      if (id == 0 && outcome == growth::done) id = ready();
+      return outcome;
+    };
+    if (first == growth::contended) source_.calls().repeat(lock, look_again);
+    return id;
+  }
+
+  /// Takes a segment that the request fits into; backs off to the least that serves it.
+  growth grow(spin_guard& lock, request const& r) {
+    upstream_calls::attempt const attempt(source_.calls());
     std::size_t const least = r.span() * unit_bytes;
     std::size_t wanted = growth_for(options_, least, r.max_split, numbers_.reserved.current);
     for (;;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
-      if (bytes < least) {
-        if (source_.giving() == 0 || least > room() + source_.giving()) return false;
-        lock.unlock();  // another thread is giving it back just now
-        ::sched_yield();
-        lock.lock();
-        continue;
-      }
-      if (grow_by(lock, bytes)) return true;
-      if (bytes == least) return false;
+      if (bytes < least) return attempt.refusal();
+      if (grow_by(lock, bytes)) return growth::done;
+      if (bytes == least) return attempt.refusal();
       wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
     }
   }
@@ -267,16 +305,28 @@ class segment_pool {
     auto const address = reinterpret_cast<std::uintptr_t>(p);
     segments_.add({p, bytes, reuse_.store().add_segment(address, static_cast<units>(bytes / unit_bytes))});
     numbers_.reserved.add(bytes);
+    may_be_idle_ = true;  // others, which it did not matter to give back before
     ++numbers_.growths;
     return true;
   }
 
+  /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(spin_guard& lock, std::size_t keep) noexcept {
-    std::size_t released = 0;
     reuse_.poll(shared);
-    if (!source_.may_be_asked()) return 0;
+    may_be_idle_ = true;
+    return give_idle(lock, keep);
+  }
+  /// The same without asking.
+  std::size_t give_idle(spin_guard& lock, std::size_t keep) noexcept {
+    std::size_t released = 0;
+    if (!may_be_idle_ || numbers_.reserved.current <= keep || !source_.may_be_asked()) return 0;
+    may_be_idle_ = false;
     for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
-      if (i >= segments_.size() || !reuse_.store().is_idle(segments_[i].first)) continue;
+      if (i >= segments_.size()) continue;
+      if (!reuse_.store().is_idle(segments_[i].first)) {
+        may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(segments_[i].first);
+        continue;
+      }
       segment const gone = segments_.remove(i);
       reuse_.store().remove_segment(gone.first);
       numbers_.reserved.current -= gone.bytes;
@@ -293,6 +343,7 @@ class segment_pool {
   spin_lock mutable mutex_;
   pool_reuse reuse_;
   segment_list segments_;
+  bool may_be_idle_ = false;      // some segment, now or when its work is done, and nobody has looked since
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };

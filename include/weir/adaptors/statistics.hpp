@@ -107,7 +107,7 @@ class statistics_resource {
   template <recipe F>
   statistics_resource(F const& upstream, statistics const&) : upstream_(upstream()) {}
 
-  statistics_resource(statistics_resource const&) = delete;
+  statistics_resource(statistics_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   statistics_resource& operator=(statistics_resource const&) = delete;
 
   /// Throws what the upstream throws, and counts it as a failure.

@@ -22,6 +22,7 @@ struct erased_functions {
   void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
   void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
   void (*describe)(void const* r, report& out);
+  int (*device)(void* r) noexcept;
   void (*visit_layers)(void* r, layer_visitor& visitor);
 };
 
@@ -34,6 +35,7 @@ inline constexpr erased_functions functions_of = {
       resource_ref<R>(*static_cast<R*>(r)).deallocate(stream, p, bytes, alignment);
     },
     [](void const* r, report& out) { weir::describe(*static_cast<R const*>(r), out); },
+    [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
     [](void* r, layer_visitor& visitor) { detail::show_layers(*static_cast<R*>(r), visitor); },
 };
 
@@ -84,6 +86,8 @@ class basic_any_ref {
   }
 
   void describe(report& out) const { functions_->describe(resource_, out); }
+  /// The stack's device (`device_of`).
+  int device() const noexcept { return functions_->device(resource_); }
   /// Shows all layers, outermost first, to those who look beyond references: what `weir::trim`, `numbers` and their
   /// like ask through.
   void visit_layers(layer_visitor& visitor) const {

@@ -25,7 +25,7 @@ class host_resource {
   static constexpr char const* layer_name = "host";
 
   host_resource() = default;
-  host_resource(host_resource const&) = delete;
+  host_resource(host_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   host_resource& operator=(host_resource const&) = delete;
 
   /// Throws `out_of_memory`, or `std::invalid_argument` for an alignment beyond 2 MiB.

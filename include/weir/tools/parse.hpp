@@ -128,6 +128,7 @@ class promised_resource {
     stack_.deallocate(stream, p, bytes, alignment);
   }
   void describe(report& out) const { weir::describe(stack_, out); }
+  int device() const noexcept { return stack_.device(); }
   void visit_layers(layer_visitor& visitor) const { stack_.visit_layers(visitor); }
 
  private:
