@@ -69,6 +69,7 @@ class arena_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = true;
 
   template <recipe F>
   arena_resource(F const& upstream, arena const& options)
@@ -125,6 +126,17 @@ class arena_resource {
     std::size_t released = 0;
     for_each([&](one& a) { released += a.pool.release_captured(capture); });
     return released;
+  }
+
+  /// The block that serves a request, as `pool_resource::taken`.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return pass_through_ ? weir::taken(upstream_, bytes, alignment) : round_up_or_zero(bytes, detail::unit_bytes);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    if (pass_through_) return weir::holds_captured(upstream_, capture);
+    bool any = false;
+    for_each([&](one& a) { any = any || a.pool.holds_captured(capture); });
+    return any;
   }
 
   /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.

@@ -144,6 +144,7 @@ class arena_directory {
     void* p = nullptr;
     try {
       p = weir::allocate_sync(upstream_, bytes, alignment);
+      if (p == nullptr) throw std::bad_alloc();
       std::lock_guard const lock(mutex_);
       segments_.emplace(address(p), segment{bytes, arena});
     } catch (...) {

@@ -43,6 +43,8 @@ class bin_resource {
   virtual void synchronize() noexcept = 0;
   virtual std::size_t release_captured(std::uint64_t capture) noexcept = 0;
   virtual std::size_t reserved() = 0;
+  virtual std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept = 0;
+  virtual bool holds_captured(std::uint64_t capture) const noexcept = 0;
 };
 
 template <resource R>
@@ -77,6 +79,10 @@ class bin_model final : public bin_resource {
     else
       return 0;
   }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
+    return weir::taken(held_, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held_, capture); }
 
  private:
   R held_;

@@ -140,6 +140,17 @@ class binning_resource {
     return released;
   }
 
+  /// What the bin for this size takes, or the upstream.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    std::size_t const i = bin_of(bytes);
+    return i == count_ ? weir::taken(upstream_, bytes, alignment) : bins_[i]->taken(bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (bins_[i]->holds_captured(capture)) return true;
+    return weir::holds_captured(upstream_, capture);
+  }
+
   /// Bytes that the bins hold, as far as they say (`pool`, `fixed_size` ... do).
   std::size_t reserved() const {
     std::size_t sum = 0;

@@ -56,6 +56,7 @@ class fixed_size_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = true;
 
   template <recipe F>
   fixed_size_resource(F const& upstream, fixed_size const& options)
@@ -101,6 +102,15 @@ class fixed_size_resource {
 
   /// As `pool_resource::release_captured`.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept { return blocks_.release_captured(capture); }
+
+  /// A whole block, whatever is asked for; more than a block is refused.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    if (pass_through_) return weir::taken(upstream_, bytes, alignment);
+    return bytes > block_bytes_ ? bytes : block_bytes_;
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    return pass_through_ ? weir::holds_captured(upstream_, capture) : blocks_.holds_captured(capture);
+  }
 
   /// Cheap: one lock. `allocated` counts whole blocks.
   pool_numbers numbers() const { return blocks_.numbers(); }

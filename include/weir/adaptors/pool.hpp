@@ -22,6 +22,7 @@ class pool_resource {
   static constexpr bool device_accessible = weir::device_accessible<Upstream>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = true;
 
   template <recipe F>
   pool_resource(F const& upstream, pool const& options)
@@ -70,6 +71,14 @@ class pool_resource {
   /// was allocated or freed in it and is free now. Call it when no launch of the graph, no executable graph of it and
   /// no work on that memory is left or to come. Returns how many bytes that is. Slow: looks at every block.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept { return segments_.release_captured(capture); }
+
+  /// The block that serves a request. One that is kept whole (`max_split_bytes`) counts as the segment made for it.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return pass_through_ ? weir::taken(upstream_, bytes, alignment) : segments_.taken(bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    return pass_through_ ? weir::holds_captured(upstream_, capture) : segments_.holds_captured(capture);
+  }
 
   /// Cheap: one lock.
   pool_numbers numbers() const { return segments_.numbers(); }

@@ -6,6 +6,7 @@
 #include <weir/core/resource_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace weir {
@@ -20,6 +21,8 @@ struct erased_functions {
   void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
   void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
   void (*describe)(void const* r, report& out);
+  std::size_t (*taken)(void const* r, std::size_t bytes, std::size_t alignment) noexcept;
+  bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
 };
 
 template <class R>
@@ -31,6 +34,12 @@ inline constexpr erased_functions functions_of = {
       resource_ref<R>(*static_cast<R*>(r)).deallocate(stream, p, bytes, alignment);
     },
     [](void const* r, report& out) { weir::describe(*static_cast<R const*>(r), out); },
+    [](void const* r, std::size_t bytes, std::size_t alignment) noexcept {
+      return weir::taken(*static_cast<R const*>(r), bytes, alignment);
+    },
+    [](void const* r, std::uint64_t capture) noexcept {
+      return weir::holds_captured(*static_cast<R const*>(r), capture);
+    },
 };
 
 // References have constructors of their own: what they refer to is referred to directly.
@@ -82,6 +91,10 @@ class basic_any_ref {
   }
 
   void describe(report& out) const { functions_->describe(resource_, out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return functions_->taken(resource_, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept { return functions_->holds_captured(resource_, capture); }
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.

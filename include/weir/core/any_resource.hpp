@@ -6,6 +6,7 @@
 #include <weir/core/resource.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace weir {
@@ -41,6 +42,8 @@ class basic_any_resource {
   }
 
   void describe(report& out) const { held_->describe(out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return held_->taken(bytes, alignment); }
+  bool holds_captured(std::uint64_t capture) const noexcept { return held_->holds_captured(capture); }
 
   basic_any_resource operator()() const { return *this; }
   friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
@@ -51,6 +54,8 @@ class basic_any_resource {
     virtual void* allocate(stream_ref, std::size_t bytes, std::size_t alignment) = 0;
     virtual void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) noexcept = 0;
     virtual void describe(report&) const = 0;
+    virtual std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept = 0;
+    virtual bool holds_captured(std::uint64_t capture) const noexcept = 0;
   };
 
   template <resource R>
@@ -69,6 +74,10 @@ class basic_any_resource {
       held.deallocate(stream, p, bytes, alignment);
     }
     void describe(report& out) const override { weir::describe(held, out); }
+    std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
+      return weir::taken(held, bytes, alignment);
+    }
+    bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held, capture); }
 
     R held;
   };
