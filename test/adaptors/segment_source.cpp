@@ -52,14 +52,14 @@ TEST_CASE("what is on its way counts against the limit, and the lock is free mea
   bool asked = false;
   state.on_deallocate = [&] {
     spin_guard const lock(mutex);
-    CHECK(source.giving() == 512);
+    CHECK(source.calls().bytes() == 512);
     CHECK(source.room(300, 1000) == 188);
     asked = true;
   };
   spin_guard lock(mutex);
   source.give(lock, p, 512);
   CHECK(asked);
-  CHECK(source.giving() == 0);
+  CHECK(source.calls().bytes() == 0);
   CHECK(state.live_bytes == 0);
 }
 

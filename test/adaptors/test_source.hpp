@@ -20,6 +20,7 @@ struct source_state {
   std::atomic<std::size_t> live_bytes{0}, live_count{0}, peak_bytes{0}, calls{0};
   std::atomic<failing> fail{failing::no};
   bool describe_throws = false;
+  std::function<void()> on_allocate;    // runs while the upstream is asked, before it answers
   std::function<void()> on_deallocate;  // what the upstream sees while it takes memory back
 };
 
@@ -34,6 +35,7 @@ class source_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     if (bytes == 0) return nullptr;
     ++state_->calls;
+    if (state_->on_allocate) state_->on_allocate();
     if (state_->fail == failing::out_of_memory || bytes > (std::size_t{1} << 40))
       throw out_of_memory({bytes, bytes, stream}, "source", report_of(*this));
     if (state_->fail == failing::other) throw std::logic_error("something else");

@@ -79,15 +79,6 @@ template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }
 account account_of(Layer const&) { return {.sees_some = true}; }
 
-/// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
-inline std::uint64_t calls_that_give_back() {
-  std::uint64_t sum = 0;
-  for (char const* name :
-       {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaMemPoolDestroy", "cudaStreamDestroy", "cudaEventDestroy"})
-    sum += weir::sim::calls(name);
-  return sum;
-}
-
 /// A stack, made anew for each program. Functions that the stack lacks are empty.
 struct stack {
   std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
@@ -97,10 +88,22 @@ struct stack {
   std::function<void()> synchronize;
   std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
+  int device = -1;                                 ///< as the stack says
   std::vector<std::function<account()>> accounts;  ///< of the layers that count, from the top down
   bool pooled = false;                             ///< one layer serves all requests out of memory that it keeps
   std::shared_ptr<void> owner;
 };
+
+/// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
+/// A stack whose source frees on streams of the user's also loses what it frees while CUDA does not say whether the
+/// stream captures.
+inline std::uint64_t calls_that_give_back(stack const& s) {
+  std::uint64_t sum = s.pooled ? 0 : weir::sim::calls("cudaStreamIsCapturing");
+  for (char const* name :
+       {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaMemPoolDestroy", "cudaStreamDestroy", "cudaEventDestroy"})
+    sum += weir::sim::calls(name);
+  return sum;
+}
 
 /// Adds what one layer can do. `from_below`: it stands above those that were added before, not below.
 template <class Layer>
@@ -153,6 +156,7 @@ stack make_stack(F const& recipe) {
     return r.chain() + r.lines();
   };
   add_layers(s, held->top);
+  s.device = weir::device_of(held->top);
   s.owner = held;
   return s;
 }

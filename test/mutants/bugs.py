@@ -141,9 +141,9 @@ BUGS = [
 
     # ---- accounts and threads
     Bug(25, "the upstream has a segment back before it is forgotten",
-        [(SHARE, "    {\n      std::lock_guard const lock(mutex_);\n      segments_.erase(address(p));\n    }\n"
-          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n",
-          "    weir::deallocate_sync(upstream_, p, bytes, alignment);\n    std::lock_guard const lock(mutex_);\n"
+        [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
+          "    give_back(lock, p, bytes, alignment);\n",
+          "    level_.current -= bytes;\n    give_back(lock, p, bytes, alignment);\n"
           "    segments_.erase(address(p));\n")], "adaptors/arena_share", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
@@ -181,7 +181,8 @@ BUGS = [
     bug(0, "null from an upstream is handed on and stays charged", "adaptors/detail/adaptor_base.hpp",
         "if (p == nullptr) [[unlikely]]", "if (false) [[unlikely]]", "adaptors/accounts", random=False),
     bug(0, "null from an upstream stays on an arena's budget", SHARE,
-        "      if (p == nullptr) throw std::bad_alloc();\n", "", "adaptors/accounts", random=False),
+        "return p == nullptr ? attempt.refusal() : growth::done;", "return growth::done;", "adaptors/accounts",
+        random=False),
     bug(0, "what an upstream's describe throws takes the place of the error", "core/report.hpp",
         "out.below(\"unknown\", std::string(\"describe threw: \") + error.what());", "throw;",
         "adaptors/accounts", random=False),
@@ -197,6 +198,12 @@ BUGS = [
         "adaptors/pool_threads", sanitizer=THREADS, random=False),
     bug(29, "a failure after the upstream gave its memory keeps that", SEGMENTS,
         "      source_.give(lock, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
+    bug(0, "a request is refused while another thread's growth has what it lacks", SEGMENTS,
+        "if (first == growth::contended) source_.calls().repeat(lock, look_again);", "static_cast<void>(look_again);",
+        "adaptors/pool_contention", random=False),
+    bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
+        "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
+        random=False),
     bug(30, "the thread's last error is left behind", "cuda/error.hpp",
         "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
 
@@ -230,4 +237,30 @@ BUGS = [
         "who.code = capture_of(handle, who.capture);", "", "adaptors/pool_capture"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", CLOCK,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture"),
+    bug(36, "where CUDA does not say whether a stream captures, it is taken for no", "cuda/capture.hpp",
+        "return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);",
+        "return code == cudaErrorStreamCaptureImplicit;", "sources/device", random=False),
+
+    # ---- devices
+    bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "a pool of equal blocks is for the device that is current when it is made", "adaptors/fixed_size.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "an arena is for the device that is current when it is made", "adaptors/arena.hpp",
+        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+    bug(0, "an erased stack does not say for which device it is", "core/any_resource.hpp",
+        "int device() noexcept override { return weir::device_of(held); }",
+        "int device() noexcept override { return -1; }", "laws/devices", random=False),
+    bug(0, "a fraction is of the memory of the device that is current", LIMIT,
+        "int const device = detail::device_for(upstream);", "int const device = current_device();", "laws/devices",
+        random=False),
+
+    # ---- objects that were moved from
+    bug(0, "an erased stack that was moved from holds none", "core/any_resource.hpp",
+        "basic_any_resource(basic_any_resource&& other) noexcept : held_(std::exchange(other.held_, none())) {}",
+        "basic_any_resource(basic_any_resource&& other) noexcept : held_(std::move(other.held_)) {}",
+        "core/any_resource", random=False),
+    bug(0, "a stream that was moved from is the default stream", "cuda/stream.hpp",
+        "if (stream_.handle == nullptr) [[unlikely]]\n      detail::refuse_moved_from(\"stream\");", "",
+        "cuda/stream", random=False),
 ]

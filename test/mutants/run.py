@@ -75,10 +75,10 @@ class Bench:
         work = []
         for kind in kinds:
             self.objects[kind] = []
-            for source in [*sorted((ROOT / "include/weir/sim").glob("*.cpp")), ROOT / "test/support/main.cpp"]:
-                name = self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.stem}.o"
+            for source in [*sorted((ROOT / "sim").rglob("*.cpp")), ROOT / "test/support/main.cpp"]:
+                name = self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.parent.name}.{source.stem}.o"
                 self.objects[kind].append(str(name))
-                work.append((source, name, ROOT / "include", *kind, "-c"))
+                work.append((source, name, ROOT / "include", *kind, f"-I{ROOT / 'sim'}", "-c"))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             list(pool.map(lambda w: self.compile(*w), work))
 

@@ -204,6 +204,23 @@ TEST_CASE_FIXTURE(fresh,
   }
 }
 
+TEST_CASE_FIXTURE(fresh, "handles that are live are counted: streams, events and pools") {
+  std::size_t const before = sim::live_handles();  // of other tests, whose streams and events stay
+  cudaStream_t const stream = make_stream();
+  cudaEvent_t const event = make_event();
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  cudaMemPool_t pool = nullptr;
+  ok(cudaMemPoolCreate(&pool, &properties));
+  CHECK_EQ(sim::live_handles(), before + 3);
+  ok(cudaMemPoolDestroy(pool));
+  ok(cudaEventDestroy(event));
+  CHECK_EQ(sim::live_handles(), before + 1);
+  ok(cudaStreamDestroy(stream));
+  CHECK_EQ(sim::live_handles(), before);
+}
+
 TEST_CASE_FIXTURE(fresh, "device flags are kept for each device until it is reset") {
   unsigned flags = 0;
   ok(cudaGetDeviceFlags(&flags));

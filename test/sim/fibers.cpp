@@ -5,7 +5,6 @@
 
 #include "support.hpp"
 
-#include <weir/sim/fibers.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -18,7 +17,13 @@ namespace {
 
 int reports = 0;
 
-constexpr bool says_so = sim::detail::streams_are_fibers;
+#if defined(__SANITIZE_THREAD__)
+constexpr bool says_so = true;
+#elif defined(__has_feature)
+constexpr bool says_so = __has_feature(thread_sanitizer);
+#else
+constexpr bool says_so = false;
+#endif
 
 }  // namespace
 

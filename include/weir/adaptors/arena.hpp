@@ -6,8 +6,8 @@
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <algorithm>
 #include <array>
@@ -79,14 +79,14 @@ class arena_resource {
         most_bytes_(pass_through_             ? 0
                     : options_.max_bytes == 0 ? pool_type::most_bytes
                                               : std::min(pool_type::most_bytes, options_.max_bytes)),
-        device_(device_accessible ? current_device() : 0),
+        device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
         lease_(std::make_shared<detail::arena_lease>(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
   }
-  arena_resource(arena_resource const&) = delete;
+  arena_resource(arena_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   arena_resource& operator=(arena_resource const&) = delete;
 
   /// Throws as `pool_resource::allocate` does, once no arena has the memory and none can grow.

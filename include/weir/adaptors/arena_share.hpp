@@ -2,6 +2,7 @@
 // What arenas have in common: which thread has which, which segment is whose, and one budget for all.
 
 #include <weir/adaptors/pool_options.hpp>
+#include <weir/adaptors/upstream_calls.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 
@@ -135,34 +136,22 @@ class arena_directory {
  public:
   arena_directory(Upstream& upstream, std::size_t max_bytes) : upstream_(upstream), max_bytes_(max_bytes) {}
 
+  /// Throws `std::bad_alloc` if the budget or the upstream has too little, even after what other arenas were taking or
+  /// giving back meanwhile.
   void* take(std::size_t bytes, std::size_t alignment, std::size_t arena) {
-    {
-      std::lock_guard const lock(mutex_);
-      if (max_bytes_ != 0 && (bytes > max_bytes_ || level_.current > max_bytes_ - bytes)) throw std::bad_alloc();
-      level_.add(bytes);
-    }
+    std::unique_lock lock(mutex_);
     void* p = nullptr;
-    try {
-      p = weir::allocate_sync(upstream_, bytes, alignment);
-      if (p == nullptr) throw std::bad_alloc();
-      std::lock_guard const lock(mutex_);
-      segments_.emplace(address(p), segment{bytes, arena});
-    } catch (...) {
-      if (p != nullptr) weir::deallocate_sync(upstream_, p, bytes, alignment);
-      std::lock_guard const lock(mutex_);
-      level_.current -= bytes;
-      throw;
-    }
+    auto const attempt = [&] { return ask(lock, p, bytes, alignment); };
+    growth const first = attempt();
+    if (first != growth::done && !(first == growth::contended && calls_.repeat(lock, attempt))) throw std::bad_alloc();
+    enter(lock, p, bytes, alignment, arena);
     return p;
   }
   void give(void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    {
-      std::lock_guard const lock(mutex_);
-      segments_.erase(address(p));
-    }
-    weir::deallocate_sync(upstream_, p, bytes, alignment);
-    std::lock_guard const lock(mutex_);
+    std::unique_lock lock(mutex_);
+    segments_.erase(address(p));
     level_.current -= bytes;
+    give_back(lock, p, bytes, alignment);
   }
 
   /// The arena whose segment holds `p`, or a number that is none.
@@ -185,11 +174,48 @@ class arena_directory {
     std::size_t bytes;
     std::size_t arena;
   };
+  using lock_type = std::unique_lock<std::mutex>;
+  using call = upstream_calls::call<lock_type>;
   static std::uintptr_t address(void* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
+
+  bool fits(std::size_t bytes) const noexcept {
+    std::size_t const held = level_.current + calls_.bytes();
+    return max_bytes_ == 0 || (held <= max_bytes_ && bytes <= max_bytes_ - held);
+  }
+  /// Waits for room if other arenas have it, then takes `p` from the upstream. Throws what that throws but
+  /// `std::bad_alloc`.
+  growth ask(lock_type& lock, void*& p, std::size_t bytes, std::size_t alignment) {
+    while (!fits(bytes))
+      if (!calls_.wait(lock)) return growth::refused;
+    upstream_calls::attempt const attempt(calls_);
+    try {
+      call const under_way(calls_, lock, bytes);
+      p = weir::allocate_sync(upstream_, bytes, alignment);
+    } catch (std::bad_alloc const&) {
+    }
+    return p == nullptr ? attempt.refusal() : growth::done;
+  }
+  void give_back(lock_type& lock, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    upstream_calls::attempt const attempt(calls_);
+    {
+      call const under_way(calls_, lock, bytes);
+      weir::deallocate_sync(upstream_, p, bytes, alignment);
+    }
+    calls_.count_success();
+  }
+  void enter(lock_type& lock, void* p, std::size_t bytes, std::size_t alignment, std::size_t arena) try {
+    segments_.emplace(address(p), segment{bytes, arena});
+    level_.add(bytes);
+    calls_.count_success();
+  } catch (...) {
+    give_back(lock, p, bytes, alignment);
+    throw;
+  }
 
   Upstream& upstream_;
   std::size_t max_bytes_;
   std::mutex mutable mutex_;
+  upstream_calls calls_;
   std::map<std::uintptr_t, segment> segments_;
   pool_level level_;
 };

@@ -87,7 +87,7 @@ class binning_resource {
       first_of_class_[c] = static_cast<std::uint8_t>(first);
     }
   }
-  binning_resource(binning_resource const&) = delete;
+  binning_resource(binning_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   binning_resource& operator=(binning_resource const&) = delete;
 
   /// Throws what the bin or the upstream throws. Before memory counts as exhausted, all bins give back what is idle,

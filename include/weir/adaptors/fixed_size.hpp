@@ -5,8 +5,8 @@
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -63,8 +63,8 @@ class fixed_size_resource {
       : upstream_(upstream()),
         block_bytes_(round_up_or_zero(detail::require_valid(options).block_bytes, detail::unit_bytes)),
         pass_through_(detail::caching_disabled()),
-        blocks_(upstream_, as_pool(options), device_accessible ? current_device() : 0) {}
-  fixed_size_resource(fixed_size_resource const&) = delete;
+        blocks_(upstream_, as_pool(options), detail::device_for(upstream_)) {}
+  fixed_size_resource(fixed_size_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   fixed_size_resource& operator=(fixed_size_resource const&) = delete;
 
   /// Throws `out_of_memory` for more than `block_bytes()`, and else as `pool_resource::allocate` does. An alignment
@@ -124,7 +124,7 @@ class fixed_size_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const { describe_layer(out, ""); }
+  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 
  private:
   static pool as_pool(fixed_size const& o) {
@@ -138,19 +138,19 @@ class fixed_size_resource {
             .synchronize = o.synchronize};
   }
 
-  void describe_layer(report& out, std::string const& reason) const {
-    pool_numbers const n = numbers();
+  void describe_layer(report& out, std::string const& reason, pool_snapshot const& s) const {
+    pool_numbers const& n = s.numbers;
     out.below("fixed_size(" + format_bytes(block_bytes_) + ")",
               reason + "blocks of " + format_bytes(block_bytes_) + "; " + format_bytes(n.reserved.current) +
-                  " reserved = " + format_bytes(n.allocated.current) + " allocated (" +
+                  " reserved" + detail::under_way_text(s) + " = " + format_bytes(n.allocated.current) + " allocated (" +
                   format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) + " free + " +
                   format_bytes(n.pending) + " pending" + detail::captured_text(n));
   }
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {
-    blocks_.count_refusal();
+    pool_snapshot const at_refusal = blocks_.count_refusal();
     report state;
-    describe_layer(state, reason);
+    describe_layer(state, reason, at_refusal);
     weir::describe(upstream_, state);
     throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "fixed_size", state);
   }

@@ -31,7 +31,7 @@ class limit_resource;
 /// When not to use it: to bound what a pool *below* it reserves from CUDA, use the pool's own `max_bytes`.
 struct limit {
   std::size_t max_bytes = 0;      ///< the budget in bytes; 0: not given
-  double fraction = 0;            ///< the budget as a part of the current device's total memory, above 0 up to 1
+  double fraction = 0;            ///< the budget as a part of the total memory of the stack's device, above 0 up to 1
   std::size_t granularity = 256;  ///< each charge is rounded up to a multiple of this (a power of two), in bytes
   std::string name = {};          ///< whose budget it is, for reports and errors: `search` makes it `search: limit`
 
@@ -65,13 +65,13 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   using base = detail::adaptor_base<limit_resource, Upstream>;
 
  public:
-  /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the current
-  /// device has and may throw `cuda_error`.
+  /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
+  /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
   template <recipe F>
   limit_resource(F const& upstream, limit const& options)
       : base(upstream),
         granularity_(detail::require_valid(options).granularity),
-        max_(budget(options)),
+        max_(budget(options, upstream_)),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.
@@ -138,13 +138,15 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
  private:
   using base::upstream_;
 
-  static std::size_t budget(limit const& options) {
+  static std::size_t budget(limit const& options, Upstream& upstream) {
     if (options.max_bytes != 0) return options.max_bytes;
-    auto const total = static_cast<double>(memory_info(current_device()).total_bytes);
+    int const device = detail::device_for(upstream);
+    auto const total = static_cast<double>(memory_info(device).total_bytes);
     auto const bytes = static_cast<std::size_t>(total * options.fraction);
     if (bytes < options.granularity)
       throw std::invalid_argument("weir: limit: fraction is " + std::to_string(options.fraction) + ", which is " +
-                                  std::to_string(bytes) + " B of this device and less than one granularity");
+                                  std::to_string(bytes) + " B of device " + std::to_string(device) +
+                                  " and less than one granularity");
     return bytes;
   }
 

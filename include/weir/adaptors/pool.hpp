@@ -5,8 +5,8 @@
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <cstdint>
 #include <string>
@@ -29,11 +29,11 @@ class pool_resource {
       : upstream_(upstream()),
         options_(detail::require_valid(options)),
         pass_through_(detail::caching_disabled()),
-        segments_(upstream_, options_, device_accessible ? current_device() : 0) {
+        segments_(upstream_, options_, detail::device_for(upstream_)) {
     if (options_.initial_bytes != 0 && !pass_through_ && !segments_.grow(options_.initial_bytes))
       refuse(host_order, options_.initial_bytes);
   }
-  pool_resource(pool_resource const&) = delete;
+  pool_resource(pool_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   pool_resource& operator=(pool_resource const&) = delete;
 
   /// Throws `out_of_memory` when neither reuse nor growth nor waiting helps, `std::invalid_argument` for an alignment
@@ -92,16 +92,15 @@ class pool_resource {
     describe_layer(out);
     weir::describe(upstream_, out);
   }
-  void describe_layer(report& out) const { describe_layer(out, ""); }
+  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 
  private:
-  void describe_layer(report& out, char const* reason) const {
-    pool_snapshot const s = snapshot();
+  void describe_layer(report& out, char const* reason, pool_snapshot const& s) const {
     pool_numbers const& n = s.numbers;
-    std::string text = reason + format_bytes(n.reserved.current) + " reserved = " + format_bytes(n.allocated.current) +
-                       " allocated (" + format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) +
-                       " free + " + format_bytes(n.pending) + " pending" + detail::captured_text(n) +
-                       "; largest free piece " + format_bytes(s.largest_free);
+    std::string text = reason + format_bytes(n.reserved.current) + " reserved" + detail::under_way_text(s) + " = " +
+                       format_bytes(n.allocated.current) + " allocated (" + format_bytes(n.requested.current) +
+                       " requested) + " + format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" +
+                       detail::captured_text(n) + "; largest free piece " + format_bytes(s.largest_free);
     out.below(options_.max_bytes == 0 ? "pool" : "pool(" + format_bytes(options_.max_bytes) + ")", text);
   }
 
@@ -113,9 +112,9 @@ class pool_resource {
   }
 
   [[noreturn]] void refuse(stream_ref stream, std::size_t bytes) {
-    segments_.count_refusal();
+    pool_snapshot const at_refusal = segments_.count_refusal();
     report state;
-    describe_layer(state, detail::capture_reason(stream));
+    describe_layer(state, detail::capture_reason(stream), at_refusal);
     weir::describe(upstream_, state);
     throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "pool", state);
   }

@@ -173,6 +173,8 @@ struct pool_snapshot {
   std::size_t largest_free = 0;  ///< bytes, in one piece, whoever freed it
   std::size_t lanes = 0;         ///< streams the pool keeps state for
   std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
+  std::size_t under_way = 0;     ///< bytes that threads take from the upstream or give back just now; they count
+                                 ///< against `max_bytes`, not as reserved
 };
 
 namespace detail {
@@ -183,6 +185,11 @@ enum class pool_effort {
   grow,   ///< and more from the upstream
   all,    ///< and the host's waiting, and giving idle segments back to grow anew
 };
+
+/// What of a pool's budget is neither held nor free, for its line in a report.
+inline std::string under_way_text(pool_snapshot const& s) {
+  return s.under_way == 0 ? std::string() : " (and " + format_bytes(s.under_way) + " on their way)";
+}
 
 /// What of a pool is kept for graphs, for its line in a report.
 inline std::string captured_text(pool_numbers const& n) {

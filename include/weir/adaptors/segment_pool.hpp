@@ -12,8 +12,6 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
-#include <sched.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -92,6 +90,7 @@ class segment_pool {
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
     spin_guard lock(mutex_);
+    upstream_calls::attempt const attempt(source_.calls());
     return grow_by(lock, lesser(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
@@ -129,32 +128,24 @@ class segment_pool {
     return reuse_.captured_bytes(capture) != 0;
   }
 
-  void count_refusal() {  // by whoever stands above
+  /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
+  pool_snapshot count_refusal() {
     require_life();
     spin_guard const lock(mutex_);
     ++numbers_.out_of_memory;
+    return snapshot_now();
   }
 
   pool_numbers numbers() const {
     if (reuse_.clock().is_over()) return {};
     spin_guard const lock(mutex_);
-    pool_numbers now = numbers_;
-    now.free = reuse_.store().free_bytes(shared);
-    now.captured = reuse_.captured_bytes();
-    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
-    return now;
+    return numbers_now();
   }
   /// Slow, unlike `numbers`: looks at every stream's largest blocks.
   pool_snapshot snapshot() const {
     if (reuse_.clock().is_over()) return {};
-    pool_snapshot s{.numbers = numbers()};
     spin_guard const lock(mutex_);
-    s.segments = segments_.size();
-    s.blocks = blocks().used();
-    s.largest_free = reuse_.store().largest_free();
-    s.lanes = reuse_.clock().open_count();
-    s.host_bytes = reuse_.store().host_bytes();
-    return s;
+    return snapshot_now();
   }
 
   /// What is wrong with a deallocation that was refused, in words.
@@ -174,6 +165,23 @@ class segment_pool {
   block_table const& blocks() const noexcept { return reuse_.store().blocks(); }
   void require_life() const {
     if (reuse_.clock().is_over()) check(cuda_life::error, "allocate");
+  }
+
+  pool_numbers numbers_now() const {
+    pool_numbers now = numbers_;
+    now.free = reuse_.store().free_bytes(shared);
+    now.captured = reuse_.captured_bytes();
+    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
+    return now;
+  }
+  pool_snapshot snapshot_now() const {
+    return {.numbers = numbers_now(),
+            .segments = segments_.size(),
+            .blocks = blocks().used(),
+            .largest_free = reuse_.store().largest_free(),
+            .lanes = reuse_.clock().open_count(),
+            .host_bytes = reuse_.store().host_bytes(),
+            .under_way = source_.calls().bytes()};
   }
 
   [[gnu::always_inline]] void* allocate(std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
@@ -251,7 +259,8 @@ class segment_pool {
     };
     block_id id = ready();
     if (id == 0 && options_.pending == when_pending::wait) id = waiting();
-    if (id == 0 && effort != pool_effort::reuse && grow(lock, r)) id = ready();
+    if (id == 0 && effort != pool_effort::reuse) id = take_grown(lock, r, ready);
+    if (id == 0 && effort == pool_effort::reuse && source_.calls().wait(lock)) id = ready();
     if (id == 0) id = waiting();
     if (id != 0 || effort != pool_effort::all) return id;
     if (options_.synchronize) {
@@ -259,25 +268,36 @@ class segment_pool {
       reuse_.synchronize(lock);
       id = ready();
     }
-    if (id == 0 && release_idle(lock, 0) != 0 && grow(lock, r)) id = ready();
+    if (id == 0 && release_idle(lock, 0) != 0) id = take_grown(lock, r, ready);
     return id;
   }
 
-  /// Takes a segment that the request fits into; backs off to the least that serves it. False if there is none.
-  bool grow(spin_guard& lock, request const& r) {
+  /// Grows, then takes what is `ready`; waits for other threads' growth where that is in the way. 0 if all of it fails.
+  template <class Ready>
+  block_id take_grown(spin_guard& lock, request const& r, Ready ready) {
+    growth const first = grow(lock, r);
+    if (first == growth::done) return ready();
+    block_id id = 0;
+    auto const look_again = [&] {
+      id = ready();
+      growth const outcome = id != 0 ? growth::done : grow(lock, r);
+      if (id == 0 && outcome == growth::done) id = ready();
+      return outcome;
+    };
+    if (first == growth::contended) source_.calls().repeat(lock, look_again);
+    return id;
+  }
+
+  /// Takes a segment that the request fits into; backs off to the least that serves it.
+  growth grow(spin_guard& lock, request const& r) {
+    upstream_calls::attempt const attempt(source_.calls());
     std::size_t const least = r.span() * unit_bytes;
     std::size_t wanted = growth_for(options_, least, r.max_split, numbers_.reserved.current);
     for (;;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
-      if (bytes < least) {
-        if (source_.giving() == 0 || least > room() + source_.giving()) return false;
-        lock.unlock();  // another thread is giving it back just now
-        ::sched_yield();
-        lock.lock();
-        continue;
-      }
-      if (grow_by(lock, bytes)) return true;
-      if (bytes == least) return false;
+      if (bytes < least) return attempt.refusal();
+      if (grow_by(lock, bytes)) return growth::done;
+      if (bytes == least) return attempt.refusal();
       wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
     }
   }

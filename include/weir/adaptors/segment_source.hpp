@@ -1,6 +1,7 @@
 #pragma once
 // Where a pool's segments come from and go to: the upstream, which is asked without the pool's lock.
 
+#include <weir/adaptors/upstream_calls.hpp>
 #include <weir/blocks/size_classes.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
@@ -11,8 +12,8 @@
 namespace weir::detail {
 
 /// Takes memory from an upstream and gives it back, in host order, and without breaking a stream capture: the calling
-/// thread is relaxed meanwhile. Knows how much is on its way, so that a limit holds at every instant. Guarded by the
-/// pool's lock.
+/// thread is relaxed meanwhile. Knows which calls are under way, so that a limit holds at every instant and a request
+/// can wait for what they bring. Guarded by the pool's lock.
 template <resource Upstream>
 class segment_source {
  public:
@@ -20,30 +21,36 @@ class segment_source {
 
   /// Bytes that may be taken by a pool that holds `reserved` and at most `max_bytes`.
   std::size_t room(std::size_t reserved, std::size_t max_bytes) const noexcept {
-    std::size_t const held = reserved + taking_ + giving_;
-    return max_bytes - lesser(max_bytes, held);
+    return max_bytes - lesser(max_bytes, reserved + calls_.bytes());
   }
-  /// Bytes that other threads are giving back just now.
-  std::size_t giving() const noexcept { return giving_; }
+  upstream_calls& calls() noexcept { return calls_; }
+  upstream_calls const& calls() const noexcept { return calls_; }
 
   /// False while a capture would be broken: an upstream that only knows streams is asked on the legacy one.
   bool may_be_asked() const noexcept { return host_ordered<Upstream> || !may_break_capture(cudaStreamLegacy); }
 
   /// Null if the upstream is out of memory, or may not be asked; throws what else it throws. Drops the lock meanwhile.
+  /// Part of an attempt of the caller's.
   template <class Lock>
   void* take(Lock& lock, std::size_t bytes) {
     if (!may_be_asked()) return nullptr;
-    without<Lock> const dropped(lock, taking_, bytes);
+    void* p = nullptr;
     try {
-      return relaxed([&] { return weir::allocate_sync(upstream_, bytes, default_alignment); });
+      upstream_calls::call<Lock> const under_way(calls_, lock, bytes);
+      p = relaxed([&] { return weir::allocate_sync(upstream_, bytes, default_alignment); });
     } catch (std::bad_alloc const&) {
-      return nullptr;
     }
+    if (p != nullptr) calls_.count_success();
+    return p;
   }
   template <class Lock>
   void give(Lock& lock, void* p, std::size_t bytes) noexcept {
-    without<Lock> const dropped(lock, giving_, bytes);
-    give(p, bytes);
+    upstream_calls::attempt const attempt(calls_);
+    {
+      upstream_calls::call<Lock> const under_way(calls_, lock, bytes);
+      give(p, bytes);
+    }
+    calls_.count_success();
   }
   /// The same for who is alone.
   void give(void* p, std::size_t bytes) noexcept {
@@ -51,31 +58,8 @@ class segment_source {
   }
 
  private:
-  /// Drops the lock while it lives, and counts bytes as on their way.
-  template <class Lock>
-  class without {
-   public:
-    without(Lock& lock, std::size_t& counter, std::size_t bytes) noexcept
-        : lock_(lock), counter_(counter), bytes_(bytes) {
-      counter_ += bytes_;
-      lock_.unlock();
-    }
-    ~without() {
-      lock_.lock();
-      counter_ -= bytes_;
-    }
-    without(without const&) = delete;
-    without& operator=(without const&) = delete;
-
-   private:
-    Lock& lock_;
-    std::size_t& counter_;
-    std::size_t bytes_;
-  };
-
   Upstream& upstream_;
-  std::size_t taking_ = 0;
-  std::size_t giving_ = 0;
+  upstream_calls calls_;
 };
 
 }  // namespace weir::detail

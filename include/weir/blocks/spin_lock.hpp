@@ -1,6 +1,8 @@
 #pragma once
 // The cheapest lock there is, for short sections.
 
+#include <weir/version.hpp>
+
 #include <sched.h>
 #include <time.h>
 
@@ -18,6 +20,18 @@ class spin_lock {
   }
   void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
 
+  /// What a thread does between two looks at something that another thread is about to change; `round` counts those.
+  /// First yielding gives that thread the processor; sleeping does so even if this thread has real-time priority and
+  /// the other has not.
+  static void pause(unsigned round) noexcept {
+    if (round < 64) {
+      ::sched_yield();
+    } else {
+      timespec const time{.tv_sec = 0, .tv_nsec = 20'000};
+      ::nanosleep(&time, nullptr);
+    }
+  }
+
  private:
   [[gnu::noinline]] void lock_slowly() noexcept {
     unsigned round = 0;
@@ -26,17 +40,10 @@ class spin_lock {
     } while (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE));
   }
 
-  /// The holder is done within nanoseconds, unless it was preempted. Then yielding gives it the processor; sleeping
-  /// does so even if this thread has real-time priority and the holder has not.
+  /// The holder is done within nanoseconds, unless it was preempted.
   void wait(unsigned round) const noexcept {
-    if (round < 4) {
-      for (int i = 0; i < 32 && __atomic_load_n(&taken_, __ATOMIC_RELAXED); ++i) relax();
-    } else if (round < 64) {
-      ::sched_yield();
-    } else {
-      timespec const pause{.tv_sec = 0, .tv_nsec = 20'000};
-      ::nanosleep(&pause, nullptr);
-    }
+    if (round >= 4) return pause(round);
+    for (int i = 0; i < 32 && __atomic_load_n(&taken_, __ATOMIC_RELAXED); ++i) relax();
   }
 
   static void relax() noexcept {

@@ -23,6 +23,7 @@ struct erased_functions {
   void (*describe)(void const* r, report& out);
   std::size_t (*taken)(void const* r, std::size_t bytes, std::size_t alignment) noexcept;
   bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
+  int (*device)(void* r) noexcept;
 };
 
 template <class R>
@@ -40,6 +41,7 @@ inline constexpr erased_functions functions_of = {
     [](void const* r, std::uint64_t capture) noexcept {
       return weir::holds_captured(*static_cast<R const*>(r), capture);
     },
+    [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
 };
 
 // References have constructors of their own: what they refer to is referred to directly.
@@ -95,6 +97,8 @@ class basic_any_ref {
     return functions_->taken(resource_, bytes, alignment);
   }
   bool holds_captured(std::uint64_t capture) const noexcept { return functions_->holds_captured(resource_, capture); }
+  /// The stack's device (`device_of`).
+  int device() const noexcept { return functions_->device(resource_); }
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.

@@ -1,6 +1,8 @@
 #pragma once
 // Byte counts: literals, printing, and rounding that cannot wrap.
 
+#include <weir/version.hpp>
+
 #include <cstddef>
 #include <cstdio>
 #include <string>

@@ -1,6 +1,8 @@
 #pragma once
 // What a stack says about itself when it cannot serve a request.
 
+#include <weir/version.hpp>
+
 #include <exception>
 #include <string>
 #include <utility>

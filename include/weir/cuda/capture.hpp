@@ -45,16 +45,16 @@ inline std::uint64_t capture_in(stream_ref stream) noexcept {
 }
 
 /// True if a call that names this stream could break a capture: it captures, or it is the legacy stream and a stream
-/// that it waits for does. Any stream; one CUDA call.
+/// that it waits for does, or CUDA does not say. A stream that is gone captures nothing. Any stream; one CUDA call.
 inline bool may_break_capture(cudaStream_t stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaError_t const code = cudaStreamIsCapturing(stream, &status);
-  bool const answered = succeeded(code);
-  return answered ? status != cudaStreamCaptureStatusNone : code == cudaErrorStreamCaptureImplicit;
+  if (succeeded(code)) return status != cudaStreamCaptureStatusNone;
+  return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);
 }
 
 /// The same for a stream of `device`, whichever is current: a default stream is the current device's. Up to three more
-/// CUDA calls for those. True if CUDA does not say.
+/// CUDA calls for those.
 inline bool may_break_capture(cudaStream_t stream, int device) noexcept try {
   bool const is_default = stream == cudaStreamLegacy || stream == cudaStreamPerThread;
   if (!is_default) return may_break_capture(stream);

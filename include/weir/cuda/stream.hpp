@@ -89,19 +89,26 @@ class stream {
   ~stream() {
     if (stream_.handle != nullptr && !life_.is_over()) detail::stream_cache::instance().give_back(stream_);
   }
-  stream(stream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
+  stream(stream&& other) noexcept : stream_(std::exchange(other.stream_, {})), life_(other.life_) {}
   stream& operator=(stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
+    stream taken(std::move(other));
+    std::swap(stream_, taken.stream_);
+    std::swap(life_, taken.life_);
     return *this;
   }
 
   /// What `stream_ref` recognises a lasting stream by.
   std::uint64_t lasting_id() const noexcept { return stream_.id; }
-  cudaStream_t get() const noexcept { return stream_.handle; }
+  /// Throws `std::logic_error` if this was moved from; so do the conversion to `stream_ref` and `synchronize`.
+  cudaStream_t get() const {
+    if (stream_.handle == nullptr) [[unlikely]]
+      detail::refuse_moved_from("stream");
+    return stream_.handle;
+  }
   int device() const noexcept { return stream_.device; }
 
   /// Blocks the host until all work queued so far is done.
-  void synchronize() const { detail::check(cudaStreamSynchronize(stream_.handle), "cudaStreamSynchronize"); }
+  void synchronize() const { detail::check(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
 
  private:
   detail::lasting_stream stream_;

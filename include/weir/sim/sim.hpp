@@ -2,6 +2,8 @@
 // Controls the stand-in CUDA runtime: programs that link `weir::sim` in place of cudart run their CUDA calls on the
 // host.
 
+#include <weir/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -99,6 +101,13 @@ std::uint64_t simulated_time();
 std::size_t live_bytes(int device);
 /// How many allocations that is, over all devices.
 std::size_t live_allocations();
+
+/// How many streams, events and memory pools the program created and did not destroy yet. Graphs do not count.
+std::size_t live_handles();
+
+/// Whether the calling thread is inside a runtime call, where the simulated runtime does its own work: false in host
+/// functions. For a test that replaces `operator new` and wants only the program's own allocations to fail.
+bool in_runtime_call();
 
 /// How many stream captures were broken since `reset` by a call that CUDA does not allow during a capture, from
 /// whatever thread. Ending a capture on a stream that misses a join counts.

@@ -61,7 +61,7 @@ class async_resource {
     if (options.initial_bytes != 0)
       deallocate(host_order, take(host_order, options.initial_bytes, default_alignment), options.initial_bytes);
   }
-  async_resource(async_resource const&) = delete;
+  async_resource(async_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   async_resource& operator=(async_resource const&) = delete;
 
   /// Throws `out_of_memory`, `cuda_error`, or `std::invalid_argument` for an alignment beyond 2 MiB.

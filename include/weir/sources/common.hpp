@@ -116,7 +116,7 @@ class immediate_source {
 
   /// `device` negative: the current one. Throws `std::invalid_argument` if the device cannot do it.
   explicit immediate_source(int device) : device_(chosen_device(Kind::name, device)) { Kind::require(device_); }
-  immediate_source(immediate_source const&) = delete;
+  immediate_source(immediate_source const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   immediate_source& operator=(immediate_source const&) = delete;
 
   /// Throws `out_of_memory`, `cuda_error`, or `std::invalid_argument` for an alignment beyond 2 MiB. Thread-safe.

@@ -24,7 +24,7 @@ class host_resource {
   static constexpr bool host_ordered = true;
 
   host_resource() = default;
-  host_resource(host_resource const&) = delete;
+  host_resource(host_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   host_resource& operator=(host_resource const&) = delete;
 
   /// Throws `out_of_memory`, or `std::invalid_argument` for an alignment beyond 2 MiB.

@@ -134,6 +134,7 @@ class promised_resource {
   void describe(report& out) const { weir::describe(stack_, out); }
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return stack_.taken(bytes, alignment); }
   bool holds_captured(std::uint64_t capture) const noexcept { return stack_.holds_captured(capture); }
+  int device() const noexcept { return stack_.device(); }
 
  private:
   basic_any_resource<false, false> stack_;

@@ -21,7 +21,7 @@ class adaptor_base {
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   static constexpr bool knows_blocks = weir::knows_blocks<Upstream>;
 
-  adaptor_base(adaptor_base const&) = delete;
+  adaptor_base(adaptor_base const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   adaptor_base& operator=(adaptor_base const&) = delete;
 
   Upstream& upstream() noexcept { return upstream_; }
