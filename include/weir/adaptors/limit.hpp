@@ -215,7 +215,9 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       captured_.keep(capture, charge);
     }
     refused_.fetch_add(1, std::memory_order_relaxed);
-    throw out_of_memory({bytes, charge, stream}, label_, report_of(*this));
+    report own;
+    describe_layer(own);
+    base::refuse({bytes, charge, stream}, label_, own);
   }
   /// Null if that cannot be had without taking more.
   void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept try {

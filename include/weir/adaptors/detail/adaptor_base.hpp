@@ -5,9 +5,11 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/resource_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace weir::detail {
 
@@ -47,7 +49,7 @@ class adaptor_base {
   /// which then carries no landing pads.
   template <class Failed>
   void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
-    void* const p = upstream_.allocate(stream, bytes, alignment);
+    void* const p = share(upstream_).allocate(stream, bytes, alignment);
     if (p == nullptr) [[unlikely]]
       throw out_of_memory({bytes, taken(bytes, alignment), stream}, "a resource that returned null",
                           report_of(upstream_));
@@ -59,6 +61,13 @@ class adaptor_base {
   } catch (...) {
     failed();
     throw;
+  }
+
+  /// Refuses a request in the name of this layer: `own` has its line, those below add theirs.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(memory_request const& request, std::string const& name,
+                                                     report own) const {
+    weir::describe(upstream_, own);
+    throw out_of_memory(request, name, own);
   }
 
   Upstream upstream_;
