@@ -202,6 +202,8 @@ BUGS = [
     bug(34, "a stream that a forked child moves becomes its own", "cuda/stream.hpp",
         "stream_(std::exchange(other.stream_, {})), life_(other.life_) {}", "stream_(std::exchange(other.stream_, {})) {}",
         "shutdown/forked", random=False),
+    bug(0, "the user of a privileged program names the file that it empties", "adaptors/logging.hpp",
+        "::secure_getenv(", "std::getenv(", "adaptors/logging", random=False),
 
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
