@@ -178,6 +178,10 @@ BUGS = [
     bug(0, "what a search learns to be idle is kept", SEGMENTS,
         "if (is_above_threshold()) give_idle(lock, options_.release_threshold);", "", "adaptors/pool_release",
         random=False),
+    bug(0, "every search asks about every stream", REUSE,
+        "if (all <= lanes_a_search) return all_lanes();", "return all_lanes();", "adaptors/pool_streams", random=False),
+    bug(0, "a request is refused though a stream that was not looked at has its memory", SEGMENTS,
+        "if (!looked_at.are_all()) {", "if (false) {", "adaptors/pool_streams", random=False),
     bug(30, "the thread's last error is left behind", "cuda/error.hpp",
         "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
 

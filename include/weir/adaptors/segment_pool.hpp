@@ -224,7 +224,9 @@ class segment_pool {
   /// yet say so, the frees to come ask again, and what a search learns serves too.
   [[gnu::noinline]] void keep_threshold_after(spin_guard& lock, block_id freed) noexcept {
     may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(freed);
-    if (may_be_idle_) release_idle(lock, options_.release_threshold);
+    if (!may_be_idle_) return;
+    reuse_.poll(reuse_.next_lanes());
+    give_idle(lock, options_.release_threshold);
   }
   [[gnu::noinline]] block_id search_and_keep_threshold(spin_guard& lock, std::uint64_t key, stream_ref stream,
                                                        request const& r, pool_effort effort) {
@@ -236,15 +238,16 @@ class segment_pool {
   /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   block_id search(spin_guard& lock, std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
     auto const lane = [&] { return reuse_.clock().lane_of(key, stream); };  // may change while the lock is dropped
+    auto looked_at = effort == pool_effort::reuse ? reuse_.all_lanes() : reuse_.next_lanes();
     auto const waiting = [&] {
       reuse_.reserve_to_search(lane());
-      block_id const id = reuse_.take_waiting(lane(), stream, r);
+      block_id const id = reuse_.take_waiting(lane(), stream, r, looked_at);
       if (id != 0) ++numbers_.waits;
       return id;
     };
     auto const ready = [&] {
       reuse_.reserve_to_search(lane());
-      return reuse_.take_done(lane(), r);
+      return reuse_.take_done(lane(), r, looked_at);
     };
     block_id id = ready();
     if (id == 0 && options_.pending == when_pending::wait) id = waiting();
@@ -252,9 +255,16 @@ class segment_pool {
     if (id == 0 && effort == pool_effort::reuse && source_.calls().wait(lock)) id = ready();
     if (id == 0) id = waiting();
     if (id != 0 || effort != pool_effort::all) return id;
+    if (!looked_at.are_all()) {
+      looked_at = reuse_.all_lanes();
+      id = ready();
+      if (id == 0) id = waiting();
+      if (id != 0) return id;
+    }
     if (options_.synchronize) {
       ++numbers_.synchronizations;
       reuse_.synchronize(lock);
+      looked_at = reuse_.all_lanes();
       id = ready();
     }
     if (id == 0 && release_idle(lock, 0) != 0) id = take_grown(lock, r, ready);
@@ -312,7 +322,7 @@ class segment_pool {
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(spin_guard& lock, std::size_t keep) noexcept {
-    reuse_.poll(shared);
+    reuse_.poll(reuse_.all_lanes());
     may_be_idle_ = true;
     return give_idle(lock, keep);
   }
