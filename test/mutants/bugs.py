@@ -40,7 +40,7 @@ BUGS = [
     # ---- order
     bug(1, "a stream takes another one's block without waiting", CLOCK,
         "!succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0))", "false", "adaptors/pool_streams"),
-    Bug(2, "merged blocks keep the old ticket of the stream that takes them",
+    Bug(2, "merged blocks keep the old number of the stream that takes them",
         [(REUSE, "store_.merge(found, lane, clock_.on_free(lane))", "store_.merge(found, lane, clock_.issued(lane))", 2)],
         "pool/stream_ordered_heap"),
     bug(2, "neighbours of several streams merge and only the last is waited for", REUSE,
@@ -103,7 +103,7 @@ BUGS = [
         "    release_captured(0);\n    synchronize();", "    release_captured(0);", "adaptors/pool"),
     bug(0, "what was waited for once is known for ever", LEDGER,
         "if (k.giver == giver) return t <= k.upto;", "if (k.giver == giver) return true;", "pool/order/stream_timeline"),
-    bug(0, "a new stream inherits what the lane's last one waited for", LEDGER,
+    bug(0, "a new stream inherits what an ended one has waited for", LEDGER,
         "for (auto& k : l.knows) k = {};", "", "pool/order/stream_timeline"),
     bug(0, "who takes the place of one that was waited for is taken for waited for as far", LEDGER,
         "l.knows[l.next_known] = {giver, upto};",
@@ -111,7 +111,7 @@ BUGS = [
         random=False),
     bug(0, "recorded counts as done", LEDGER, "t <= lanes_[giver].completed", "t <= lanes_[giver].covered",
         "pool/order/stream_timeline"),
-    bug(0, "a lane's blocks are all done when one is", LANES,
+    bug(0, "all blocks of a stream are done when one is", LANES,
         "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;", "pool/heap/block_heap"),
 
     # ---- structure
