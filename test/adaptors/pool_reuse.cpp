@@ -190,7 +190,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream b
   auto const take = [&](auto const& who, detail::units size) {
     std::uint64_t const key = reuse.key_in_capture(who);
     block_id const id = reuse.take_ready(reuse.clock().lane_of(key, a), units(size));
-    if (id != 0) reuse.mark_captured(reinterpret_cast<void*>(reuse.store().blocks()[id].address()), key, a);
+    if (id != 0) reuse.store().set_captured(id, reuse.clock().lane_of(key, a));
     return id;
   };
   block_id const x = take(first, 60), outside = ready(b, 30);

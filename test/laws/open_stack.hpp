@@ -25,6 +25,7 @@ struct account {
   std::uint64_t requested = unsaid, allocated = unsaid;           // bytes, of live blocks
   std::uint64_t live = unsaid, served = unsaid, failed = unsaid;  // how many
   bool sees_some = false;                                         // some requests pass it by, or it makes two of one
+  bool takes_as_asked = true;                                     // whole units are what it takes of what is below
   bool keeps = false;           // serves out of memory of its own, of which it holds ...
   std::uint64_t held = 0;       // bytes
   std::uint64_t segments = 0;   // in so many pieces
@@ -38,7 +39,7 @@ template <class Layer>
 requires requires(Layer const& layer) { layer.used(); }
 account account_of(Layer const& layer) {
   bool const is_kept = layer.used() <= layer.peak() && layer.peak() <= layer.max_bytes();
-  return {.allocated = layer.used(), .wrong = is_kept ? nullptr : "more than the budget is in use"};
+  return {.allocated = layer.used() - layer.captured(), .wrong = is_kept ? nullptr : "more than the budget is in use"};
 }
 template <class Layer>
 requires requires(Layer const& layer) { layer.numbers().failures; }
@@ -82,6 +83,7 @@ account account_of(Layer const&) { return {.sees_some = true}; }
 struct stack {
   std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
   std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
+  std::function<std::size_t(std::size_t bytes, std::size_t alignment)> taken;
   std::function<void(std::size_t keep)> trim;
   std::function<void()> synchronize;
   std::function<void(std::uint64_t capture)> release_captured;
@@ -118,8 +120,16 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
     if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }
-  if constexpr (requires { account_of(layer); })
-    s.accounts.insert(from_below ? s.accounts.begin() : s.accounts.end(), [&layer] { return account_of(layer); });
+  if constexpr (requires { account_of(layer); }) {
+    bool as_asked = true;
+    for (std::size_t const bytes : {256u, 4096u, 65536u, 1u << 20, 3u << 20})
+      as_asked &= weir::taken(layer, bytes) == bytes;
+    s.accounts.insert(from_below ? s.accounts.begin() : s.accounts.end(), [&layer, as_asked] {
+      account now = account_of(layer);
+      now.takes_as_asked = as_asked;
+      return now;
+    });
+  }
 }
 
 template <class Top>
@@ -140,6 +150,7 @@ stack make_stack(F const& recipe) {
   s.deallocate = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) {
     top.deallocate(st, p, n, a);
   };
+  s.taken = [&top = held->top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
   s.describe = [&top = held->top] {
     weir::report const r = weir::report_of(top);
     return r.chain() + r.lines();
@@ -175,7 +186,7 @@ class exposed_resource {
   }
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   void describe(weir::report& out) const { weir::describe(upstream_, out); }
-  int device() const noexcept { return weir::device_of(upstream_); }
+  Upstream const& upstream() const noexcept { return upstream_; }
 
  private:
   Upstream upstream_;

@@ -286,7 +286,9 @@ class world {
     expected_account now = counts_;
     for (block const& b : blocks_) {
       now.requested += b.bytes;
-      now.charged += (b.bytes + 255) / 256 * 256;
+      now.rounded += (b.bytes + 255) / 256 * 256;
+      std::size_t const taken = stack_.taken ? stack_.taken(b.bytes, b.alignment) : b.bytes;
+      now.charged += (taken + 255) / 256 * 256;
     }
     now.live = blocks_.size();
     return difference(stack_, now, has_failed_);

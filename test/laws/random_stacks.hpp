@@ -54,6 +54,8 @@ struct rented {
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return top.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { top.deallocate(s, p, n, a); }
   void describe(weir::report& out) const { weir::describe(top, out); }
+  std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(top, n, a); }
+  bool holds_captured(std::uint64_t capture) const { return weir::holds_captured(top, capture); }
   auto numbers() const { return top.numbers(); }
   void trim(std::size_t keep) { find<weir::pool_resource>(top).trim(keep), base.trim(keep); }
   void release_captured(std::uint64_t capture) { find<weir::pool_resource>(top).release_captured(capture); }
@@ -91,6 +93,7 @@ class drawing {
     }
     s.allocate = [top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
     s.deallocate = [top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) { top.deallocate(st, p, n, a); };
+    s.taken = [top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
     s.device = top.device();
     s.describe = [top] { return weir::report_of(top).chain(); };
     return s;

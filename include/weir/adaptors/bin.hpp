@@ -29,6 +29,8 @@ class bin_resource {
   virtual void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept = 0;
   virtual void visit_layers(layer_visitor& visitor) = 0;
+  virtual std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept = 0;
+  virtual bool holds_captured(std::uint64_t capture) const noexcept = 0;
 };
 
 template <resource R>
@@ -44,6 +46,10 @@ class bin_model final : public bin_resource {
     share(held_).deallocate(stream, p, bytes, alignment);
   }
   void visit_layers(layer_visitor& visitor) override { show_layers(held_, visitor); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
+    return weir::taken(held_, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held_, capture); }
 
  private:
   R held_;

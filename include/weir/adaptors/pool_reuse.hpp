@@ -89,6 +89,13 @@ class pool_reuse {
     return done == 0 ? 0 : store_.take_extending(lane, done, r);
   }
 
+  /// A block that `lane` freed itself, whole: nothing is taken from others. Or 0.
+  block_id take_own(lane_number lane, request const& r) noexcept {
+    block_id id = store_.find(lane, r);
+    if (id == 0) id = store_.find_hidden(lane, r);
+    return id == 0 ? 0 : store_.take(id, r);
+  }
+
   /// The same after asking CUDA what is done by now, and what `lane` has already waited for. Never makes anyone wait.
   block_id take_done(lane_number lane, request const& r, lanes const& looked_at) noexcept {
     poll(looked_at, lane);
@@ -196,17 +203,18 @@ class pool_reuse {
     if (lane == shared) throw std::bad_alloc();
     return clock_.key(lane);
   }
-  /// What was allocated there belongs to the capture.
-  void mark_captured(void* p, std::uint64_t key, stream_ref stream) noexcept {
-    store_.set_captured(store_.find_live(reinterpret_cast<std::uintptr_t>(p)), clock_.lane_of(key, stream));
+  /// The capture that a live block is kept for when `who` frees it: the one it was allocated in, else that of `who`.
+  std::uint64_t owner(block_id id, stream_identity const& who) const noexcept {
+    lane_number const from = store_.blocks()[id].captured;
+    return from != 0 ? clock_.capture_in(from) : who.capture;
   }
   /// Takes a live block back that was allocated in a capture, or that `who` frees in one: only the same stream may have
   /// it again, only in the same capture, and only if it is from there. False if there is no room to remember that: the
   /// block stays live for good.
   bool give_captured(block_id id, stream_identity const& who) noexcept {
     lane_number const from = store_.blocks()[id].captured;
-    std::uint64_t const owner = from != 0 ? clock_.capture_in(from) : who.capture;
-    lane_number const lane = clock_.captured_lane(owner, from != 0 && owner == who.capture ? who.key : 0);
+    std::uint64_t const of = owner(id, who);
+    lane_number const lane = clock_.captured_lane(of, from != 0 && of == who.capture ? who.key : 0);
     if (lane == shared) return false;
     store_.set_captured(id, 0);
     give(id, lane);
@@ -225,9 +233,12 @@ class pool_reuse {
     store_.forget_captured([&](lane_number lane) { return !clock_.is_captured(lane); });
     return bytes;
   }
-  std::size_t captured_bytes() const noexcept {
+  /// What is kept for a capture; 0: for all.
+  std::size_t captured_bytes(std::uint64_t capture = 0) const noexcept {
     std::size_t bytes = 0;
-    for_each_captured([&](lane_number lane) { bytes += store_.free_bytes(lane); });
+    for_each_captured([&](lane_number lane) {
+      if (capture == 0 || clock_.capture_in(lane) == capture) bytes += store_.free_bytes(lane);
+    });
     return bytes;
   }
 

@@ -6,6 +6,7 @@
 #include <weir/adaptors/segment_list.hpp>
 #include <weir/adaptors/segment_source.hpp>
 #include <weir/blocks/spin_lock.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
@@ -117,6 +118,20 @@ class segment_pool {
     return bytes;
   }
 
+  /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    if (bytes > most_bytes || !is_valid_alignment(alignment)) return round_up_or_zero(bytes, unit_bytes);
+    request const r = request::of(bytes, bytes, alignment, max_split_);
+    if (r.size < max_split_) return r.size * unit_bytes;
+    return round_up_or_zero(r.span() * unit_bytes, growth_granularity);
+  }
+  /// True while memory that was freed for a capture is kept (0: for any).
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    if (reuse_.clock().is_over()) return false;
+    spin_guard const lock(mutex_);
+    return reuse_.captured_bytes(capture) != 0;
+  }
+
   /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
   pool_snapshot count_refusal() {
     require_life();
@@ -185,19 +200,31 @@ class segment_pool {
     return reinterpret_cast<void*>(b.address());
   }
 
-  std::uint64_t key_in_capture(stream_identity const& who) {
-    spin_guard lock(mutex_);
-    return reuse_.key_in_capture(who);
-  }
   /// A stream that is being captured has lanes of its own; what it gets belongs to the capture.
   [[gnu::noinline, gnu::cold]] void* allocate_after_asking(stream_ref stream, request const& r, pool_effort effort) {
     auto const who = reuse_.clock().identify(stream);
     if (who.capture == 0) return allocate(who.key, stream, r, effort);
-    std::uint64_t const key = key_in_capture(who);
-    void* const p = allocate(key, stream, r, effort);
     spin_guard lock(mutex_);
-    if (p != nullptr) reuse_.mark_captured(p, key, stream);
-    return p;
+    std::uint64_t const key = reuse_.key_in_capture(who);
+    lane_number const lane = reuse_.clock().lane_of(key, stream);
+    bool const own_only = captured_memory_only::is_set();
+    block_id id = noting_reuse(lane, [&] { return own_only ? reuse_.take_own(lane, r) : reuse_.take_ready(lane, r); });
+    if (id == 0 && !own_only) id = search(lock, key, stream, r, effort);
+    if (id == 0) return nullptr;
+    reuse_.store().set_captured(id, reuse_.clock().lane_of(key, stream));
+    numbers_.count_allocation(r.requested, blocks()[id].bytes());
+    return reinterpret_cast<void*>(blocks()[id].address());
+  }
+  /// Takes a block by `take`, and tells the layers above if it is a capture's, and how much was that capture's before.
+  template <class Take>
+  block_id noting_reuse(lane_number lane, Take take) {
+    if (!reuse_.clock().is_captured(lane)) [[likely]]
+      return take();
+    std::size_t const before = reuse_.store().free_bytes(lane);
+    block_id const id = take();
+    if (id != 0)
+      last_call = {.capture = reuse_.clock().capture_in(lane), .reused = before - reuse_.store().free_bytes(lane)};
+    return id;
   }
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
@@ -208,7 +235,9 @@ class segment_pool {
   [[gnu::noinline, gnu::cold]] bool keep_for_graph(block_id id, stream_identity const& who,
                                                    std::size_t bytes) noexcept {
     std::size_t const held = blocks()[id].bytes();
+    std::uint64_t const owner = reuse_.owner(id, who);
     if (reuse_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
+    last_call.capture = owner;
     return true;
   }
 
@@ -247,7 +276,7 @@ class segment_pool {
     };
     auto const ready = [&] {
       reuse_.reserve_to_search(lane());
-      return reuse_.take_done(lane(), r, looked_at);
+      return noting_reuse(lane(), [&] { return reuse_.take_done(lane(), r, looked_at); });
     };
     block_id id = ready();
     if (id == 0 && options_.pending == when_pending::wait) id = waiting();

@@ -132,6 +132,11 @@ class async_resource {
   cudaMemPool_t pool() const noexcept { return pool_.get(); }
   int device() const noexcept { return device_; }
 
+  /// What CUDA is asked for: an alignment above 256 B takes room to move in.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return padded_or_zero(bytes, alignment);
+  }
+
   void describe(report& out) const {
     out.below("async(" + std::to_string(device_) + ")",
               life_.is_over() ? detail::cuda_life::words : pool_state() + "; " + detail::device_state(device_));

@@ -46,6 +46,11 @@ class host_resource {
     ::operator delete(p, real_alignment(alignment));
   }
 
+  /// An allocator asks the system for that much where an alignment is large.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return padded_or_zero(bytes, alignment);
+  }
+
   void describe(report& out) const { out.below("host", "host memory; operator new has no more"); }
 
  private:
