@@ -1,0 +1,236 @@
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "streams_at_work.hpp"
+
+using namespace weir;
+using namespace weir::test;
+using detail::block_id;
+using detail::stream_ordered_heap;
+using detail::unit_bytes;
+
+namespace {
+
+/// One segment of 100 units at an address that nobody touches, and a few streams.
+struct reuse_of_a_segment {
+  lazy_world const world;
+  mortal_stream const a, b, c;
+  stream_ordered_heap reuse{0, false};
+
+  reuse_of_a_segment() {
+    reuse.reserve();
+    reuse.store().add_segment(0x7f00'0000'0000u, 100);
+  }
+  static stream_ordered_heap::request units(detail::units size) {
+    return {.size = size,
+            .alignment = unit_bytes,
+            .max_split = ~detail::units{0},
+            .requested = size * std::uint64_t{unit_bytes},
+            .alignment_log = 8};
+  }
+  stream_ordered_heap::lane_number lane(stream_ref stream) {
+    reuse.reserve();
+    return reuse.clock().lane_of(reuse.clock().identify(stream).key, stream);
+  }
+  block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(lane(stream), units(size)); }
+  block_id done(stream_ref stream, detail::units size) {
+    return reuse.take_done(searcher(stream), units(size), reuse.all_lanes());
+  }
+  block_id waiting(stream_ref stream, detail::units size) {
+    return reuse.take_waiting(searcher(stream), stream, units(size), reuse.all_lanes());
+  }
+  stream_ordered_heap::lane_number searcher(stream_ref stream) {
+    auto const found = lane(stream);
+    reuse.reserve_to_search(found);
+    return found;
+  }
+  /// Leaves work on the stream, so that nothing before it is done.
+  void free_behind_work(stream_ref stream, block_id id) {
+    REQUIRE(cudaLaunchHostFunc(
+                stream.get(), [](void*) {}, nullptr) == cudaSuccess);
+    reuse.give(id, lane(stream));
+  }
+  std::size_t pending(stream_ref stream) { return reuse.store().free_bytes(lane(stream)) / unit_bytes; }
+  std::size_t shared() const { return reuse.store().free_bytes(stream_ordered_heap::shared) / unit_bytes; }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(reuse_of_a_segment,
+                  "a stream has its own blocks and the shared ones, and no others, without asking") {
+  block_id const first = ready(a, 60);
+  block_id const second = ready(b, 40);
+  REQUIRE(first != 0);
+  REQUIRE(second != 0);
+  free_behind_work(a, first);
+  sim::reset_counters();
+  CHECK(ready(b, 10) == 0);
+  block_id const again = ready(a, 10);
+  CHECK(reuse.store().blocks()[first].right == again);  // cut off its end
+  CHECK(sim::calls() == sim::calls("cudaStreamGetId") + sim::calls("cudaStreamGetCaptureInfo"));
+  CHECK(reuse.store().valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "the tighter of an own and a shared block is taken") {
+  block_id const own = ready(a, 20);
+  block_id const between = ready(a, 1);
+  free_behind_work(a, own);
+  block_id const part = ready(a, 15);
+  CHECK(reuse.store().blocks()[own].right == part);  // 20 of its own, 79 shared
+  REQUIRE(between != 0);
+  reuse.give(part, lane(a));
+  block_id const most = ready(b, 61);
+  REQUIRE(most != 0);
+  CHECK(shared() == 18);
+  CHECK(reuse.store().blocks()[ready(a, 16)].address() <
+        reuse.store().blocks()[most].address());  // 18 are tighter than 20
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "asking finds what is done, and nothing else") {
+  block_id const first = ready(a, 50), second = ready(b, 50);
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(done(c, 50) == 0);
+  CHECK(shared() == 0);
+  b.finish();
+  CHECK(done(c, 50) == second);
+  CHECK(done(c, 50) == 0);
+  a.finish();
+  CHECK(done(c, 50) == first);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "asking joins an own block with shared and known neighbours") {
+  block_id const first = ready(a, 30), second = ready(b, 30), third = ready(c, 40);
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(done(b, 60) == 0);  // b knows nothing of a
+  block_id const part = waiting(b, 25);
+  CHECK(part != 0);  // now it does
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  free_behind_work(b, part);
+  CHECK(done(b, 60) != 0);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(reuse.store().valid());
+  REQUIRE(third != 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "waiting joins the owners of a run, each once") {
+  block_id const first = ready(a, 30), second = ready(b, 30), third = ready(a, 40);
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  free_behind_work(a, third);
+  block_id const all = waiting(c, 100);
+  CHECK(reuse.store().blocks()[all].size == 100);
+  CHECK(sim::calls("cudaStreamWaitEvent") >= 2);
+  CHECK(sim::calls("cudaStreamWaitEvent") <= 3);  // a's second block is behind a later event
+  CHECK(shared() == 0);
+  CHECK(reuse.store().valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "what a run leaves over is no one's before the work of all its parts is done") {
+  mortal_stream const d;
+  block_id const first = ready(a, 50), second = ready(b, 30), third = ready(c, 20);
+  free_behind_work(c, third);  // c's own event stands before the waits that the run costs it
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(waiting(c, 80) != 0);
+  CHECK(waiting(d, 20) != 0);
+  d.finish();
+  CHECK(cudaStreamQuery(a.get()) == cudaSuccess);
+  CHECK(cudaStreamQuery(b.get()) == cudaSuccess);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "where a wait fails nothing is taken") {
+  block_id const first = ready(a, 100);
+  free_behind_work(a, first);
+  stream_ordered_heap::lane_number const taker = lane(b);
+  auto const no_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000});
+  CHECK(reuse.take_waiting(taker, no_stream, units(100), reuse.all_lanes()) == 0);
+  CHECK(pending(a) == 100);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(waiting(b, 100) == first);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "in host order only what is done is taken, and what is freed is everyone's") {
+  block_id const first = ready(host_order, 100);
+  REQUIRE(first != 0);
+  free_behind_work(a, first);
+  CHECK(done(host_order, 1) == 0);
+  CHECK(waiting(host_order, 1) == 0);
+  a.finish();
+  block_id const again = done(host_order, 100);
+  CHECK(again == first);
+  reuse.give(again, stream_ordered_heap::shared);
+  CHECK(ready(b, 100) == first);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, those with pending work are not") {
+  block_id const first = ready(a, 50), second = ready(b, 50);
+  free_behind_work(a, first);
+  CHECK(reuse.clock().open_count() == 2);
+  reuse.poll(reuse.all_lanes());
+  CHECK(reuse.clock().open_count() == 1);  // b has nothing free
+  CHECK(pending(a) == 50);
+  a.finish();
+  reuse.poll(reuse.all_lanes());
+  CHECK(reuse.clock().open_count() == 0);
+  CHECK(shared() == 50);
+  REQUIRE(second != 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream by stream, until it is released") {
+  constexpr std::uint64_t capture = 77;
+  detail::stream_identity const first{.key = reuse.clock().identify(a).key, .capture = capture},
+      second{.key = reuse.clock().identify(b).key, .capture = capture};
+  auto const take = [&](auto const& who, detail::units size) {
+    std::uint64_t const key = reuse.key_in_capture(who);
+    block_id const id = reuse.take_ready(reuse.clock().lane_of(key, a), units(size));
+    if (id != 0) reuse.store().set_captured(id, reuse.clock().lane_of(key, a));
+    return id;
+  };
+  block_id const x = take(first, 60), outside = ready(b, 30);
+  REQUIRE(x != 0);
+  reuse.give_captured(x, first);
+  CHECK(take(second, 60) == 0);
+  CHECK(ready(a, 60) == 0);
+  CHECK(done(a, 60) == 0);
+  CHECK(waiting(a, 60) == 0);
+  CHECK(reuse.captured_bytes() == 60 * unit_bytes);
+  block_id const again = take(first, 60);
+  CHECK(again == x);
+  SUBCASE("freed by somebody else, not even the capture has it again") {
+    reuse.give_captured(again, {});
+    CHECK(take(first, 60) == 0);
+  }
+  SUBCASE("freed in another capture, neither has it") {
+    reuse.give_captured(again, {.key = first.key, .capture = capture + 1});
+    CHECK(take(first, 60) == 0);
+    CHECK(take(detail::stream_identity{.key = first.key, .capture = capture + 1}, 60) == 0);
+  }
+  reuse.give_captured(outside, second);
+  CHECK(take(second, 30) == 0);
+  CHECK(reuse.captured_bytes() == 90 * unit_bytes);
+  CHECK(reuse.store().valid());
+  CHECK(reuse.release_captured(capture + 5) == 0);
+  CHECK(reuse.release_captured(capture) == 90 * unit_bytes);
+  CHECK(reuse.captured_bytes() == 0);
+  CHECK(shared() == 100);
+  CHECK(reuse.store().valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if there is no room to remember that") {
+  block_id const x = ready(a, 50);
+  void* const p = reinterpret_cast<void*>(reuse.store().blocks()[x].address());
+  for (std::uint64_t i = 0; reuse.clock().captured_lane(5, i) != stream_ordered_heap::shared;) ++i;
+  for (int again = 0; again < 2; ++again) {
+    CHECK_FALSE(reuse.give_captured(x, {.key = 1, .capture = 6}));
+    CHECK(reuse.store().find_live(reinterpret_cast<std::uintptr_t>(p)) == x);
+  }
+  CHECK(reuse.give_captured(x, {.key = 1, .capture = 5}));  // that lane is there
+  CHECK(reuse.store().find_live(reinterpret_cast<std::uintptr_t>(p)) == 0);
+}
