@@ -55,7 +55,7 @@ account account_of(Layer const& layer) {
           .wrong = is_peak ? nullptr : "a peak is lower than what is live"};
 }
 template <class Layer>
-requires requires(Layer const& layer) { layer.numbers().reserved; }
+requires requires(Layer const& layer) { layer.numbers().pending; }
 account account_of(Layer const& layer) {
   auto const now = layer.numbers();
   auto const is_peak = [](auto const& level) { return level.current <= level.peak; };
