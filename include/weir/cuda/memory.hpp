@@ -48,12 +48,10 @@ inline void* try_malloc_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStr
 
 /// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be. Not while
 /// a capture is declared, which such a wait would break.
-inline bool wait_for_device(int device) noexcept try {
+inline bool wait_for_device(int device) noexcept {
   if (captures_declared()) return false;
-  device_guard const on_device(device < 0 ? current_device() : device);
-  return succeeded(cudaDeviceSynchronize());
-} catch (...) {  // CUDA does not answer, or there is no memory to say so
-  return false;
+  device_switch const on_device(device);
+  return on_device.is_current() && succeeded(cudaDeviceSynchronize());
 }
 
 /// Blocks until the work queued on `stream` so far is done, and says whether it is known to be. Where CUDA cannot wait
