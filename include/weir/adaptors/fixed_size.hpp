@@ -72,12 +72,13 @@ class fixed_size_resource {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
     if (bytes > block_bytes_) [[unlikely]]
-      refuse(stream, bytes, "more than a block: ");
+      refuse(stream, bytes, "more than a block: ", blocks_.count_refusal());
     if (pass_through_) [[unlikely]]
       return share(upstream_).allocate(stream, bytes, alignment);
-    void* const p = blocks_.allocate(stream, bytes, alignment, detail::pool_effort::all, block_bytes_);
+    detail::pool_refusal refusal;
+    void* const p = blocks_.allocate(stream, bytes, alignment, detail::pool_effort::all, block_bytes_, &refusal);
     if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, detail::capture_reason(stream));
+      refuse(stream, bytes, detail::capture_reason(stream), refusal.at());
     return p;
   }
 
@@ -88,7 +89,7 @@ class fixed_size_resource {
     if (pass_through_) [[unlikely]]
       return share(upstream_).deallocate(stream, p, bytes, alignment);
     if (!blocks_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
-      detail::report_misuse("weir: fixed_size: " + blocks_.misuse(p, bytes, alignment));
+      report_wrong_free(p, bytes, alignment);
   }
 
   /// The most that one request may ask for, in bytes.
@@ -137,8 +138,12 @@ class fixed_size_resource {
                   format_bytes(n.pending) + " pending" + detail::captured_text(n));
   }
 
-  [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {
-    pool_snapshot const at_refusal = blocks_.count_refusal();
+  // Out of line of `allocate` and `deallocate`, which are short without.
+  [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    detail::report_misuse("weir: fixed_size: " + blocks_.misuse(p, bytes, alignment));
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
+                                                     pool_snapshot const& at_refusal) {
     report state;
     describe_layer(state, reason, at_refusal);
     weir::describe(upstream_, state);

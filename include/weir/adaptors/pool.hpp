@@ -30,7 +30,7 @@ class pool_resource {
         pass_through_(detail::caching_disabled()),
         segments_(upstream_, options_, device_accessible ? current_device() : 0) {
     if (options_.initial_bytes != 0 && !pass_through_ && !segments_.grow(options_.initial_bytes))
-      refuse(host_order, options_.initial_bytes);
+      refuse_at_once(host_order, options_.initial_bytes);
   }
   pool_resource(pool_resource const&) = delete;
   pool_resource& operator=(pool_resource const&) = delete;
@@ -42,10 +42,12 @@ class pool_resource {
     detail::require_alignment(alignment);
     if (pass_through_) [[unlikely]]
       return pass(stream, bytes, alignment);
-    void* const p =
-        bytes > segments_.most_bytes ? nullptr : segments_.allocate(stream, bytes, alignment, detail::pool_effort::all);
+    if (bytes > segments_.most_bytes) [[unlikely]]
+      refuse_at_once(stream, bytes);
+    detail::pool_refusal refusal;
+    void* const p = segments_.allocate(stream, bytes, alignment, detail::pool_effort::all, 0, &refusal);
     if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes);
+      refuse(stream, bytes, refusal.at());
     return p;
   }
 
@@ -56,7 +58,7 @@ class pool_resource {
     if (pass_through_) [[unlikely]]
       return share(upstream_).deallocate(stream, p, bytes, alignment);
     if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
-      detail::report_misuse("weir: pool: " + segments_.misuse(p, bytes, alignment));
+      report_wrong_free(p, bytes, alignment);
   }
 
   /// Gives idle segments back to the upstream until at most `keep` bytes are held; returns how many went. Does not
@@ -95,15 +97,23 @@ class pool_resource {
     out.below(options_.max_bytes == 0 ? "pool" : "pool(" + format_bytes(options_.max_bytes) + ")", text);
   }
 
-  void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
+  // Out of line of `allocate` and `deallocate`, which are short without.
+  [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    detail::report_misuse("weir: pool: " + segments_.misuse(p, bytes, alignment));
+  }
+
+  [[gnu::noinline, gnu::cold]] void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
     return share(upstream_).allocate(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
     failure.passed_through(*this);
     throw;
   }
 
-  [[noreturn]] void refuse(stream_ref stream, std::size_t bytes) {
-    pool_snapshot const at_refusal = segments_.count_refusal();
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_at_once(stream_ref stream, std::size_t bytes) {
+    refuse(stream, bytes, segments_.count_refusal());
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes,
+                                                     pool_snapshot const& at_refusal) {
     report state;
     describe_layer(state, detail::capture_reason(stream), at_refusal);
     weir::describe(upstream_, state);
