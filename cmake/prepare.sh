@@ -12,9 +12,18 @@ package_of() {
     clang++) echo clang ;;
     clang-sanitizers) echo "libclang-rt-$(clang++ -dumpversion 2>/dev/null | cut -d. -f1 | grep . || echo 14)-dev" ;;
     zlib) echo zlib1g-dev ;;
+    matplotlib) echo python3-matplotlib ;;
     pip) echo python3-pip ;;
     *) echo "$1" ;;
   esac
+}
+
+# Prints the first Python that has a module: that on the path, or Debian's, for which its packages are.
+python_with() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    "$python" -c "import $1" 2>/dev/null && echo "$python" && return
+  done
 }
 
 is_there() {
@@ -23,6 +32,7 @@ is_there() {
     benchmark) g++ -x c++ -fsyntax-only - <<<'#include <benchmark/benchmark.h>' 2>/dev/null ;;
     zlib) g++ -x c++ -fsyntax-only - <<<'#include <zlib.h>' 2>/dev/null ;;
     clang-sanitizers) clang++ -fsanitize=address -x c++ -o /dev/null - <<<'int main() {}' 2>/dev/null ;;
+    matplotlib) [ -n "$(python_with matplotlib)" ] ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     *) command -v "$1" >/dev/null ;;
   esac

@@ -1,4 +1,4 @@
-# How weir compiles its own code: tests, examples, benches and the stand-in. Users of weir get none of this.
+# How weir compiles its own code: tests, examples, benches and the simulated runtime. Users of weir get none of this.
 
 option(WEIR_WARNINGS_AS_ERRORS "Warnings stop weir's own builds" ON)
 
@@ -9,7 +9,8 @@ function(weir_own target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
 endfunction()
 
-# Links a program of ours with weir and the runtime that WEIR_RUNTIME chose; `sim` as second argument: always the stand-in.
+# Links a program of ours with weir and the runtime that WEIR_RUNTIME chose; with `sim` as second argument, always with
+# the simulated runtime.
 function(weir_link target)
   weir_own(${target})
   get_target_property(sources ${target} SOURCES)
@@ -26,6 +27,15 @@ function(weir_link target)
   else()
     target_link_libraries(${target} PRIVATE weir::cuda weir::cccl)
   endif()
+endfunction()
+
+# Compiles the simulated runtime into a target of ours once more, with that target's flags.
+function(weir_compile_sim target)
+  get_target_property(sources weir_sim SOURCES)
+  get_target_property(folder weir_sim SOURCE_DIR)
+  list(TRANSFORM sources PREPEND ${folder}/)
+  target_sources(${target} PRIVATE ${sources})
+  target_include_directories(${target} PRIVATE ${folder})
 endfunction()
 
 # Turns on .cu files: C++20, for the GPU of this machine, or for every one from compute capability 8.0 up if there is none.

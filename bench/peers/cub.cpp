@@ -1,9 +1,9 @@
 // The benches of CUB's allocator.
 
-#include "peers/cub.hpp"
+#include "cub.hpp"
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 namespace bench {
 

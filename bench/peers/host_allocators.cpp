@@ -1,8 +1,8 @@
 // mimalloc and jemalloc: how fast an allocator can be that serves host memory, for one thing because it may write into
 // free memory and knows no streams. Loaded while running, since linking either would replace `malloc` under all peers.
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 #include <dlfcn.h>
 
@@ -58,8 +58,14 @@ struct jemalloc_heap {
 }  // namespace
 
 void add_host_allocators() {
-  if (mimalloc_heap::load()) add_peer<mimalloc_heap>();
-  if (jemalloc_heap::load()) add_peer<jemalloc_heap>();
+  if (mimalloc_heap::load())
+    add_peer<mimalloc_heap>();
+  else
+    leave_out("mimalloc", "there is no libmimalloc.so.2 (Debian: libmimalloc2.0)");
+  if (jemalloc_heap::load())
+    add_peer<jemalloc_heap>();
+  else
+    leave_out("jemalloc", "there is no libjemalloc.so.2 (Debian: libjemalloc2)");
 }
 
 }  // namespace bench

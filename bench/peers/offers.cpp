@@ -1,10 +1,10 @@
 // What the replay can run on, but for RMM, which offers itself.
 
-#include "peers/cub.hpp"
-#include "peers/peers.hpp"
-#include "peers/sources.hpp"
-#include "peers/thrust.hpp"
-#include "peers/weir.hpp"
+#include "cub.hpp"
+#include "peers.hpp"
+#include "sources.hpp"
+#include "thrust.hpp"
+#include "weir.hpp"
 
 #include <weir/tools/parse.hpp>
 

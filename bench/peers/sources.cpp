@@ -1,9 +1,9 @@
 // The benches of the bare sources, and of a peer that does nothing: what the loops themselves cost.
 
-#include "peers/sources.hpp"
+#include "sources.hpp"
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 namespace bench {
 namespace {

@@ -1,9 +1,9 @@
 // The benches of Thrust's pool.
 
-#include "peers/thrust.hpp"
+#include "thrust.hpp"
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 namespace bench {
 

@@ -1,9 +1,9 @@
 // The benches of weir's stacks.
 
-#include "peers/weir.hpp"
+#include "weir.hpp"
 
-#include "peers/peers.hpp"
-#include "suite.hpp"
+#include "../suite/suite.hpp"
+#include "peers.hpp"
 
 #include <weir/bridges/stl.hpp>
 #include <weir/sources/managed.hpp>

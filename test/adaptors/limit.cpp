@@ -221,7 +221,7 @@ TEST_CASE("a budget inside a budget: the inner one's refusal leaves the outer on
   CHECK(find<limit_resource>(tenant).max_bytes() == 512_KiB);
 }
 
-TEST_CASE("a fraction is of the current device's total memory") {
+TEST_CASE("a fraction is of the total memory of the device that is current, where no layer names one") {
   sim::reset();
   sim::set_capacity(0, 64_MiB);
   sim::set_capacity(1, 16_MiB);

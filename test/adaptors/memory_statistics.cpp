@@ -33,12 +33,12 @@ TEST_CASE("what was there before may be taken off: current goes below zero, the 
 
 TEST_CASE("requested bytes are exact and allocated bytes are rounded up to 256") {
   memory_statistics s;
-  s.add(1);
-  s.add(257);
+  s.add(1, 1);
+  s.add(257, 257);
   CHECK(s.requested.current == 258);
   CHECK(s.allocated.current == 256 + 512);
   CHECK(s.allocations.current == 2);
-  s.take_off(257);
+  s.take_off(257, 257);
   CHECK(s.requested == counter{1, 258, 258});
   CHECK(s.allocated == counter{256, 768, 768});
   CHECK(s.allocations == counter{1, 2, 2});
@@ -46,9 +46,9 @@ TEST_CASE("requested bytes are exact and allocated bytes are rounded up to 256")
 
 TEST_CASE("peaks start again from what is live") {
   memory_statistics s;
-  s.add(1000);
-  s.add(1000);
-  s.take_off(1000);
+  s.add(1000, 1000);
+  s.add(1000, 1000);
+  s.take_off(1000, 1000);
   s.reset_peaks();
   CHECK(s.requested == counter{1000, 1000, 2000});
   CHECK(s.allocated == counter{1024, 1024, 2048});
@@ -57,8 +57,8 @@ TEST_CASE("peaks start again from what is live") {
 
 TEST_CASE("the summary is a table of equally long lines that fit a terminal") {
   memory_statistics s;
-  s.add(std::size_t{3} << 30);
-  s.take_off(std::size_t{1} << 30);
+  s.add(std::size_t{3} << 30, std::size_t{3} << 30);
+  s.take_off(std::size_t{1} << 30, std::size_t{1} << 30);
   s.failures = 3;
   std::string const text = s.summary("two lines");
   std::istringstream lines(text);
@@ -78,6 +78,6 @@ TEST_CASE("the summary is a table of equally long lines that fit a terminal") {
 
 TEST_CASE("a negative balance is printed with its sign") {
   memory_statistics s;
-  s.take_off(2048);
+  s.take_off(2048, 2048);
   CHECK(s.summary().find("|   -2.00 KiB |") != std::string::npos);
 }

@@ -223,7 +223,6 @@ namespace {
 /// Knows streams only: in host order the legacy one is asked, and waited for.
 class stream_only_resource {
  public:
-  static constexpr bool device_accessible = true;
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     return source_.allocate(stream, bytes, alignment);
   }

@@ -14,11 +14,12 @@
 
 namespace weir::test {
 
-enum class failing { no, out_of_memory, other };
+enum class failing { no, out_of_memory, other, null };
 
 struct source_state {
   std::atomic<std::size_t> live_bytes{0}, live_count{0}, peak_bytes{0}, calls{0};
   std::atomic<failing> fail{failing::no};
+  bool describe_throws = false;
   std::function<void()> on_allocate;    // runs while the upstream is asked, before it answers
   std::function<void()> on_deallocate;  // what the upstream sees while it takes memory back
 };
@@ -38,6 +39,7 @@ class source_resource {
     if (state_->fail == failing::out_of_memory || bytes > (std::size_t{1} << 40))
       throw out_of_memory({bytes, bytes, stream}, "source", report_of(*this));
     if (state_->fail == failing::other) throw std::logic_error("something else");
+    if (state_->fail == failing::null) return nullptr;
     std::size_t const now = state_->live_bytes += bytes;
     std::size_t peak = state_->peak_bytes;
     while (now > peak && !state_->peak_bytes.compare_exchange_weak(peak, now)) {
@@ -54,7 +56,10 @@ class source_resource {
     state_->live_bytes -= bytes;
     --state_->live_count;
   }
-  void describe(report& out) const { out.below("source", "host memory"); }
+  void describe(report& out) const {
+    if (state_->describe_throws) throw std::logic_error("no words");
+    out.below("source", "host memory");
+  }
 
  private:
   source_state* state_;

@@ -1,4 +1,4 @@
-#include "../../bench/pickle.hpp"
+#include "../../bench/replay/pickle.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "../../bench/torch_snapshot.hpp"
+#include "../../bench/replay/torch_snapshot.hpp"
 
 #include <doctest/doctest.h>
 

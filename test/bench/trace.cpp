@@ -1,23 +1,47 @@
-#include "../../bench/trace.hpp"
+#include "../../bench/replay/trace.hpp"
 
 #include <doctest/doctest.h>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <stdexcept>
 #include <string>
 
 namespace {
 
-// Traces are read by path.
+char const* const header = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+/// A log in memory, since traces are read by path.
+class log_file {
+ public:
+  explicit log_file(std::string const& lines) : file_(::memfd_create("log", MFD_CLOEXEC)) {
+    std::string const text = header + lines;
+    REQUIRE(::write(file_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  }
+  ~log_file() { ::close(file_); }
+  log_file(log_file const&) = delete;
+  log_file& operator=(log_file const&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+ private:
+  int file_;
+};
+
 bench::trace read(std::string const& lines) {
-  std::string const text = "Thread,Time,Action,Pointer,Size,Stream\n" + lines;
-  int const file = ::memfd_create("log", MFD_CLOEXEC);
-  REQUIRE(::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  auto const found = bench::read_traces("/proc/self/fd/" + std::to_string(file));
-  ::close(file);
+  auto const found = bench::read_traces(log_file(lines).path());
   REQUIRE(found.size() == 1);
   return found[0];
+}
+
+/// Why a log is not read; empty if it is.
+std::string refusal(std::string const& lines, std::size_t max_bytes = bench::most_trace_bytes) {
+  try {
+    bench::read_traces(log_file(lines).path(), max_bytes);
+    return {};
+  } catch (std::runtime_error const& e) {
+    return e.what();
+  }
 }
 
 }  // namespace
@@ -51,4 +75,19 @@ TEST_CASE("what asked for nothing, gave nothing back or failed takes no number o
 
 TEST_CASE("a line that asked for nothing is still looked at") {
   CHECK_THROWS_AS(read("1,now,allocate,nothing,0,0x51\n"), bench::damaged_trace);
+}
+
+TEST_CASE("why a log is refused is safe to print, whatever the log holds") {
+  std::string const why = refusal("1,now,\x1b[2J,0x100,10,0x51\n");
+  CHECK(why.find(":2: action is '\\x1b[2J'; it can be allocate or free") != std::string::npos);
+  std::string const of_long_field = refusal("1,now," + std::string(100'000, 'x') + ",0x100,10,0x51\n");
+  CHECK(of_long_field.find("action is '" + std::string(40, 'x') + "'") != std::string::npos);
+}
+
+TEST_CASE("a log is read up to as many bytes as are allowed, and not one more") {
+  std::string const line = "1,now,allocate,0x100,10,0x51\n";
+  std::size_t const bytes = std::string(header).size() + line.size();
+  CHECK(refusal(line, bytes) == "");
+  std::string const why = refusal(line, bytes - 1);
+  CHECK(why.find("more than the " + std::to_string(bytes - 1) + " bytes that are read") != std::string::npos);
 }

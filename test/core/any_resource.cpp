@@ -5,6 +5,10 @@
 #include <doctest/doctest.h>
 #include <core/recorder.hpp>
 
+#include <stdexcept>
+#include <string>
+#include <utility>
+
 using namespace weir;
 
 namespace {
@@ -73,4 +77,43 @@ TEST_CASE("an erased resource that knows only streams understands host order all
   memory.deallocate(host_order, p, 100);
   REQUIRE(recorded.size() == 2);
   CHECK(!recorded[1].stream.is_host_order());
+}
+
+TEST_CASE("a moved-from erased stack does nothing for zero bytes and null, and refuses the rest in words") {
+  fresh_record const record;
+  any_resource first{recorder<>{}};
+  any_resource second = std::move(first);
+  CHECK(first.allocate(cudaStreamLegacy, 0) == nullptr);
+  first.deallocate(cudaStreamLegacy, nullptr, 0);
+  CHECK_THROWS_WITH_AS(first.allocate(cudaStreamLegacy, 8),
+                       "weir: allocate of 8 B: this any_resource was moved from; assign a stack to it first",
+                       std::logic_error);
+  static std::string misuse;
+  misuse_handler const before = set_misuse_handler([](char const* what) noexcept { misuse = what; });
+  int here = 0;
+  first.deallocate(cudaStreamLegacy, &here, 8);
+  set_misuse_handler(before);
+  CHECK(misuse == "weir: deallocate of " + detail::hex(&here) +
+                      " (8 B): this any_resource was moved from; assign a stack to it first");
+  CHECK(report_of(first).chain() == "moved from");
+  CHECK(device_of(first) == -1);
+  CHECK(recorded.empty());
+
+  CHECK(second.allocate(host_order, 8) != nullptr);
+  any_resource const copy = first;
+  CHECK(copy == first);
+  CHECK(copy != second);
+}
+
+TEST_CASE("a moved-from erased stack serves again once one is assigned to it") {
+  fresh_record const record;
+  any_resource first{recorder<>{.label = 1}};
+  any_resource second{recorder<>{.label = 2}};
+  second = std::move(first);
+  CHECK(built == std::vector<std::string>{"recorder", "recorder", "~recorder"});
+  CHECK(report_of(second).lines().find("label 1") != std::string::npos);
+  CHECK(report_of(first).chain() == "moved from");
+  first = second;
+  CHECK(first == second);
+  CHECK(first.allocate(host_order, 8) != nullptr);
 }

@@ -103,6 +103,20 @@ TEST_CASE("a call may break a capture on the stream that it names, or through th
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
+TEST_CASE("where CUDA does not say whether a stream captures, a call may break a capture") {
+  fresh_world const world;
+  weir::stream const s;
+  for (cudaError_t const code : {cudaErrorUnknown, cudaErrorMemoryAllocation, cudaErrorNotPermitted}) {
+    sim::fail_call("cudaStreamIsCapturing", 1, code);
+    CHECK(detail::may_break_capture(s.get()));
+  }
+  CHECK(cudaGetLastError() == cudaSuccess);
+  for (cudaError_t const no_cuda : {cudaErrorNoDevice, cudaErrorInsufficientDriver, cudaErrorCudartUnloading}) {
+    sim::fail_call("cudaStreamIsCapturing", 1, no_cuda);
+    CHECK_FALSE(detail::may_break_capture(s.get()));
+  }
+}
+
 TEST_CASE("a default stream is asked for as a device's, whichever is current") {
   fresh_world const world;
   capturing const c(weir::stream::kind::blocking);

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -72,7 +73,6 @@ TEST_CASE("a moved event has one owner") {
   {
     event first;
     event second = std::move(first);
-    CHECK(first.get() == nullptr);
     event third;
     third = std::move(second);
     CHECK(third.get() != nullptr);
@@ -95,4 +95,21 @@ TEST_CASE("each call that fails is an error that names it") {
   sim::fail_call(1, cudaErrorUnknown);
   CHECK_THROWS_AS(e.synchronize(), cuda_error);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("a moved-from event is no event, until another is assigned to it") {
+  lazy_world const world;
+  event first, second;
+  cudaEvent_t const handle = first.get();
+  second = std::move(first);
+  sim::reset_counters();
+  CHECK_THROWS_WITH_AS(first.get(), "weir: this event was moved from; assign another to it before it is used",
+                       std::logic_error);
+  CHECK_THROWS_AS(first.record(cudaStreamLegacy), std::logic_error);
+  CHECK_THROWS_AS(first.hold_back(cudaStreamLegacy), std::logic_error);
+  CHECK_THROWS_AS(first.done(), std::logic_error);
+  CHECK_THROWS_AS(first.synchronize(), std::logic_error);
+  CHECK(sim::calls() == 0);
+  first = std::move(second);
+  CHECK(first.get() == handle);
 }

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -59,6 +60,21 @@ TEST_CASE("a moved stream has one owner") {
   weir::stream third;
   third = std::move(second);
   CHECK(third.get() == handle);
+}
+
+TEST_CASE("a moved-from stream is no stream, until another is assigned to it") {
+  sim::reset();
+  weir::stream first, second;
+  cudaStream_t const handle = first.get();
+  second = std::move(first);
+  constexpr char const* words = "weir: this stream was moved from; assign another to it before it is used";
+  CHECK_THROWS_WITH_AS(first.get(), words, std::logic_error);
+  CHECK_THROWS_WITH_AS(static_cast<void>(stream_ref(first)), words, std::logic_error);
+  CHECK_THROWS_WITH_AS(first.synchronize(), words, std::logic_error);
+  CHECK(sim::calls("cudaStreamSynchronize") == 0);
+  first = std::move(second);
+  CHECK(first.get() == handle);
+  CHECK_THROWS_AS(second.get(), std::logic_error);
 }
 
 TEST_CASE("synchronize waits for the work queued before") {

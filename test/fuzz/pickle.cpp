@@ -2,8 +2,8 @@
 // it is written anew; a history frees only what is live.
 #include "target.hpp"
 
-#include "../../bench/pickle.hpp"
-#include "../../bench/torch_snapshot.hpp"
+#include "../../bench/replay/pickle.hpp"
+#include "../../bench/replay/torch_snapshot.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -2,7 +2,7 @@
 // is refused is refused at one of its lines or bytes.
 #include "target.hpp"
 
-#include "../../bench/trace.hpp"
+#include "../../bench/replay/trace.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

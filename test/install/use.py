@@ -3,8 +3,9 @@
 
     use.py find_package|add_subdirectory CMAKE WEIR_SOURCE WEIR_BUILD FOLDER [CMAKE_ARGUMENT...]
 
-find_package: weir is installed from WEIR_BUILD into FOLDER/prefix, and the project is the README's CMake block as it
-stands. add_subdirectory: weir is fetched with FetchContent from WEIR_SOURCE, inside a subdirectory of the project.
+find_package: weir is installed from WEIR_BUILD into FOLDER/prefix, and the project is the README's block of CMake that
+has find_package, as it stands. add_subdirectory: it is the README's block with FetchContent, in a subdirectory of the
+project, and from WEIR_SOURCE instead of an address.
 """
 import re
 import shutil
@@ -20,12 +21,13 @@ shutil.rmtree(folder, ignore_errors=True)
 readme = (source / "README.md").read_text()
 
 
-def block(language):
-    return re.search(rf"^```{language}\n(.*?)^```$", readme, re.M | re.S).group(1)
+def block(language, words=""):
+    """The first block of that language in the README that has these words."""
+    return next(text for text in re.findall(rf"^```{language}\n(.*?)^```$", readme, re.M | re.S) if words in text)
 
 
 def headers(root):
-    return sorted(p.relative_to(root) for p in (root / "include").rglob("*") if p.suffix in (".hpp", ".inl"))
+    return sorted(p.relative_to(root) for p in (root / "include").rglob("*.hpp"))
 
 
 def run(*command, **options):
@@ -33,18 +35,20 @@ def run(*command, **options):
     subprocess.run(command, check=True, **options)
 
 
+use = block("cmake", "find_package")
 lists = "cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES CXX)\n"
 if way == "find_package":
     run(cmake, "--install", build, "--prefix", folder / "prefix", stdout=subprocess.DEVNULL)
     arguments.append(f"-DCMAKE_PREFIX_PATH={folder / 'prefix'}")
-    lists += block("cmake")
+    lists += use
     installed = headers(folder / "prefix")
     assert installed == headers(source), f"the headers installed are not those in the tree: {installed}"
 else:
     (folder / "project" / "third_party").mkdir()
-    (folder / "project" / "third_party" / "CMakeLists.txt").write_text(
-        f'include(FetchContent)\nFetchContent_Declare(weir SOURCE_DIR "{source}")\nFetchContent_MakeAvailable(weir)\n')
-    lists += "add_subdirectory(third_party)\n" + block("cmake").replace("find_package(weir REQUIRED)", "")
+    fetch, replaced = re.subn(r"GIT_REPOSITORY \S+\s+GIT_TAG v[0-9.]+", f'SOURCE_DIR "{source}"', block("cmake", "FetchContent"))
+    assert replaced == 1, "the README fetches weir by GIT_REPOSITORY and GIT_TAG v..."
+    (folder / "project" / "third_party" / "CMakeLists.txt").write_text(fetch)
+    lists += "add_subdirectory(third_party)\n" + use.replace("find_package(weir REQUIRED)", "")
 (folder / "project" / "CMakeLists.txt").write_text(lists)
 (folder / "project" / "app.cpp").write_text(block("cpp"))
 
@@ -53,4 +57,6 @@ run(cmake, "--build", folder / "build")
 if way == "add_subdirectory":
     programs = [p.name for p in (folder / "build").rglob("*") if p.is_file() and p.stat().st_mode & 0o111 and "CMakeFiles" not in p.parts]
     assert programs == ["app"], f"a user of weir builds none of its tests and examples: {programs}"
+    chosen = re.search("^CMAKE_BUILD_TYPE:.*=(.*)$", (folder / "build" / "CMakeCache.txt").read_text(), re.M)
+    assert not chosen or not chosen.group(1), f"weir chose a build type for its user: {chosen.group(0)}"
 run(folder / "build" / "app", cwd=folder)

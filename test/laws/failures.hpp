@@ -8,7 +8,6 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
-#include <weir/sim/state.hpp>
 
 #include <doctest/doctest.h>
 
@@ -48,7 +47,7 @@ inline thread_local constinit host_plan plan;
 
 /// Whether this allocation has to fail. The stand-in's own are none of the stack's.
 inline bool host_allocation_fails() {
-  if (!plan.on || sim::detail::this_thread().in_call) return false;
+  if (!plan.on || sim::in_runtime_call()) return false;
   ++plan.asked;
   return plan.left != 0 && --plan.left == 0;
 }
@@ -71,16 +70,6 @@ struct block {
   cudaStream_t used_on;
 };
 
-/// Streams, events and pools that exist.
-inline std::size_t handles() {
-  auto& r = sim::detail::state();
-  std::lock_guard const lock(r.mutex);
-  std::size_t count = 0;
-  auto const one = [&](auto const&) { ++count; };
-  r.streams.for_each(one), r.events.for_each(one), r.pools.for_each(one);
-  return count;
-}
-
 /// The stack, its streams, and the fault that is to come. What the program calls is checked here, each time.
 class trial {
  public:
@@ -97,11 +86,11 @@ class trial {
     cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking);
     cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking);
     static_cast<void>(cudaStreamSynchronize(cudaStreamPerThread));  // it exists from now on
-    handles_ = handles();
+    handles_ = sim::live_handles();
     bool const made = try_to([&] { stack_ = make(); }, kind == fault::none);
     if (made || all_is_lost_ || kind == fault::none) return;
     CHECK_EQ(sim::live_allocations(), 0);
-    CHECK_EQ(handles(), handles_);
+    CHECK_EQ(sim::live_handles(), handles_);
     stack_ = make();
   }
   ~trial() {
@@ -211,13 +200,17 @@ class trial {
       if (stack_.trim) stack_.trim(0);
       for (std::uint64_t const n : numbers()) CHECK_EQ(n, 0);
     }
-    try_to([&] { stack_ = {}; });
+    try_to([&] {
+      bool const pooled = stack_.pooled;
+      stack_ = {};
+      stack_.pooled = pooled;
+    });
     if (all_is_lost_) return end_lost();
     lost_ += hit_now_ && gave_back_;
     sim::run_all();
     if (!kept_for_good_) CHECK(sim::live_allocations() <= lost_);
-    CHECK(handles() <= handles_ + lost_);
-    CHECK(handles() + lost_ >= handles_);
+    CHECK(sim::live_handles() <= handles_ + lost_);
+    CHECK(sim::live_handles() + lost_ >= handles_);
   }
 
   bool was_hit() const { return hit_; }
@@ -326,7 +319,7 @@ class trial {
 
   void arm() {
     calls_ = sim::calls();
-    calls_back_ = open_stack::calls_that_give_back();
+    calls_back_ = open_stack::calls_that_give_back(stack_);
     bool const cuda = kind_ != fault::host_memory;
     if (kind_ == fault::sticky && left_ != 0)
       sim::fail_from(left_, cudaErrorIllegalAddress);
@@ -343,7 +336,7 @@ class trial {
     if (!all_is_lost_) sim::clear_failure();
     hit_ |= hit_now_;
     capture_is_hit_ |= hit_now_ && declared_;
-    gave_back_ = open_stack::calls_that_give_back() != calls_back_;
+    gave_back_ = open_stack::calls_that_give_back(stack_) != calls_back_;
     left_ = hit_now_ ? 0 : left_ == 0 ? 0 : left_ - seen;
   }
 

@@ -25,6 +25,7 @@ struct account {
   std::uint64_t requested = unsaid, allocated = unsaid;           // bytes, of live blocks
   std::uint64_t live = unsaid, served = unsaid, failed = unsaid;  // how many
   bool sees_some = false;                                         // some requests pass it by, or it makes two of one
+  bool takes_as_asked = true;                                     // whole units are what it takes of what is below
   bool keeps = false;           // serves out of memory of its own, of which it holds ...
   std::uint64_t held = 0;       // bytes
   std::uint64_t segments = 0;   // in so many pieces
@@ -38,7 +39,7 @@ template <class Layer>
 requires requires(Layer const& layer) { layer.used(); }
 account account_of(Layer const& layer) {
   bool const is_kept = layer.used() <= layer.peak() && layer.peak() <= layer.max_bytes();
-  return {.allocated = layer.used(), .wrong = is_kept ? nullptr : "more than the budget is in use"};
+  return {.allocated = layer.used() - layer.captured(), .wrong = is_kept ? nullptr : "more than the budget is in use"};
 }
 template <class Layer>
 requires requires(Layer const& layer) { layer.numbers().failures; }
@@ -78,27 +79,31 @@ template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }
 account account_of(Layer const&) { return {.sees_some = true}; }
 
+/// A stack, made anew for each program. Functions that the stack lacks are empty.
+struct stack {
+  std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
+  std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
+  std::function<std::size_t(std::size_t bytes, std::size_t alignment)> taken;
+  std::function<void(std::size_t keep)> trim;
+  std::function<void()> synchronize;
+  std::function<void(std::uint64_t capture)> release_captured;
+  std::function<std::string()> describe;
+  int device = -1;                                 ///< as the stack says
+  std::vector<std::function<account()>> accounts;  ///< of the layers that count, from the top down
+  bool pooled = false;                             ///< one layer serves all requests out of memory that it keeps
+  std::shared_ptr<void> owner;
+};
+
 /// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
-inline std::uint64_t calls_that_give_back() {
-  std::uint64_t sum = 0;
+/// A stack whose source frees on streams of the user's also loses what it frees while CUDA does not say whether the
+/// stream captures.
+inline std::uint64_t calls_that_give_back(stack const& s) {
+  std::uint64_t sum = s.pooled ? 0 : weir::sim::calls("cudaStreamIsCapturing");
   for (char const* name :
        {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaMemPoolDestroy", "cudaStreamDestroy", "cudaEventDestroy"})
     sum += weir::sim::calls(name);
   return sum;
 }
-
-/// A stack, made anew for each program. Functions that the stack lacks are empty.
-struct stack {
-  std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
-  std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
-  std::function<void(std::size_t keep)> trim;
-  std::function<void()> synchronize;
-  std::function<void(std::uint64_t capture)> release_captured;
-  std::function<std::string()> describe;
-  std::vector<std::function<account()>> accounts;  ///< of the layers that count, from the top down
-  bool pooled = false;                             ///< one layer serves all requests out of memory that it keeps
-  std::shared_ptr<void> owner;
-};
 
 /// Adds what one layer can do. `from_below`: it stands above those that were added before, not below.
 template <class Layer>
@@ -115,8 +120,16 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
     if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }
-  if constexpr (requires { account_of(layer); })
-    s.accounts.insert(from_below ? s.accounts.begin() : s.accounts.end(), [&layer] { return account_of(layer); });
+  if constexpr (requires { account_of(layer); }) {
+    bool as_asked = true;
+    for (std::size_t const bytes : {256u, 4096u, 65536u, 1u << 20, 3u << 20})
+      as_asked &= weir::taken(layer, bytes) == bytes;
+    s.accounts.insert(from_below ? s.accounts.begin() : s.accounts.end(), [&layer, as_asked] {
+      account now = account_of(layer);
+      now.takes_as_asked = as_asked;
+      return now;
+    });
+  }
 }
 
 template <class Top>
@@ -137,11 +150,13 @@ stack make_stack(F const& recipe) {
   s.deallocate = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) {
     top.deallocate(st, p, n, a);
   };
+  s.taken = [&top = held->top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
   s.describe = [&top = held->top] {
     weir::report const r = weir::report_of(top);
     return r.chain() + r.lines();
   };
   add_layers(s, held->top);
+  s.device = weir::device_of(held->top);
   s.owner = held;
   return s;
 }
@@ -171,6 +186,7 @@ class exposed_resource {
   }
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   void describe(weir::report& out) const { weir::describe(upstream_, out); }
+  Upstream const& upstream() const noexcept { return upstream_; }
 
  private:
   Upstream upstream_;

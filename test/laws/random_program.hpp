@@ -95,6 +95,8 @@ struct setting {
   bool streams_end = true;  ///< false: the stack was promised that they do not
   std::size_t most_bytes = std::size_t{3} << 20;
   bool starving = false;  ///< random mode, with one stream that gets nowhere from the start
+  int device = 0;         ///< the stack's, if it is not for any
+  int current = 0;        ///< the device that is current when the stack is made
 };
 
 /// What went wrong, and at which step; empty if nothing did.
@@ -108,7 +110,7 @@ class world {
  public:
   world(setting const& how, std::function<stack()> const& make) : how_(how), make_(make) {
     sim::reset();
-    sim::set_capacity(0, how.capacity);
+    for (int device : {0, 1}) sim::set_capacity(device, how.capacity);
     sim::set_host_capacity(how.capacity);
     sim::set_mode(how.mode);
     sim::set_depth(3, 2000);
@@ -116,17 +118,18 @@ class world {
     sim::check_order(true, {.uninitialised = how.schedule % 4 == 0});
     misuse().clear();
     before_ = weir::set_misuse_handler([](char const* what) noexcept { misuse() = what; });
-    stack_ = make();
+    make_stack();
     for (cudaStream_t const s : {cudaStreamLegacy, cudaStreamPerThread, cudaStream_t{}}) {
       streams_.emplace_back();
       streams_.back().handle = s;
       streams_.back().blocking = s == cudaStreamPerThread;
+      streams_.back().device = home();
     }
     streams_.back().lasting = std::make_unique<weir::stream>();
     streams_.back().handle = streams_.back().lasting->get();
-    for (unsigned i = 0; i < 3; ++i) streams_.push_back(new_stream(0, i));
-    for (unsigned i = 0; i < 2; ++i) streams_.push_back(new_stream(1, i));
-    for (int device : {1, 0}) {
+    for (unsigned i = 0; i < 3; ++i) streams_.push_back(new_stream(home(), i));
+    for (unsigned i = 0; i < 2; ++i) streams_.push_back(new_stream(elsewhere(), i));
+    for (int device : {elsewhere(), home()}) {
       require(cudaSetDevice(device));
       for (cudaEvent_t& e : events_[static_cast<std::size_t>(device)])
         require(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
@@ -138,12 +141,13 @@ class world {
     abandon_capture();
     if (how_.mode == sim::mode::threads) sim::run_all();  // after a failure blocks may still be in use
     for (graph const& g : graphs_) cudaGraphExecDestroy(g.handle);
-    stack_ = {};
+    end_stack();
     for (auto const& of_device : events_)
       for (cudaEvent_t const e : of_device) cudaEventDestroy(e);
     for (auto const& s : streams_)
       if (s.mortal()) cudaStreamDestroy(s.handle);
     streams_.clear();
+    cudaSetDevice(0);
     sim::reset();
     weir::set_misuse_handler(before_);
   }
@@ -169,7 +173,7 @@ class world {
     if (result.what = miscount(); !result.what.empty()) return result;
     // Else the stack ends with work to come. No pool may that still keeps memory for a graph, and some cannot be told.
     if (how_.schedule % 2 == 0 || has_captured_) wait_for_devices();
-    stack_ = {};
+    end_stack();
     sim::run_all();
     result.what = trouble();
     // Memory whose free failed is lost, and CUDA's to blame.
@@ -213,20 +217,38 @@ class world {
       throw std::runtime_error(std::string("the program's own call failed: ") + cudaGetErrorName(code));
   }
 
+  /// The stack's device, which is current but for some of the stack's calls: its default streams are the program's.
+  int home() const { return stack_.device < 0 ? how_.current : how_.device; }
+  int elsewhere() const { return 1 - home(); }
+
+  void make_stack() {
+    require(cudaSetDevice(how_.current));
+    stack_ = make_();
+    require(cudaSetDevice(home()));
+    if (stack_.device >= 0 && stack_.device != how_.device) wrong_ = "the stack is for another device";
+  }
+  void end_stack() {
+    int const device = stack_.device;
+    cudaSetDevice(how_.current);
+    stack_ = {};
+    stack_.device = device;
+    cudaSetDevice(home());
+  }
+
   a_stream new_stream(int device, unsigned number) {
     a_stream s;
     bool const blocking = number % 3 == 0;
     s.device = device;
-    s.blocking = blocking && device == 0;  // the programs use the legacy stream of device 0 only
+    s.blocking = blocking && device == home();  // the programs use the legacy stream of that device only
     require(cudaSetDevice(device));
     require(cudaStreamCreateWithFlags(&s.handle, blocking ? cudaStreamDefault : cudaStreamNonBlocking));
-    require(cudaSetDevice(0));
+    require(cudaSetDevice(home()));
     require(cudaStreamGetId(s.handle, &s.id));
     return s;
   }
 
-  static void wait_for_devices() {
-    for (int device : {1, 0}) {
+  void wait_for_devices() const {
+    for (int device : {elsewhere(), home()}) {
       require(cudaSetDevice(device));
       require(cudaDeviceSynchronize());
     }
@@ -235,7 +257,7 @@ class world {
   /// Calls the stack while some device is current: which one matters for default streams only, and it stays so.
   template <class Call>
   void with_device(bool any, std::uint32_t chance, Call call) {
-    int const device = any ? static_cast<int>(chance >> 4 & 1) : 0;
+    int const device = any ? static_cast<int>(chance >> 4 & 1) : home();
     struct back {
       world& of;
       int device;
@@ -244,9 +266,9 @@ class world {
         int now = -1;
         cudaGetDevice(&now);
         if (now != device && !of.failing_) of.wrong_ = "the stack changed the current device";
-        cudaSetDevice(0);
+        cudaSetDevice(of.home());
       }
-    } const to_first{*this, device};
+    } const to_home{*this, device};
     require(cudaSetDevice(device));
     call();
   }
@@ -264,7 +286,9 @@ class world {
     expected_account now = counts_;
     for (block const& b : blocks_) {
       now.requested += b.bytes;
-      now.charged += (b.bytes + 255) / 256 * 256;
+      now.rounded += (b.bytes + 255) / 256 * 256;
+      std::size_t const taken = stack_.taken ? stack_.taken(b.bytes, b.alignment) : b.bytes;
+      now.charged += (taken + 255) / 256 * 256;
     }
     now.live = blocks_.size();
     return difference(stack_, now, has_failed_);
@@ -309,10 +333,10 @@ class world {
         if (how_.mode == sim::mode::random) sim::starve(streams_[stream].id);
         return;
       case trim_stack:
-        if (stack_.trim) stack_.trim(s.y % 3 == 0 ? s.z % (8 << 20) : 0);
+        if (stack_.trim) with_device(true, s.x, [&] { stack_.trim(s.y % 3 == 0 ? s.z % (8 << 20) : 0); });
         return;
       case synchronize_stack:
-        if (stack_.synchronize) stack_.synchronize();
+        if (stack_.synchronize) with_device(true, s.x, [&] { stack_.synchronize(); });
         return;
       case fail_in_allocate:
         if (blocks_.size() >= most_blocks || capture_) return;
@@ -342,12 +366,12 @@ class world {
   /// One of the calls that the stack makes meanwhile fails.
   template <class Action>
   void failing(std::uint64_t call, Action action) {
-    std::uint64_t const before = calls_that_give_back();
+    std::uint64_t const before = calls_that_give_back(stack_);
     failing_ = has_failed_ = true;
     fails_in_ = call;
     action();
     failing_ = false;
-    may_be_lost_ |= calls_that_give_back() != before;
+    may_be_lost_ |= calls_that_give_back(stack_) != before;
     static_cast<void>(cudaGetLastError());
   }
 
@@ -424,14 +448,14 @@ class world {
     sim::fail_from(1, code);
     if (wrong_.empty()) wrong_ = trouble();
     sim::run_all();  // what threads were at
-    stack_ = {};
+    end_stack();
     sim::clear_reports();  // what it gives back now, CUDA does not take
     sim::clear_failure();
     static_cast<void>(cudaGetLastError());
-    require(cudaSetDevice(0));
+    require(cudaSetDevice(home()));
     sim::run_all();
     tried([&] {  // there may be little memory left
-      stack_ = make_();
+      make_stack();
       block b{.p = stack_.allocate(streams_.back().ref(), 300, 256),
               .bytes = 300,
               .alignment = 256,
@@ -439,7 +463,7 @@ class world {
       write(b, 77);
       expect(b, b.on);
       stack_.deallocate(streams_[b.on].ref(), b.p, b.bytes, b.alignment);
-      stack_ = {};
+      end_stack();
     });
     sim::run_all();
   }

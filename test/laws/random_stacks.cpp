@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 
@@ -22,6 +23,8 @@ constexpr std::size_t schedules = 6, by_threads = 5;
 /// Threads take ten times as long, and no run of theirs is like another: few programs are theirs.
 std::size_t schedule_of(std::size_t turn) { return turn % 128 == 127 ? by_threads : turn % by_threads; }
 
+int device_of_seed(std::uint64_t seed) { return static_cast<int>(seed / 2 % 2); }
+
 setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule) {
   constexpr sim::mode modes[schedules] = {sim::mode::immediate, sim::mode::lazy, sim::mode::random,
                                           sim::mode::random,    sim::mode::pct,  sim::mode::threads};
@@ -30,7 +33,9 @@ setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule)
           .capacity = 8_MiB << seed % 3,
           .streams_end = c.streams_end,
           .most_bytes = c.most_bytes,
-          .starving = schedule == 3};
+          .starving = schedule == 3,
+          .device = device_of_seed(seed),
+          .current = static_cast<int>(seed / 3 % 2)};
 }
 
 struct sums {
@@ -63,7 +68,7 @@ void run_program(candidate const& c, setting const& how, std::span<step const> s
 
 /// A list of steps that once found something, on the stack of this name.
 [[maybe_unused]] void repeat(std::string const& name, setting const& how, std::vector<step> const& steps) {
-  candidate const c = find_candidate(name);
+  candidate const c = find_candidate(name, how.device);
   outcome const o = run(how, c.make, steps);
   INFO(name << ", step " << o.at);
   CHECK_EQ(o.what, "");
@@ -85,18 +90,22 @@ TEST_CASE("random programs in order stay in order on every stack, in every sched
   sums all;
   std::uint64_t seed = first;
   if (char const* const only = std::getenv("WEIR_SOAK_STACK")) {
-    for (candidate const c = find_candidate(only); all.operations < total; ++seed)
+    for (; all.operations < total; ++seed) {
+      candidate const c = find_candidate(only, device_of_seed(seed));
       for (std::size_t schedule = 0; schedule < schedules; ++schedule)
         run_program(c, setting_of(c, seed, schedule), steps_from(seed, length_of(seed)), all);
+    }
   } else {
-    auto const listed = candidates();
+    std::array const listed{candidates(0), candidates(1)};
     constexpr std::uint64_t drawn_a_seed = 6;
     for (; all.operations < total; ++seed) {
       auto const steps = steps_from(seed, length_of(seed));
       std::size_t turn = seed;
-      for (candidate const& c : listed) run_program(c, setting_of(c, seed, schedule_of(turn++)), steps, all);
+      int const device = device_of_seed(seed);
+      for (candidate const& c : listed[static_cast<std::size_t>(device)])
+        run_program(c, setting_of(c, seed, schedule_of(turn++)), steps, all);
       for (std::uint64_t i = 0; i < drawn_a_seed; ++i) {
-        candidate const c = drawn(seed * drawn_a_seed + i);
+        candidate const c = drawn(seed * drawn_a_seed + i, device);
         run_program(c, setting_of(c, seed, schedule_of(turn++)), steps, all);
       }
     }

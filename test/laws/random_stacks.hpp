@@ -54,16 +54,22 @@ struct rented {
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return top.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { top.deallocate(s, p, n, a); }
   void describe(weir::report& out) const { weir::describe(top, out); }
+  std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(top, n, a); }
+  bool holds_captured(std::uint64_t capture) const { return weir::holds_captured(top, capture); }
   auto numbers() const { return top.numbers(); }
   void trim(std::size_t keep) { find<weir::pool_resource>(top).trim(keep), base.trim(keep); }
   void release_captured(std::uint64_t capture) { find<weir::pool_resource>(top).release_captured(capture); }
 
-  base_type base = weir::make(weir::device{} | below | weir::pool{});
+  explicit rented(int device) : base(weir::make(weir::device{.device = device} | below | weir::pool{})) {}
+  int device() const { return weir::device_of(base); }
+
+  base_type base;
   middle_type middle = weir::make(weir::share(base) | weir::limit{.max_bytes = 14_MiB});
   top_type top = weir::make(weir::share(middle) | weir::pool{.growth_bytes = 1_MiB} | weir::statistics{});
 };
 struct renting {
-  rented operator()() const { return {}; }
+  int device = -1;
+  rented operator()() const { return rented(device); }
 };
 
 // ---- stacks from a number
@@ -71,7 +77,8 @@ struct renting {
 /// Draws the layers and options of a stack.
 class drawing {
  public:
-  explicit drawing(std::uint64_t number) : random_(number) {}
+  /// A stack on device memory is for `device`.
+  drawing(std::uint64_t number, int device) : random_(number), device_(device) {}
 
   stack made() {
     stack s;
@@ -86,6 +93,8 @@ class drawing {
     }
     s.allocate = [top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
     s.deallocate = [top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) { top.deallocate(st, p, n, a); };
+    s.taken = [top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
+    s.device = top.device();
     s.describe = [top] { return weir::report_of(top).chain(); };
     return s;
   }
@@ -105,17 +114,17 @@ class drawing {
   anything source(stack& s) {
     switch (random_() % 6) {
       case 0:
-        return add(s, weir::device{});
+        return add(s, weir::device{.device = device_});
       case 1:
-        return add(s, weir::managed{});
+        return add(s, weir::managed{.device = device_});
       case 2:
-        return add(s, weir::pinned{});
+        return add(s, weir::pinned{.device = device_});
       case 3:
         return add(s, weir::host{});
       case 4:
-        return add(s, weir::async{.release_threshold = one_of<std::size_t>({0, 4_MiB})});
+        return add(s, weir::async{.device = device_, .release_threshold = one_of<std::size_t>({0, 4_MiB})});
       default:
-        return add(s, weir::async{});
+        return add(s, weir::async{.device = device_});
     }
   }
 
@@ -158,64 +167,71 @@ class drawing {
   }
 
   std::mt19937_64 random_;
+  int device_;
 };
 
-inline candidate drawn(std::uint64_t number) {
-  return {"number " + std::to_string(number), [number] { return drawing(number).made(); }};
+inline candidate drawn(std::uint64_t number, int device) {
+  return {"number " + std::to_string(number), [=] { return drawing(number, device).made(); }};
 }
 
 // ---- stacks that people would write
 
-inline std::vector<candidate> candidates() {
+/// Those on device memory are for device `d`.
+inline std::vector<candidate> candidates(int d) {
   using namespace weir;
   return {
-      of("async", async{} | above),
-      of("device", device{} | above),
-      of("pinned", pinned{} | above),
-      of("pool on device", device{} | below | pool{} | above),
-      of("pool on async", async{} | below | pool{} | above),
-      of("pool that waits", async{} | below | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait} | above),
+      of("async", async{.device = d} | above),
+      of("device", device{.device = d} | above),
+      of("pinned", pinned{.device = d} | above),
+      of("pool on device", device{.device = d} | below | pool{} | above),
+      of("pool on async", async{.device = d} | below | pool{} | above),
+      of("pool that waits",
+         async{.device = d} | below | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait} | above),
       of("pool with a bound",
-         device{} | below | pool{.max_bytes = 12_MiB, .growth_bytes = 1_MiB, .synchronize = false} | above),
-      of("pool that gives back early", device{} | below | pool{.release_threshold = 2_MiB} | above),
+         device{.device = d} | below | pool{.max_bytes = 12_MiB, .growth_bytes = 1_MiB, .synchronize = false} | above),
+      of("pool that gives back early", device{.device = d} | below | pool{.release_threshold = 2_MiB} | above),
       of("pool that gives back at once",
-         async{} | below | pool{.growth_bytes = 256_KiB, .release_threshold = 0} | above),
-      of("pool that keeps large blocks whole", device{} | below | pool{.max_split_bytes = 1_MiB} | above),
-      of("pool whose streams last", device{} | below | pool{.streams = stream_lifetime::outlives_pool} | above, false),
+         async{.device = d} | below | pool{.growth_bytes = 256_KiB, .release_threshold = 0} | above),
+      of("pool that keeps large blocks whole", device{.device = d} | below | pool{.max_split_bytes = 1_MiB} | above),
+      of("pool whose streams last",
+         device{.device = d} | below | pool{.streams = stream_lifetime::outlives_pool} | above, false),
       of("pool whose streams last, that waits",
-         async{} | below | pool{.streams = stream_lifetime::outlives_pool, .pending = when_pending::wait} | above,
+         async{.device = d} | below | pool{.streams = stream_lifetime::outlives_pool, .pending = when_pending::wait} |
+             above,
          false),
-      of("pool on a pool", async{} | below | pool{.growth_bytes = 8_MiB} | checked{"between"} |
+      of("pool on a pool", async{.device = d} | below | pool{.growth_bytes = 8_MiB} | checked{"between"} |
                                pool{.growth_bytes = 1_MiB, .release_threshold = 1_MiB} | above),
-      of("pool on pinned memory", pinned{} | below | pool{} | above),
+      of("pool on pinned memory", pinned{.device = d} | below | pool{} | above),
       of("pool on host memory", host{} | below | pool{} | above),
-      of("limited pool", device{} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
-      of("arena", device{} | below | arena{} | above),
+      of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
+      of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",
-         async{} | below |
+         async{.device = d} | below |
              arena{.max_bytes = 20_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 3} | above),
-      of("fixed size", async{} | below | fixed_size{.block_bytes = 64_KiB, .blocks_per_chunk = 16} | above, true,
-         64_KiB),
+      of("fixed size", async{.device = d} | below | fixed_size{.block_bytes = 64_KiB, .blocks_per_chunk = 16} | above,
+         true, 64_KiB),
       of("fixed size with a bound",
-         device{} | below | fixed_size{.block_bytes = 300, .blocks_per_chunk = 8, .max_bytes = 8_KiB} | above, true,
-         300),
-      of("bins", device{} | below | pool{} | checked{"the bins' upstream"} | binning::powers_of_two(8, 16) | above),
+         device{.device = d} | below | fixed_size{.block_bytes = 300, .blocks_per_chunk = 8, .max_bytes = 8_KiB} |
+             above,
+         true, 300),
+      of("bins",
+         device{.device = d} | below | pool{} | checked{"the bins' upstream"} | binning::powers_of_two(8, 16) | above),
       of("bins of stacks",
-         async{} | below |
+         async{.device = d} | below |
              binning{{bin{64_KiB, pool{}}, bin{1_MiB, [](auto up) { return up | pool{} | limit{8_MiB}; }}}} | above),
-      of("managed memory in an arena", managed{} | below | arena{.growth_bytes = 2_MiB} | above),
-      of("an erased stack", [] { return any_resource{async{} | below | pool{}}; } | above),
-      of("a tenant in a tenant", renting{} | above),
-      of("everything", async{} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
+      of("managed memory in an arena", managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | above),
+      of("an erased stack", [d] { return any_resource{async{.device = d} | below | pool{}}; } | above),
+      of("a tenant in a tenant", renting{.device = d} | above),
+      of("everything", async{.device = d} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
                            statistics{} | logging{.path = "/dev/null"} | binning::powers_of_two(10, 14) | above),
   };
 }
 
 /// By its name. Throws if there is none.
-inline candidate find_candidate(std::string const& name) {
-  for (candidate& c : candidates())
+inline candidate find_candidate(std::string const& name, int device) {
+  for (candidate& c : candidates(device))
     if (c.name == name) return c;
-  if (name.rfind("number ", 0) == 0) return drawn(std::stoull(name.substr(7)));
+  if (name.rfind("number ", 0) == 0) return drawn(std::stoull(name.substr(7)), device);
   throw std::invalid_argument("there is no stack \"" + name + '"');
 }
 

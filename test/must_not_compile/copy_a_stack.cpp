@@ -1,4 +1,4 @@
-// refused: use of deleted function|call to deleted constructor
+// refused: weir: neither copied nor moved; pass weir::share.memory
 #include <weir/adaptors/limit.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>

@@ -1,4 +1,4 @@
-// refused: no matching function for call to .make
+// refused: weir: this stack is made already; .weir::share
 #include <weir/core/recipe.hpp>
 #include <weir/sources/host.hpp>
 

@@ -1,4 +1,4 @@
-// refused: no match for .operator\||invalid operands to binary expression
+// refused: weir: on the right of ... stands an adaptor
 #include <weir/adaptors/limit.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/sources/host.hpp>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts known bugs (bugs.py) into copies of weir's headers, one at a time, and says which of them the tests catch.
 
-    run.py                          each bug against the one test that is to catch it; part of `test/run`
+    run.py                          each bug against the one test that is to catch it; part of `test/run all`
     run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
 
     --only TEXT        bugs of this number, or whose words have this in them
@@ -71,14 +71,14 @@ class Bench:
             raise Broken(" ".join(command) + "\n" + result.stdout)
 
     def prepare(self, kinds, jobs):
-        """The stand-in and the tests' main, once for each (sanitizer, optimised)."""
+        """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
             self.objects[kind] = []
-            for source in [*sorted((ROOT / "include/weir/sim").glob("*.cpp")), ROOT / "test/support/main.cpp"]:
-                name = self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.stem}.o"
+            for source in [*sorted((ROOT / "sim").rglob("*.cpp")), ROOT / "test/support/main.cpp"]:
+                name = self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.parent.name}.{source.stem}.o"
                 self.objects[kind].append(str(name))
-                work.append((source, name, ROOT / "include", *kind, "-c"))
+                work.append((source, name, ROOT / "include", *kind, f"-I{ROOT / 'sim'}", "-c"))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             list(pool.map(lambda w: self.compile(*w), work))
 

@@ -40,6 +40,24 @@ TEST_CASE("memory freed on a stream is not given back before the stream's work i
   sim::reset();
 }
 
+TEST_CASE("a free on a stream that captures breaks nothing, even if CUDA does not say that it captures") {
+  sim::reset();
+  auto memory = make(device{});
+  void* const p = memory.allocate(host_order, 1000);
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorUnknown);
+  memory.deallocate(stream, p, 1000);
+  CHECK(sim::captures_invalidated() == 0);
+  CHECK(sim::live_allocations() == 1);  // the graph may use it
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+  memory.deallocate(host_order, p, 1000);
+}
+
 TEST_CASE("in host order nothing waits") {
   sim::reset();
   auto memory = make(device{});

@@ -2,12 +2,14 @@
 // A pool for each thread over one upstream, for programs whose threads all allocate at once.
 
 #include <weir/adaptors/arena_share.hpp>
+#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/cuda/device.hpp>
 
 #include <algorithm>
 #include <array>
@@ -64,29 +66,29 @@ struct arena {
 
 /// Made by `upstream | arena{...}`. Thread-safe; the upstream has to be, too. Stream order is that of `pool`.
 template <resource Upstream>
-class arena_resource {
+class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<arena_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
+  static constexpr char const* layer_name = "arena";
   static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = true;
 
   template <recipe F>
   arena_resource(F const& upstream, arena const& options)
-      : upstream_(upstream()),
+      : base(upstream),
         options_(detail::require_valid(options)),
         pass_through_(detail::caching_disabled()),
         most_bytes_(pass_through_             ? 0
                     : options_.max_bytes == 0 ? pool_type::most_bytes
                                               : std::min(pool_type::most_bytes, options_.max_bytes)),
-        device_(device_accessible ? current_device() : 0),
+        device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
         lease_(std::make_shared<detail::arena_lease>(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
   }
-  arena_resource(arena_resource const&) = delete;
-  arena_resource& operator=(arena_resource const&) = delete;
 
   /// Throws as `pool_resource::allocate` does, once no arena has the memory and none can grow.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
@@ -107,8 +109,15 @@ class arena_resource {
       deallocate_elsewhere(stream, p, bytes, alignment);
   }
 
-  /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held.
+  /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held, and lets
+  /// the layers below do the same; returns how many bytes the upstream got.
   std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept {
     std::size_t released = 0;
     for_each([&](one& a) {
       std::size_t const held = directory_.reserved(), own = a.pool.numbers().reserved.current;
@@ -127,11 +136,24 @@ class arena_resource {
     return released;
   }
 
+  /// The most bytes that all arenas hold together at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes() const noexcept { return options_.max_bytes; }
+  /// The block that serves a request, as `pool_resource::taken`.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return pass_through_ ? base::taken(bytes, alignment) : round_up_or_zero(bytes, detail::unit_bytes);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    if (pass_through_) return base::holds_captured(capture);
+    bool any = false;
+    for_each([&](one& a) { any = any || a.pool.holds_captured(capture); });
+    return any;
+  }
+
   /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.
   pool_numbers numbers() const {
     pool_numbers sum;
     for_each([&](one& a) { sum += a.pool.numbers(); });
-    sum.reserved = directory_.level();
+    if (sum.reserved.peak != 0) sum.reserved = directory_.level();  // else the pools may say nothing any more
     sum.out_of_memory = refused_.load(std::memory_order_relaxed);
     return sum;
   }
@@ -142,16 +164,11 @@ class arena_resource {
     return count;
   }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const { describe_layer(out, ""); }
 
  private:
+  using base::upstream_;
+
   void describe_layer(report& out, char const* reason) const {
     pool_numbers const n = numbers();
     std::size_t largest = 0;
@@ -217,7 +234,7 @@ class arena_resource {
       for_each([&](one& a) {
         if (p == nullptr) p = a.pool.allocate(stream, bytes, alignment, detail::pool_effort::reuse);
       });
-      if (p == nullptr && trim() != 0) p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
+      if (p == nullptr && trim_layer() != 0) p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
       return p;
     };
     void* p = from_any();
@@ -229,14 +246,13 @@ class arena_resource {
   }
 
   void* pass_or_refuse(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    return pass_through_ ? share(upstream_).allocate(stream, bytes, alignment) : refuse(stream, bytes);
+    return pass_through_ ? this->pass(stream, bytes, alignment, [] {}) : refuse(stream, bytes);
   }
   [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
     refused_.fetch_add(1, std::memory_order_relaxed);
-    report state;
-    describe_layer(state, detail::capture_reason(stream));
-    weir::describe(upstream_, state);
-    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "arena", state);
+    report own;
+    describe_layer(own, detail::capture_reason(stream));
+    base::refuse({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, layer_name, own);
   }
 
   /// The caller's own arena, if it has one, knows no such block.
@@ -250,7 +266,6 @@ class arena_resource {
       detail::report_misuse("weir: arena: " + home->pool.misuse(p, bytes, alignment));
   }
 
-  Upstream upstream_;
   arena options_;
   bool pass_through_;
   std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through

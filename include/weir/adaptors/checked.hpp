@@ -2,6 +2,7 @@
 // Shows a stack's blocks to the stand-in, which proves that they are used and reused in stream order. For tests: only
 // programs that link `weir::sim` can use it, so no umbrella header includes it.
 
+#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -33,22 +34,20 @@ struct checked {
 
 /// Made by `upstream | checked{...}`. As thread-safe as its upstream. Adds no CUDA call.
 template <resource Upstream>
-class checked_resource {
+class checked_resource : public detail::adaptor_base<checked_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<checked_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
-  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr char const* layer_name = "checked";
 
   template <recipe F>
   checked_resource(F const& upstream, checked const& options)
-      : upstream_(upstream()), blocks_(detail::require_valid(options).name) {}
-  checked_resource(checked_resource const&) = delete;
-  checked_resource& operator=(checked_resource const&) = delete;
+      : base(upstream), blocks_(detail::require_valid(options).name) {}
 
   /// As the upstream's `allocate`, and throws what that throws.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-    void* const p = pass(stream, bytes, alignment);
-    if (p == nullptr) return nullptr;
+    if (bytes == 0) return nullptr;
+    void* const p = take(stream, bytes, alignment);
     if (stream.is_host_order())
       blocks_.allocated_for_all(p, bytes, alignment);
     else
@@ -67,27 +66,18 @@ class checked_resource {
     upstream_.deallocate(stream, p, bytes, alignment);
   }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const {
     out.below("checked", std::to_string(sim::report_count()) + " breaches of order found in the program so far");
   }
 
  private:
-  void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
+  using base::upstream_;
+
+  void* take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     sim::checked_blocks::inside const own_work(blocks_);
-    return upstream_.allocate(stream, bytes, alignment);
-  } catch (out_of_memory& failure) {
-    failure.passed_through(*this);
-    throw;
+    return this->pass(stream, bytes, alignment, [] {});
   }
 
-  Upstream upstream_;
   sim::checked_blocks blocks_;  // ends before the upstream, which may give back all it has at its end
 };
 

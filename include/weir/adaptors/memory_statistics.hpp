@@ -31,19 +31,29 @@ struct counter {
 /// A consistent set of numbers, copied out at one moment.
 struct memory_statistics {
   counter requested;          ///< bytes as callers asked for them
-  counter allocated;          ///< the same, each request rounded up to 256 B: what every source and pool at least uses
+  counter allocated;          ///< what that takes of the upstream (`weir::taken`), each rounded up to 256 B
   counter allocations;        ///< how many
   std::int64_t failures = 0;  ///< requests that ended in an exception; they are in no other number
 
-  void add(std::size_t bytes) noexcept {
+  /// How many allocations are live.
+  std::int64_t live() const noexcept { return allocations.current; }
+
+  /// One request was served; `taken` is what it took of the upstream.
+  void add(std::size_t bytes, std::size_t taken) noexcept {
     requested.add(static_cast<std::int64_t>(bytes));
-    allocated.add(static_cast<std::int64_t>(round_up_or_zero(bytes, default_alignment)));
+    allocated.add(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
     allocations.add(1);
   }
-  void take_off(std::size_t bytes) noexcept {
+  void take_off(std::size_t bytes, std::size_t taken) noexcept {
     requested.take_off(static_cast<std::int64_t>(bytes));
-    allocated.take_off(static_cast<std::int64_t>(round_up_or_zero(bytes, default_alignment)));
+    allocated.take_off(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
     allocations.take_off(1);
+  }
+  /// As if `take_off` had not been called.
+  void put_back(std::size_t bytes, std::size_t taken) noexcept {
+    requested.current += static_cast<std::int64_t>(bytes);
+    allocated.current += static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment));
+    allocations.current += 1;
   }
   /// Peaks start again from what is live now.
   void reset_peaks() noexcept {

@@ -15,7 +15,7 @@ namespace weir {
 namespace detail {
 
 /// `WEIR_NO_CACHING=1` in the environment makes every pool pass requests straight through, for sanitizers and leak
-/// hunts.
+/// hunts. Read in privileged programs too: it names no file and only makes the program slower.
 inline bool caching_disabled() noexcept {
   char const* const value = std::getenv("WEIR_NO_CACHING");
   return value != nullptr && value[0] == '1' && value[1] == '\0';
@@ -130,6 +130,9 @@ struct pool_numbers {
   std::uint64_t waits = 0;             ///< times one stream was made to wait for another
   std::uint64_t synchronizations = 0;  ///< times the host waited
   std::uint64_t out_of_memory = 0;     ///< requests refused
+
+  /// How many allocations are live.
+  std::uint64_t live() const noexcept { return allocations - deallocations; }
 
   void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
     allocated.add(block_bytes);

@@ -91,7 +91,18 @@ class pool_reuse {
     return take_ready(lane_of(who), r);
   }
 
-  /// The same after asking CUDA what is done by now, and what `who` has already waited for. Never makes anyone wait.
+  /// A block that `who` freed itself: nothing is taken from others. Or 0.
+  block_id take_own(stream_identity const& who, request const& r) {
+    reserve();
+    lane_number const lane = lane_of(who);
+    if (lane == shared) return 0;
+    block_id id = store_.find(lane, r);
+    if (id == 0) id = store_.find_hidden(lane, r);
+    return id == 0 ? 0 : store_.take(id, r);
+  }
+
+  /// The same as `take_ready` after asking CUDA what is done by now, and what `who` has already waited for. Never makes
+  /// anyone wait.
   block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
     lane_number const lane = reserve_to_search(who);
     poll(looked_at, lane);
@@ -168,6 +179,7 @@ class pool_reuse {
   /// Afterwards: the block belongs to the capture.
   void keep_for_capture(block_id id, stream_identity const& who) noexcept { private_.keep(id, lane_of(who)); }
   /// As `private_pool` does.
+  capture_key owner(block_id id, stream_identity const& who) const noexcept { return private_.owner(id, who); }
   bool give_captured(block_id id, stream_identity const& who) noexcept { return private_.give(id, who); }
   std::size_t release_captured(capture_key capture) noexcept { return private_.release(capture); }
 
@@ -199,8 +211,10 @@ class pool_reuse {
   std::size_t free_bytes() const noexcept { return store_.free_bytes(shared); }
   /// Free bytes that a stream left behind.
   std::size_t free_bytes(stream_identity const& who) noexcept { return store_.free_bytes(lane_of(who)); }
-  /// Free bytes that captures keep.
-  std::size_t captured_bytes() const noexcept { return private_.free_bytes(); }
+  /// Free bytes that a capture keeps; `none`: all captures.
+  std::size_t captured_bytes(capture_key capture = capture_key::none) const noexcept {
+    return private_.free_bytes(capture);
+  }
   /// The largest free block, whoever freed it. Looks at every stream.
   std::size_t largest_free() const noexcept { return store_.largest_free(); }
   std::size_t block_count() const noexcept { return store_.blocks().used(); }

@@ -36,13 +36,18 @@ class private_pool {
   /// A block that was taken from a list or for it belongs to that list's capture while it is live.
   void keep(block_id id, lane_number list) noexcept { store_.set_captured(id, list); }
 
+  /// The capture that a live block is kept for when `who` frees it: the one it was allocated in, else that of `who`.
+  capture_key owner(block_id id, stream_identity const& who) const noexcept {
+    lane_number const from = store_.blocks()[id].captured;
+    return from != shared ? capture_of_list(from) : who.capture;
+  }
   /// Takes back a live block that was allocated in a capture, or that `who` frees in one. False if there is no room to
   /// remember that: the block stays live for good.
   bool give(block_id id, stream_identity const& who) noexcept {
     lane_number const from = store_.blocks()[id].captured;
-    capture_key const owner = from != shared ? capture_of_list(from) : who.capture;
-    bool const may_have_it_again = from != shared && owner == who.capture;
-    lane_number const list = find_or_open(owner, may_have_it_again ? who.key : stream_key::none);
+    capture_key const capture = owner(id, who);
+    bool const may_have_it_again = from != shared && capture == who.capture;
+    lane_number const list = find_or_open(capture, may_have_it_again ? who.key : stream_key::none);
     if (list == shared) return false;
     store_.set_captured(id, shared);
     store_.give(id, list, clock_.on_free(list));
@@ -66,10 +71,11 @@ class private_pool {
     return bytes;
   }
 
-  /// Free bytes in all lists.
-  std::size_t free_bytes() const noexcept {
+  /// Free bytes in the lists of a capture; `none`: of all.
+  std::size_t free_bytes(capture_key capture) const noexcept {
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < count_; ++i) bytes += store_.free_bytes(lists_[i].lane);
+    for (std::size_t i = 0; i < count_; ++i)
+      if (capture == capture_key::none || lists_[i].capture == capture) bytes += store_.free_bytes(lists_[i].lane);
     return bytes;
   }
 

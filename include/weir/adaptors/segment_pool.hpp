@@ -22,6 +22,7 @@
 #include <weir/adaptors/segment_list.hpp>
 #include <weir/adaptors/segment_source.hpp>
 #include <weir/blocks/spin_lock.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
@@ -124,6 +125,19 @@ class segment_pool {
     return bytes;
   }
 
+  /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    if (bytes > most_bytes || !is_valid_alignment(alignment)) return round_up_or_zero(bytes, unit_bytes);
+    request const r = request::of(bytes, bytes, alignment, max_split_);
+    if (r.size < max_split_) return r.size * unit_bytes;
+    return round_up_or_zero(r.span() * unit_bytes, growth_granularity);
+  }
+  /// True while memory that was freed for a capture is kept (0: for any).
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    auto const lock = enter();
+    return lock && heap_.captured_bytes(capture_key{capture}) != 0;
+  }
+
   /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
   pool_snapshot count_refusal() {
     auto const lock = enter_to_allocate();
@@ -216,8 +230,14 @@ class segment_pool {
                                                          pool_effort effort, pool_refusal* refused) {
     auto const lock = enter_to_allocate();
     heap_.enter_capture(who);
-    block_id id = heap_.take_ready(who, r);
-    if (id == 0) id = search(who, r, effort, refused);
+    block_id id = 0;
+    if (captured_memory_only::is_set()) {
+      id = noting_reuse(who, [&] { return heap_.take_own(who, r); });
+      if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
+    } else {
+      id = noting_reuse(who, [&] { return heap_.take_ready(who, r); });
+      if (id == 0) id = search(who, r, effort, refused);
+    }
     if (id == 0) return nullptr;
     heap_.keep_for_capture(id, who);
     return hand_out(id, r);
@@ -233,7 +253,9 @@ class segment_pool {
     block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
     std::size_t const held = heap_[id].bytes();
+    capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
+    last_call.capture = static_cast<std::uint64_t>(owner);
     return true;
   }
   /// There is no room to remember the stream: sees its work done, or never hands the block out again.
@@ -249,6 +271,20 @@ class segment_pool {
     return true;
   }
 
+  /// For a stream in a capture: takes a block by `take`, and tells the layers above how much of it was the capture's.
+  template <class Take>
+  block_id noting_reuse(stream_identity const& who, Take take) {
+    std::size_t const before = heap_.free_bytes(who);
+    block_id const id = take();
+    if (id != 0)
+      last_call = {.capture = static_cast<std::uint64_t>(who.capture), .reused = before - heap_.free_bytes(who)};
+    return id;
+  }
+  block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
+    auto const take = [&] { return heap_.take_done(who, r, looked_at); };
+    return who.capture == capture_key::none ? take() : noting_reuse(who, take);
+  }
+
   /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
     lanes const looked_at = effort == pool_effort::reuse ? heap_.all_lanes() : heap_.next_lanes();
@@ -260,7 +296,7 @@ class segment_pool {
   }
 
   block_id find(stream_identity const& who, request const& r, pool_effort effort, lanes const& looked_at) {
-    if (block_id const id = heap_.take_done(who, r, looked_at); id != 0) return id;
+    if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     if (options_.pending == when_pending::wait)
       if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
     if (block_id const id =
@@ -273,12 +309,12 @@ class segment_pool {
   /// Before a request is refused.
   block_id last_resort(stream_identity const& who, request const& r, lanes const& looked_at) {
     if (!looked_at.are_all()) {
-      if (block_id const id = heap_.take_done(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
       if (block_id const id = take_waiting(who, r, heap_.all_lanes()); id != 0) return id;
     }
     if (options_.synchronize) {
       wait_for_all();
-      if (block_id const id = heap_.take_done(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
     }
     return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lanes()) : 0;
   }
@@ -291,18 +327,18 @@ class segment_pool {
 
   /// What another thread's growth that is under way leaves, without growing.
   block_id take_when_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
-    return source_.calls().wait(mutex_) ? heap_.take_done(who, r, looked_at) : 0;
+    return source_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
   }
 
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
   block_id take_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
     growth const first = grow(r);
-    if (first == growth::done) return heap_.take_done(who, r, looked_at);
+    if (first == growth::done) return take_done(who, r, looked_at);
     block_id id = 0;
     auto const look_again = [&] {
-      id = heap_.take_done(who, r, looked_at);
+      id = take_done(who, r, looked_at);
       growth const outcome = id != 0 ? growth::done : grow(r);
-      if (id == 0 && outcome == growth::done) id = heap_.take_done(who, r, looked_at);
+      if (id == 0 && outcome == growth::done) id = take_done(who, r, looked_at);
       return outcome;
     };
     if (first == growth::contended) source_.calls().repeat(mutex_, look_again);

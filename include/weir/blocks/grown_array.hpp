@@ -1,6 +1,8 @@
 #pragma once
 // An array for tables that only grow, on large pages where the system gives them.
 
+#include <weir/version.hpp>
+
 #include <sys/mman.h>
 
 #include <cstddef>

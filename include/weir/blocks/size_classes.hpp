@@ -1,6 +1,8 @@
 #pragma once
 // Sizes in units and the class each falls into: the two levels of a segregated-fit index.
 
+#include <weir/version.hpp>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>

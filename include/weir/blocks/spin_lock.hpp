@@ -1,6 +1,8 @@
 #pragma once
 // The cheapest lock there is, for short sections.
 
+#include <weir/version.hpp>
+
 #include <sched.h>
 #include <time.h>
 

@@ -1,18 +1,27 @@
 #pragma once
 // A stack behind one type: for APIs that must not be templates.
 
+#include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace weir {
 
 /// Owns a stack whose type is forgotten; copies share it, the last one destroys it. Thread-safe as the stack is.
-/// Costs one virtual call a request. `Device` and `Host` are what it promises of the memory; use the aliases below.
-/// When not to use it: where the stack's type is at hand, `share(memory)` is cheaper and can be asked with `find`.
+/// One that was moved from serves zero bytes and null, and refuses everything else (`std::logic_error`, or the misuse
+/// handler) until a stack is assigned to it. Costs one virtual call a request. `Device` and `Host` are what it promises
+/// of the memory; use the aliases below. `weir::trim`, `numbers`, `find_limit` and `report_of` ask the stack that it
+/// holds. When not to use it: where the stack's type is at hand, `share(memory)` is cheaper.
 template <bool Device, bool Host>
 class basic_any_resource {
  public:
@@ -32,6 +41,23 @@ class basic_any_resource {
                   "Use any_resource for device memory.");
   }
 
+  /// Not to be called: a stack that is made has an owner.
+  template <resource R>
+  requires(!recipe<R>) explicit basic_any_resource(R const&) {
+    static_assert(
+        recipe<R>,
+        "weir: any_resource makes and owns its stack: give it the recipe, `weir::any_resource(weir::async{} | "
+        "weir::pool{})`, or `weir::share(memory)` to refer to a stack that outlives it");
+  }
+
+  basic_any_resource(basic_any_resource const&) = default;
+  basic_any_resource& operator=(basic_any_resource const&) = default;
+  basic_any_resource(basic_any_resource&& other) noexcept : held_(std::exchange(other.held_, none())) {}
+  basic_any_resource& operator=(basic_any_resource&& other) noexcept {
+    held_ = std::exchange(other.held_, none());
+    return *this;
+  }
+
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return held_->allocate(stream, bytes, alignment);
   }
@@ -41,17 +67,42 @@ class basic_any_resource {
   }
 
   void describe(report& out) const { held_->describe(out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return held_->taken(bytes, alignment); }
+  bool holds_captured(std::uint64_t capture) const noexcept { return held_->holds_captured(capture); }
+  /// The stack's device (`device_of`).
+  int device() const noexcept { return held_->device(); }
+  /// Shows all layers, outermost first: what `weir::trim`, `numbers` and their like ask through. One that was moved
+  /// from has none.
+  void visit_layers(layer_visitor& visitor) const { held_->visit_layers(visitor); }
 
   basic_any_resource operator()() const { return *this; }
   friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
 
  private:
+  /// By itself the stack of one that was moved from. Destroyed by those who know its type, so not by a virtual
+  /// function: `none` must outlive all static objects.
   struct erased {
-    virtual ~erased() = default;
-    virtual void* allocate(stream_ref, std::size_t bytes, std::size_t alignment) = 0;
-    virtual void deallocate(stream_ref, void*, std::size_t bytes, std::size_t alignment) noexcept = 0;
-    virtual void describe(report&) const = 0;
+    virtual void* allocate(stream_ref, std::size_t bytes, std::size_t) {
+      if (bytes == 0) return nullptr;
+      throw std::logic_error("weir: allocate of " + std::to_string(bytes) + " B: " + moved_from);
+    }
+    virtual void deallocate(stream_ref, void* p, std::size_t bytes, std::size_t) noexcept {
+      if (p == nullptr) return;
+      detail::report_misuse("weir: deallocate of " + detail::hex(p) + " (" + std::to_string(bytes) +
+                            " B): " + moved_from);
+    }
+    virtual void describe(report& out) const { out.below("moved from", moved_from); }
+    virtual int device() noexcept { return -1; }
+    virtual void visit_layers(layer_visitor&) {}
+    virtual std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return bytes; }
+    virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
+
+    static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
   };
+  static std::shared_ptr<erased> none() noexcept {
+    static constinit erased no_stack;
+    return {std::shared_ptr<void>(), &no_stack};
+  }
 
   template <resource R>
   struct model final : erased {
@@ -69,6 +120,12 @@ class basic_any_resource {
       held.deallocate(stream, p, bytes, alignment);
     }
     void describe(report& out) const override { weir::describe(held, out); }
+    std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
+      return weir::taken(held, bytes, alignment);
+    }
+    bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held, capture); }
+    int device() noexcept override { return weir::device_of(held); }
+    void visit_layers(layer_visitor& visitor) override { detail::show_layers(held, visitor); }
 
     R held;
   };

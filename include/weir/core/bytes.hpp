@@ -1,6 +1,8 @@
 #pragma once
 // Byte counts: literals, printing, and rounding that cannot wrap.
 
+#include <weir/version.hpp>
+
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -28,6 +30,14 @@ constexpr bool is_valid_alignment(std::size_t alignment) noexcept {
 constexpr std::size_t round_up_or_zero(std::size_t bytes, std::size_t alignment) noexcept {
   std::size_t const mask = alignment - 1;
   return bytes > ~mask ? 0 : (bytes + mask) & ~mask;
+}
+
+/// The room that a block aligned to `default_alignment` needs so that `bytes` fit into it at an address aligned to
+/// `alignment`; 0 where that exceeds `std::size_t`. An alignment that no resource honours needs none: it is refused.
+constexpr std::size_t padded_or_zero(std::size_t bytes, std::size_t alignment) noexcept {
+  if (alignment <= default_alignment || !is_valid_alignment(alignment)) return bytes;
+  std::size_t const padding = alignment - default_alignment;
+  return bytes > ~padding ? 0 : bytes + padding;
 }
 
 /// Prints a byte count for people: `0 B`, `512 B`, `1.50 GiB`.

@@ -1,6 +1,8 @@
 #pragma once
 // Text that came from outside (paths, names, tags), made safe to write into reports and CSV files.
 
+#include <weir/version.hpp>
+
 #include <string>
 #include <string_view>
 

@@ -26,6 +26,12 @@ concept adaptor_over = requires {
   typename A::template on<Upstream>;
 };
 
+namespace detail {
+/// False, and not known to be before the template that asks is used: for functions that only say what was meant.
+template <class...>
+inline constexpr bool never = false;
+}  // namespace detail
+
 /// What `bottom | adaptor` writes down. Calling it builds the whole stack in place, upstream first; nothing moves.
 template <recipe Bottom, class Adaptor>
 struct stacked {
@@ -38,9 +44,18 @@ struct stacked {
     if constexpr (requires { adaptor.problem(); }) detail::require_valid(adaptor);
     return resource_type(bottom, adaptor);
   }
+
+  /// Not to be called: says that `make` was forgotten.
+  template <class... Arguments>
+  void* allocate(Arguments const&...) const {
+    static_assert(detail::never<Arguments...>,
+                  "weir: this is a recipe, which holds no memory; make it first: `auto memory = weir::make(recipe);`");
+    return nullptr;
+  }
 };
 
-/// Puts an adaptor on top. Allocates nothing and calls nothing.
+/// Puts an adaptor on top. Allocates nothing and calls nothing. Found wherever one side is weir's; a source and an
+/// adaptor of your own on each other need `using weir::operator|;` in the namespace of one of them.
 template <recipe Bottom, adaptor_over<made_by<Bottom>> Adaptor>
 constexpr stacked<Bottom, Adaptor> operator|(Bottom bottom, Adaptor adaptor) {
   return {bottom, adaptor};
@@ -54,6 +69,14 @@ struct some_upstream {
 };
 template <class T>
 concept options_or_resource = resource<T> || adaptor_over<T, some_upstream>;
+template <class T>
+concept recipe_or_options = recipe<T> || adaptor_over<T, some_upstream>;
+template <class T>
+concept recipe_only = recipe<T> && !adaptor_over<T, some_upstream>;
+template <class T>
+concept cannot_be_made = options_or_resource<T> && !recipe<T>;
+template <class T>
+concept cannot_be_shared = recipe<T> && !resource<T>;
 }  // namespace detail
 
 /// Not to be called: says what has to stand on the left of `|`. The result's type is deduced, so that it says so first.
@@ -68,11 +91,34 @@ operator|(Left&&, Adaptor) {
                 "weir: a stack starts with a source, as in `weir::async{} | weir::pool{}`");
 }
 
+/// Not to be called: says what may stand on the right of `|`.
+template <detail::recipe_or_options Left, detail::recipe_only Right>
+auto operator|(Left const&, Right const&) {
+  static_assert(recipe<Left>,
+                "weir: the source stands first, what uses it on its right: `weir::async{} | weir::pool{}`");
+  static_assert(!recipe<Left>,
+                "weir: on the right of `|` stands an adaptor, such as `weir::pool{}`; this makes a stack by itself");
+}
+
 /// Builds the resource that `f` describes. Resources do not move: bind the result (`auto memory = make(...)`), or
 /// initialise a member with it. Throws `std::invalid_argument` for wrong options.
 template <recipe F>
 [[nodiscard]] made_by<F> make(F const& f) {
   return f();
+}
+
+/// Not to be called: says what `make` is given.
+template <detail::cannot_be_made T>
+void make(T const&) {
+  static_assert(!resource<T>, "weir: this stack is made already; `weir::share(memory)` is a recipe that stands on it");
+  static_assert(resource<T>, "weir: a stack starts with a source, as in `weir::make(weir::async{} | weir::pool{})`");
+}
+
+/// Not to be called: says that `make` was forgotten.
+template <detail::cannot_be_shared F>
+void share(F const&) {
+  static_assert(resource<F>,
+                "weir: this is a recipe; make it first, and share what was made: `auto memory = weir::make(recipe);`");
 }
 
 namespace detail {
@@ -97,6 +143,9 @@ auto& find(Top& top) noexcept {
 /// The same for a resource that is no template, such as a source (`find<async_resource>(memory)`).
 template <class Wanted, class Top>
 auto& find(Top& top) noexcept {
+  static_assert(resource<Wanted>,
+                "weir::find: this is the name of a layer's options; its resource is wanted, as in "
+                "`weir::find<weir::pool_resource>(memory)`");
   if constexpr (std::same_as<Wanted, std::remove_const_t<Top>>) {
     return top;
   } else {

@@ -3,11 +3,13 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/cuda/capture.hpp>
+#include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace weir {
 
@@ -40,19 +42,79 @@ inline constexpr bool host_ordered = [] {
   return false;
 }();
 
+/// `knows_blocks`: a `deallocate` of what it did not give, or gave with another size or alignment, is reported as
+/// misuse by it or a layer below, and the memory kept (`pool` and its like). The layers above then need not judge it.
+template <class R>
+inline constexpr bool knows_blocks = [] {
+  if constexpr (requires { R::knows_blocks; }) return bool{R::knows_blocks};
+  return false;
+}();
+
+/// How many bytes of what `r` hands out a request takes, rounding and padding for alignment included: what a budget
+/// charges for it. 0 if that exceeds `std::size_t`. The same for the same arguments as long as `r` lives; any thread.
+/// A resource says so by having `taken(bytes, alignment) const`. One that does not is asked through its `upstream()`,
+/// as it passes requests on; without that, it takes what is asked for.
+template <class R>
+std::size_t taken(R const& r, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+  if constexpr (requires { r.taken(bytes, alignment); })
+    return r.taken(bytes, alignment);
+  else if constexpr (requires { r.upstream(); })
+    return weir::taken(r.upstream(), bytes, alignment);
+  else
+    return bytes;
+}
+
+/// True while `r` or a layer below keeps memory that was freed for a stream capture (`capture`: its id; 0: for any),
+/// until `release_captured`. Any thread; may take a pool's lock. Resources answer by `holds_captured(capture) const`,
+/// or through their `upstream()`; others keep none.
+template <class R>
+bool holds_captured(R const& r, std::uint64_t capture) noexcept {
+  if constexpr (requires { r.holds_captured(capture); })
+    return r.holds_captured(capture);
+  else if constexpr (requires { r.upstream(); })
+    return weir::holds_captured(r.upstream(), capture);
+  else
+    return false;
+}
+
+/// The device that a stack is for, whichever is current: what its outermost layer with a `device()` says; layers
+/// without one are asked for their `upstream()`. -1 where none says, as on `host` memory. Makes no CUDA call.
+template <class R>
+int device_of(R&& r) noexcept {
+  if constexpr (requires { int{r.device()}; })
+    return r.device();
+  else if constexpr (requires { r.upstream(); })
+    return weir::device_of(r.upstream());
+  else
+    return -1;
+}
+
+namespace detail {
+
+/// The device whose default streams a layer above `r` works with: the stack's, or the current one where no layer says.
+/// 0 where CUDA does not answer, as on a machine without a GPU.
+template <class R>
+int device_for(R&& r) noexcept {
+  int device = weir::device_of(r);
+  if (device < 0 && !succeeded(cudaGetDevice(&device))) device = 0;
+  return device;
+}
+
+}  // namespace detail
+
 /// Memory that is ready for the host and every stream on return; throws as `r.allocate` does.
-/// A resource that only knows streams is asked on the legacy default stream, which is then waited for: where that would
-/// break a stream capture, `cuda_error` is thrown instead.
+/// A resource that only knows streams is asked on the legacy default stream of its device, which is then waited for:
+/// where that would break a stream capture, `cuda_error` is thrown instead.
 template <resource R>
 void* allocate_sync(R& r, std::size_t bytes, std::size_t alignment = default_alignment) {
   if constexpr (host_ordered<R>) {
     return r.allocate(host_order, bytes, alignment);
   } else {
     stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);  // the same in every file
-    if (bytes != 0 && detail::may_break_capture(stream.get()))
-      detail::check(cudaErrorStreamCaptureImplicit, "cudaStreamSynchronize");
+    if (bytes == 0) return r.allocate(stream, bytes, alignment);
+    device_guard const on_device(detail::device_for(r));
+    if (detail::may_break_capture(stream.get())) detail::check(cudaErrorStreamCaptureImplicit, "cudaStreamSynchronize");
     void* const p = r.allocate(stream, bytes, alignment);
-    if (bytes == 0) return p;
     cudaError_t const code = detail::relaxed([&] { return cudaStreamSynchronize(stream.get()); });
     if (code != cudaSuccess) r.deallocate(stream, p, bytes, alignment);
     detail::check(code, "cudaStreamSynchronize");
@@ -64,10 +126,17 @@ void* allocate_sync(R& r, std::size_t bytes, std::size_t alignment = default_ali
 /// memory was never used: what it was reused from may still be) and for all that used it.
 template <resource R>
 void deallocate_sync(R& r, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-  if constexpr (host_ordered<R>)
+  if constexpr (host_ordered<R>) {
     r.deallocate(host_order, p, bytes, alignment);
-  else
-    r.deallocate(stream_ref::lasting(cudaStreamLegacy, 0), p, bytes, alignment);
+  } else {
+    stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);
+    try {
+      device_guard const on_device(detail::device_for(r));
+      r.deallocate(stream, p, bytes, alignment);
+    } catch (cuda_error const&) {  // CUDA does not answer, so no device is better than another
+      r.deallocate(stream, p, bytes, alignment);
+    }
+  }
 }
 
 }  // namespace weir

@@ -37,17 +37,24 @@ inline cudaError_t capture_of(cudaStream_t stream, std::uint64_t& id) noexcept {
   return code;
 }
 
+/// The same; 0 also for the host's order and the legacy stream, which do not capture, and where CUDA does not say.
+inline std::uint64_t capture_in(stream_ref stream) noexcept {
+  std::uint64_t id = 0;
+  bool const can_capture = !stream.is_host_order() && stream.get() != cudaStreamLegacy;
+  return can_capture && succeeded(capture_of(stream.get(), id)) ? id : 0;
+}
+
 /// True if a call that names this stream could break a capture: it captures, or it is the legacy stream and a stream
-/// that it waits for does. Any stream; one CUDA call.
+/// that it waits for does, or CUDA does not say. A stream that is gone captures nothing. Any stream; one CUDA call.
 inline bool may_break_capture(cudaStream_t stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaError_t const code = cudaStreamIsCapturing(stream, &status);
-  bool const answered = succeeded(code);
-  return answered ? status != cudaStreamCaptureStatusNone : code == cudaErrorStreamCaptureImplicit;
+  if (succeeded(code)) return status != cudaStreamCaptureStatusNone;
+  return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);
 }
 
 /// The same for a stream of `device`, whichever is current: a default stream is the current device's. Up to three more
-/// CUDA calls for those. True if CUDA does not say.
+/// CUDA calls for those.
 inline bool may_break_capture(cudaStream_t stream, int device) noexcept try {
   bool const is_default = stream == cudaStreamLegacy || stream == cudaStreamPerThread;
   if (!is_default) return may_break_capture(stream);
@@ -59,9 +66,7 @@ inline bool may_break_capture(cudaStream_t stream, int device) noexcept try {
 
 /// Begins the line of a pool that refuses a request, where the stream's capture is a reason.
 inline char const* capture_reason(stream_ref stream) noexcept {
-  std::uint64_t capture = 0;
-  bool const can_capture = !stream.is_host_order() && stream.get() != cudaStreamLegacy;
-  if (!can_capture || !succeeded(capture_of(stream.get(), capture)) || capture == 0) return "";
+  if (capture_in(stream) == 0) return "";
   return "the stream is being captured, and may have no memory that waits for work; ";
 }
 

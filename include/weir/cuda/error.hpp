@@ -1,6 +1,8 @@
 #pragma once
 // Turns the CUDA runtime's error codes into exceptions, in one place.
 
+#include <weir/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <stdexcept>
@@ -37,6 +39,15 @@ inline bool succeeded(cudaError_t code) noexcept {
 inline void check(cudaError_t code, char const* call, char const* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (!succeeded(code)) throw cuda_error(code, call, file, line);
+}
+
+/// True where `code` says that CUDA is not there (not yet, no longer, or not at all), so that no work can be running.
+inline bool cuda_is_absent(cudaError_t code) noexcept {
+  return code == cudaErrorCudartUnloading || code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_moved_from(char const* what) {
+  throw std::logic_error(std::string("weir: this ") + what + " was moved from; assign another to it before it is used");
 }
 
 }  // namespace detail

@@ -9,7 +9,8 @@
 
 namespace weir {
 
-/// Owns a CUDA event without timing, made on the current device. Move-only.
+/// Owns a CUDA event without timing, made on the current device. Move-only; one that was moved from throws
+/// `std::logic_error` whatever is asked of it, until another is assigned to it.
 /// Recording it takes a snapshot of the stream; a wait or query refers to the latest snapshot.
 /// An event that was never recorded counts as done, so a forgotten `record` is silent: record before you share it.
 class event {
@@ -18,20 +19,22 @@ class event {
   ~event() {
     if (handle_ != nullptr && !life_.is_over()) detail::succeeded(cudaEventDestroy(handle_));
   }
-  event(event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  event(event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), life_(other.life_) {}
   event& operator=(event&& other) noexcept {
-    std::swap(handle_, other.handle_);
+    event taken(std::move(other));
+    std::swap(handle_, taken.handle_);
+    std::swap(life_, taken.life_);
     return *this;
   }
 
-  void record(stream_ref stream) { detail::check(cudaEventRecord(handle_, stream.get()), "cudaEventRecord"); }
+  void record(stream_ref stream) { detail::check(cudaEventRecord(get(), stream.get()), "cudaEventRecord"); }
   /// Work given to `stream` from now on starts after the recorded point; the host does not wait.
   void hold_back(stream_ref stream) const {
-    detail::check(cudaStreamWaitEvent(stream.get(), handle_, 0), "cudaStreamWaitEvent");
+    detail::check(cudaStreamWaitEvent(stream.get(), get(), 0), "cudaStreamWaitEvent");
   }
   /// True once all work before the recorded point is done. Does not block.
   bool done() const {
-    cudaError_t const code = cudaEventQuery(handle_);
+    cudaError_t const code = cudaEventQuery(get());
     if (code == cudaErrorNotReady) {
       static_cast<void>(cudaGetLastError());
       return false;
@@ -40,9 +43,13 @@ class event {
     return true;
   }
   /// Blocks the host until the recorded point is reached.
-  void synchronize() const { detail::check(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+  void synchronize() const { detail::check(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
 
-  cudaEvent_t get() const noexcept { return handle_; }
+  cudaEvent_t get() const {
+    if (handle_ == nullptr) [[unlikely]]
+      detail::refuse_moved_from("event");
+    return handle_;
+  }
 
  private:
   cudaEvent_t handle_ = nullptr;

@@ -46,11 +46,6 @@ inline void* try_malloc_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStr
   return obtained(p, code, "cudaMallocFromPoolAsync");
 }
 
-/// True where `code` says that CUDA is not there (not yet, no longer, or not at all), so that no work can be running.
-inline bool cuda_is_absent(cudaError_t code) noexcept {
-  return code == cudaErrorCudartUnloading || code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
-}
-
 /// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be. Not while
 /// a capture is declared, which such a wait would break.
 inline bool wait_for_device(int device) noexcept try {

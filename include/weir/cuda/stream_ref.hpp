@@ -1,6 +1,8 @@
 #pragma once
 // The order in which memory is used: a CUDA stream, or the host's own program order.
 
+#include <weir/version.hpp>
+
 #include <cuda_runtime_api.h>
 
 #include <concepts>
@@ -50,15 +52,16 @@ class stream_ref {
   stream_ref(cudaStream_t handle) noexcept : stream_ref(resolve<PerThread>(handle), 0) {}
 
   template <detail::gives_stream_by_get S, bool PerThread = detail::per_thread_default_stream>
-  stream_ref(S const& stream) noexcept : stream_ref(resolve<PerThread>(stream.get()), 0) {
+  stream_ref(S const& stream) noexcept(noexcept(stream.get())) : stream_ref(resolve<PerThread>(stream.get()), 0) {
     if constexpr (requires { stream.lasting_id(); }) id_ = stream.lasting_id();
   }
 
   template <detail::gives_stream_by_value S, bool PerThread = detail::per_thread_default_stream>
   stream_ref(S const& stream) noexcept : stream_ref(resolve<PerThread>(stream.value()), 0) {}
 
-  stream_ref(int) = delete;  // a device number or a literal 0 is not a stream
-  stream_ref(std::nullptr_t) = delete;
+  // Compilers print these lines with the error.
+  stream_ref(int) = delete;             // weir: a number is no stream; the default stream is weir::stream_ref()
+  stream_ref(std::nullptr_t) = delete;  // weir: nullptr is no stream; the default stream is weir::stream_ref()
 
   /// A stream that is never destroyed while memory resources live, with the id CUDA gave it (`cudaStreamGetId`).
   /// Pools need no CUDA call to recognise it. `weir::stream` makes these; a wrong promise here breaks stream order.

@@ -74,7 +74,7 @@ class shifted_blocks {
     if (bytes > largest_request) return nullptr;
     if (alignment <= default_alignment) [[likely]]
       return take(bytes);
-    void* const base = take(bytes + (alignment - default_alignment));
+    void* const base = take(padded_or_zero(bytes, alignment));
     std::size_t const shift = (0 - reinterpret_cast<std::uintptr_t>(base)) & (alignment - 1);
     if (base == nullptr || shift == 0) return base;
     void* const p = static_cast<std::byte*>(base) + shift;
@@ -113,10 +113,11 @@ class immediate_source {
   static constexpr bool device_accessible = true;
   static constexpr bool host_accessible = Kind::host_accessible;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = Kind::name;
 
   /// `device` negative: the current one. Throws `std::invalid_argument` if the device cannot do it.
   explicit immediate_source(int device) : device_(chosen_device(Kind::name, device)) { Kind::require(device_); }
-  immediate_source(immediate_source const&) = delete;
+  immediate_source(immediate_source const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   immediate_source& operator=(immediate_source const&) = delete;
 
   /// Throws `out_of_memory`, `cuda_error`, or `std::invalid_argument` for an alignment beyond 2 MiB. Thread-safe.
@@ -148,6 +149,11 @@ class immediate_source {
 
   /// The device that was current when this was made, or that the options named.
   int device() const noexcept { return device_; }
+
+  /// What CUDA is asked for: an alignment above 256 B takes room to move in.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return padded_or_zero(bytes, alignment);
+  }
 
   void describe(report& out) const {
     out.below(std::string(Kind::name) + "(" + std::to_string(device_) + ")",

@@ -22,9 +22,10 @@ class host_resource {
   static constexpr bool device_accessible = false;
   static constexpr bool host_accessible = true;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "host";
 
   host_resource() = default;
-  host_resource(host_resource const&) = delete;
+  host_resource(host_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   host_resource& operator=(host_resource const&) = delete;
 
   /// Throws `out_of_memory`, or `std::invalid_argument` for an alignment beyond 2 MiB.
@@ -43,6 +44,11 @@ class host_resource {
     // Where the wait fails the memory is kept: a copy that was not seen to end may still write it.
     if (!stream.is_host_order() && (life_.is_over() || !detail::wait_for(stream, -1))) return;
     ::operator delete(p, real_alignment(alignment));
+  }
+
+  /// An allocator asks the system for that much where an alignment is large.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return padded_or_zero(bytes, alignment);
   }
 
   void describe(report& out) const { out.below("host", "host memory; operator new has no more"); }

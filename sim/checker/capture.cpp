@@ -1,0 +1,132 @@
+// The happens-before checker and graphs. Captured operations have clocks of their own, one for each stream of the
+// capture; a launch uses all memory that the graph touches, at the place of the launch.
+
+#include "model/capture.hpp"
+#include "checker/checker.hpp"
+#include "checker/ranges.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace weir::sim::detail {
+
+captured_work* order_checker::work_captured_by(timeline const* t) {
+  return t == nullptr || t->capture == nullptr ? nullptr : &captures_[t->capture->id];
+}
+
+void order_checker::capture_ended(capture_state const& c) {
+  for (auto const& [id, s] : c.streams) {
+    auto const found = slots_.find(s.check_id);
+    if (found == slots_.end()) continue;
+    // None of it ran, so that nobody has to wait for it. Only launches run.
+    vector_clock const captured = streams_[found->second].clock;
+    host().join(captured);
+    streams_[found->second].open = false;
+    ended_slots_.push_back(found->second);
+    slots_.erase(found);
+  }
+}
+
+void order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {
+  vector_clock& last = executions_[execution];
+  slot_number const slot = slot_of(t);
+  streams_[slot].clock.join(last);
+  mark const m = operate(t);
+  last = streams_[slot].clock;
+  auto const found = captures_.find(graph);
+  if (found == captures_.end()) return;  // captured before the check began
+  captured_work& done = found->second;
+  if (captured_work* const outer = work_captured_by(&t)) {  // its launches will do all this
+    outer->own.insert(done.own.begin(), done.own.end());
+    outer->frees.insert(done.frees.begin(), done.frees.end());
+    outer->uses.insert(done.uses.begin(), done.uses.end());
+    return;
+  }
+  for (captured_use const& use : done.uses) {
+    if (use.owner == 0)
+      replay_on_memory(done, use, m, last);
+    else
+      replay_on_blocks(done, use, m, last);
+  }
+}
+
+std::string order_checker::name_of_replay(captured_use const& use, mark m) const {
+  return "the range " + range_text(use.begin, use.end) + ", used by a graph launched by " + describe(m);
+}
+
+void order_checker::replay_on_region(captured_work const& graph, captured_use const& use, mark m,
+                                     vector_clock const& known, region& r) {
+  marks allocated;
+  allocated.add(r.allocated);
+  if (!graph.own.contains(use.block) && allocated.missing_in(known))
+    report(order_problem::use_before_allocation, name_of_replay(use, m) + ", was allocated by " +
+                                                     describe(r.allocated) + not_after(r.allocated, m.slot, known));
+  r.uses.add(m);
+  r.writes.add(m);
+  if (options_.uninitialised) r.written.add(use.begin, std::min(use.end, r.end));
+}
+
+void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, mark m,
+                                     vector_clock const& known) {
+  auto const found = around(memory_, use.begin);
+  bool const is_own = graph.own.contains(use.block);
+  if (is_own) {
+    auto const dead = overlapping(freed_memory_, use.begin, use.end);
+    bool const is_freed = dead != freed_memory_.end() && dead->second.block == use.block;
+    if (is_freed && graph.frees.contains(dead->second.freed.operation)) return;  // freed by the graph itself
+    if (!is_freed && found == memory_.end()) return;
+    std::uintptr_t const begin = is_freed ? dead->first : found->first;
+    std::uintptr_t const end = is_freed ? dead->second.end : found->second.end;
+    if (is_freed) freed_memory_.erase(dead);
+    region made;
+    made.end = end;
+    made.allocated = m;  // by the launch's allocation node
+    if (options_.uninitialised) made.written.add(begin, end);
+    memory_[begin] = std::move(made);
+  } else if (found != memory_.end() && found->second.allocated.operation == use.block) {
+    replay_on_region(graph, use, m, known, found->second);
+  } else {
+    report(order_problem::use_after_free,
+           name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");
+  }
+}
+
+void order_checker::replay_on_blocks(captured_work const& graph, captured_use const& use, mark m,
+                                     vector_clock const& known) {
+  auto const heap_found = heaps_.find(use.owner);
+  if (heap_found == heaps_.end()) return;
+  heap& h = heap_found->second;
+  auto const is_known = [&](operation_number block) { return block == use.block || graph.own.contains(block); };
+  auto first = h.live.upper_bound(use.begin);
+  if (first != h.live.begin() && std::prev(first)->second.end > use.begin) --first;
+  for (auto live = first; live != h.live.end() && live->first < use.end; ++live) {
+    region& r = live->second;
+    if (is_known(r.allocated.operation)) {
+      replay_on_region(graph, use, m, known, r);
+    } else {
+      report(order_problem::use_after_free, name_of_replay(use, m) +
+                                                ", was freed since the graph was captured: the block " +
+                                                range_text(live->first, r.end) + " of " + h.name + ", handed out by " +
+                                                describe(r.allocated) + ", is live in it");
+    }
+  }
+  auto dead = freed_blocks_.upper_bound(use.begin);
+  if (dead != freed_blocks_.begin() && std::prev(dead)->second.end > use.begin) --dead;
+  for (; dead != freed_blocks_.end() && dead->first < use.end; ++dead) {
+    freed_range& g = dead->second;
+    if (g.owner != use.owner) continue;
+    bool const by_graph = graph.own.contains(g.block) || graph.frees.contains(g.freed.operation);
+    std::optional<mark> missing;
+    if (g.block == use.block && !by_graph) {
+      report(order_problem::use_after_free, name_of_replay(use, m) + ", lies in a block of " + h.name +
+                                                " that was freed by " + describe(g.freed) + ", before this launch");
+    } else if (!by_graph && (missing = g.before.missing_in(known))) {
+      report(order_problem::unordered_reuse, name_of_replay(use, m) +
+                                                 ", was handed out since the graph was captured and freed by " +
+                                                 describe(g.freed) + not_after(*missing, m.slot, known));
+    }
+    g.before.add(m);
+  }
+}
+
+}  // namespace weir::sim::detail

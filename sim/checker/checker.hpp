@@ -1,0 +1,245 @@
+#pragma once
+// The happens-before checker, internal. Streams, events and the host have vector clocks that grow by the calls; memory
+// remembers who allocated, used and freed it; a violation is seen when the call is made.
+
+#include "checker/written_ranges.hpp"
+#include "model/runtime.hpp"
+#include "model/vector_clock.hpp"
+
+#include <weir/sim/order.hpp>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace weir::sim::detail {
+
+/// Memory that someone owns: an allocation of CUDA's, or a block of somebody who hands out blocks.
+struct region {
+  std::uintptr_t end = 0;
+  std::size_t alignment = 0;  // as requested; 0: not known
+  mark allocated;
+  marks uses, writes;      // writes are uses too
+  bool on_host = false;    // the host may write it without telling the check
+  written_ranges written;  // only while reads of unwritten memory are looked for
+};
+
+/// Memory that was freed: whoever gets it next has to come after all of `before`.
+struct freed_range {
+  std::uintptr_t end = 0;
+  std::uint64_t owner = 0;  // 0: CUDA
+  mark freed;
+  marks before;
+  operation_number block = 0;  // the number of its allocation
+  bool gone = false;           // the host's heap has it, so that a use of it may be one of a new object
+};
+
+/// Memory that a graph touches: a range of a block, which goes by the number of its allocation.
+struct captured_use {
+  std::uintptr_t begin = 0, end = 0;
+  operation_number block = 0;
+  std::uint64_t owner = 0;
+  auto operator<=>(captured_use const&) const = default;
+};
+struct captured_work {
+  std::set<operation_number> own;    // allocations made in the capture
+  std::set<operation_number> frees;  // and frees
+  std::set<captured_use> uses;
+};
+
+/// How an operation uses memory.
+enum class use { read, write };
+
+using regions = std::map<std::uintptr_t, region>;  // by first address; they do not overlap
+using freed_ranges = std::map<std::uintptr_t, freed_range>;
+
+/// Guarded by the runtime's mutex.
+class order_checker {
+ public:
+  order_checker(std::uint64_t number, order_options options) : number_(number), options_(options), streams_(1) {}
+  std::uint64_t number() const { return number_; }
+
+  // ---- clocks: what each call adds
+  /// An operation is queued.
+  mark operate(timeline const& t);
+  void record(timeline const& t, event_state& e);
+  void wait(timeline const& t, event_state& e);
+  /// A wait for an event that was never recorded, or a query; null is the host.
+  void waited_for_nothing(timeline const* t, event_state const& e);
+  /// What the host knows once it has waited for the stream, or for all streams of a device.
+  vector_clock end_of(timeline const& t);
+  vector_clock end_of_device(int device) const;
+  void host_saw(vector_clock const& seen);
+  void host_released(void const* place);
+  void host_acquired(void const* place);
+  /// The place of a host function that `t` was just given.
+  host_function_place host_function(timeline const& t, mark at);
+  /// Something other than an operation of CUDA happens at this place: it gets a number, and orders nothing.
+  mark act(timeline const* t);
+  void stream_ended(timeline const& t);
+
+  // ---- CUDA's memory; `t` is null where the host acts
+  void allocated(timeline const* t, void const* p, std::size_t bytes, bool on_host = false);
+  /// `waits_for`: the device that the call waits for; -1: none. The free comes after its work, but the program may not
+  /// rely on that for anything else.
+  void freed(timeline const* t, void const* p, int waits_for = -1);
+  void forget(void const* p);
+  /// A free that CUDA refused.
+  void refused_free(timeline const* t, void const* p);
+  /// Whether some of that memory was freed and not allocated again since.
+  bool is_freed(void const* p, std::size_t bytes);
+  /// Keeps a freed block from the host's heap for a while, so that a use of it is known to be a use after free. False:
+  /// it may go to the heap.
+  bool quarantine(void* p, std::size_t bytes);
+  /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
+  void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how);
+  /// The calling thread, or the host function that it runs, reads or writes a range.
+  void host_access(void const* p, std::size_t bytes, bool valid, use how);
+
+  // ---- blocks of others
+  struct owner {
+    std::uint64_t id;
+    std::string_view name;
+    bool complete;  // false: it may have blocks that the checker does not know
+  };
+  void block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  /// The free named a stream that is not valid.
+  void block_freed_nowhere(owner const& o, void const* p);
+  void owner_ended(std::uint64_t id);
+
+  // ---- captures and graphs, which go by the capture's id
+  void capture_ended(capture_state const& c);
+  void launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
+  void graph_gone(std::uint64_t graph) { captures_.erase(graph); }
+  void execution_gone(std::uint64_t execution) { executions_.erase(execution); }
+
+  std::vector<order_report> reports;
+  std::uint64_t report_count = 0;
+
+ private:
+  struct stream_state {
+    std::uint64_t id = 0;
+    int device = 0;
+    bool blocking = false;
+    bool legacy = false;
+    bool open = false;
+    bool captured = false;     // stands for a stream that captures
+    std::uint64_t thread = 0;  // not 0: a host thread
+    vector_clock clock;
+    std::uint64_t last_event = 0;
+    operation_number last_event_at = 0;
+  };
+  struct device_clocks {
+    vector_clock legacy;                 // of the last operation in the legacy stream
+    vector_clock ended, ended_blocking;  // of streams that were destroyed
+  };
+  struct heap {
+    std::string name;
+    regions live;
+  };
+
+  slot_number slot_of(timeline const& t);
+  /// The calling thread's slot and clock; one for all threads, unless each has its own.
+  slot_number here();
+  vector_clock& host() { return streams_[here()].clock; }
+  device_clocks& clocks_of(int device) { return devices_[static_cast<std::size_t>(device)]; }
+  /// What the next operation of `s` comes after.
+  vector_clock ahead(stream_state const& s);
+  /// The same for the stream or, if null, the host.
+  vector_clock view(timeline const* t);
+  /// `known`, and what threads learnt inside stacks, which pass it on by locks of their own.
+  vector_clock with_stacks(vector_clock known) const;
+  /// What the calling thread knows, the stack that it is in knows too.
+  void tell_stacks();
+
+  struct range_used;
+  struct level {
+    regions::value_type* found;
+    heap const* of;  // null: CUDA's
+    std::uint64_t owner;
+  };
+  void use_regions(range_used const& u);
+  void use_freed(range_used const& u, bool valid);
+  void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
+  freed_ranges::iterator freed_in(std::uintptr_t begin, std::uintptr_t end);
+  void release_oldest();
+
+  struct new_block;
+  heap& heap_of(owner const& o);
+  void check_overlap(new_block const& b);
+  void check_reuse(new_block const& b);
+  /// `under`: the memory of CUDA's that the block lies in, if any.
+  void check_memory_under(new_block const& b, regions::iterator under);
+  void report_no_block(owner const& o, std::uintptr_t begin, std::string const& freed);
+  void remember_freed_memory(std::uintptr_t begin, freed_range g);
+  void remember_freed_block(std::uintptr_t begin, freed_range g);
+  void forget_freed_blocks(std::uintptr_t begin, std::uintptr_t end);
+  /// Memory goes back: no block that was cut from it may be live, and what `known` says has to come after all work on
+  /// those. `known` is null if that is not known yet.
+  void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const* known);
+
+  /// What `t` is capturing; null if it is not.
+  captured_work* work_captured_by(timeline const* t);
+  void replay_on_memory(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
+  void replay_on_blocks(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
+  void replay_on_region(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known,
+                        region& r);
+  std::string name_of_replay(captured_use const& use, mark m) const;
+
+  std::string name(slot_number slot) const;
+  /// "cudaMemcpyAsync (operation 7) on stream 9".
+  std::string describe(mark m) const;
+  std::string describe(new_block const& b) const;
+  std::string name_of_owner(std::uint64_t id) const;
+  std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
+  /// ", which stream 10 does not come after; ..." and the missing edge.
+  std::string not_after(mark missing, slot_number in, vector_clock const& known) const;
+  void warn_of_lost_record(event_state const& e, mark anew);
+  void warn_of_stale_wait(event_state const& e, mark by, vector_clock const& known);
+  void report(order_problem kind, std::string text);
+
+  std::uint64_t number_;
+  order_options options_;
+  operation_number last_ = 0;
+  std::uint64_t threads_ = 0;
+  vector_clock stacks_;  // what threads learnt inside stacks, if each has its own clock
+  std::unordered_map<void const*, vector_clock> places_;  // what was released there
+  std::vector<stream_state> streams_;                     // by slot
+  std::unordered_map<std::uint64_t, slot_number> slots_;  // by the stream's id
+  std::vector<slot_number> ended_slots_;
+  std::array<device_clocks, max_devices> devices_;
+
+  regions memory_;  // CUDA's
+  freed_ranges freed_memory_;
+  std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `freed_memory_` may be of, the oldest first
+  std::deque<kept_block> quarantine_;                              // of `freed_memory_`, the oldest first
+  std::size_t quarantine_bytes_ = 0;
+  std::map<std::uint64_t, heap> heaps_;
+  std::map<std::uint64_t, captured_work> captures_;   // by the capture's id
+  std::map<std::uint64_t, vector_clock> executions_;  // of executable graphs: what their latest launch came after
+  std::vector<level> levels_;                         // that one use is in; kept, so that no use need allocate it
+  freed_ranges freed_blocks_;                         // of all owners: memory may pass from one to another
+};
+
+/// Calls `wait()`, which makes the host wait; then the host knows what `seen(checker)` said before the wait, since
+/// other threads may queue more meanwhile.
+template <class Seen, class Wait>
+void seeing(runtime& r, Seen seen, Wait wait) {
+  if (r.check == nullptr) [[likely]]
+    return wait();
+  vector_clock const now = seen(*r.check);
+  wait();
+  if (r.check != nullptr) r.check->host_saw(now);
+}
+
+extern void (*report_handler)(order_report const&);
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,31 @@
+#pragma once
+// Allocations of every kind, internal.
+
+#include "model/pool.hpp"
+#include "model/stream.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace weir::sim::detail {
+
+enum class memory_kind { device, async, managed, pinned };
+
+struct allocation {
+  std::size_t bytes = 0;
+  memory_kind kind = memory_kind::device;
+  int device = 0;
+  unsigned flags = 0;                // of pinned memory, as asked for
+  std::shared_ptr<pool_state> pool;  // of stream-ordered memory
+  bool freeing = false;              // the free was called; the memory goes when it executes
+  bool kept_for_graph = false;       // the free executed, and the next launch of its graph needs the memory
+  point freed_at;                    // the place of the free, for stream-ordered memory
+  std::uint64_t free_number = 0;     // of its free: another allocation may take the block over before that executes
+  std::uint64_t block = 0;           // the number of the block; blocks and frees are numbered together
+  std::uint64_t graph = 0;  // of an allocation node: the capture's id; the address is the graph's until it is gone
+
+  bool on_host() const { return kind == memory_kind::managed || kind == memory_kind::pinned; }
+};
+
+}  // namespace weir::sim::detail

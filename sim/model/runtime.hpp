@@ -1,0 +1,103 @@
+#pragma once
+// The one state of the simulated runtime, internal: devices, streams, events, pools and memory. One mutex guards it.
+
+#include "model/event.hpp"
+#include "model/graph.hpp"
+#include "model/handle_table.hpp"
+#include "model/memory.hpp"
+#include "model/pool.hpp"
+#include "model/stream.hpp"
+#include "model/thread.hpp"
+
+#include <weir/sim/sim.hpp>
+
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace weir::sim::detail {
+
+inline constexpr std::size_t default_capacity = std::size_t{16} << 30;
+inline constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
+
+struct device_state {
+  std::size_t capacity = default_capacity;
+  unsigned flags = 0;          // of `cudaSetDeviceFlags`
+  std::size_t used = 0;        // what counts against the capacity
+  std::size_t live_bytes = 0;  // what programs asked for and did not free
+  timeline* legacy = nullptr;
+  std::vector<timeline*> timelines;  // all on this device, the legacy one too
+  std::shared_ptr<pool_state> default_pool, current_pool;
+  [[no_unique_address]] device_landmarks landmarks{};
+  std::array<bool, max_devices> reaches{};  // devices whose `cudaMalloc` memory it may use
+};
+
+/// The priorities of pct mode.
+struct ranks {
+  unsigned depth = 3;
+  std::uint64_t steps = 1000;  // among which the ranks change
+  bool drawn = false;          // false: the next call draws them anew
+  std::uint64_t taken = 0;     // steps so far
+  std::uint64_t host = 0;
+  std::vector<std::uint64_t> changes;  // at the n-th of these steps, whoever takes it falls to rank n + 1
+};
+
+class order_checker;
+
+struct runtime {
+  std::mutex mutex;
+  std::condition_variable finished;  // notified when `running` becomes false, and in threads mode after each operation
+  bool running = false;              // a thread other than the workers executes queued operations
+  std::size_t under_way = 0;         // operations that are being executed
+
+  std::vector<std::thread> workers;  // of threads mode: while there are any, nobody else executes what is queued
+  std::condition_variable queued;    // notified when there may be something to do for them
+  bool workers_end = false;
+
+  mode how = mode::immediate;
+  std::uint64_t random_state = 0;
+  ranks by_rank;
+  std::uint64_t starved = 0;  // the id of a stream
+  int device_count = 2;
+  bool access_checked = false;  // whether `touch` needs access to other devices' memory
+  std::array<device_state, max_devices> devices;
+  std::size_t host_capacity = default_host_capacity;
+  std::size_t host_used = 0;
+  std::size_t live_allocations = 0;
+
+  std::vector<std::unique_ptr<timeline>> timelines;  // by id; null once over. Ids are never used again
+  std::uint64_t operations = 0;
+  std::uint64_t plans = 0;         // of `force`
+  std::uint64_t memory_count = 0;  // of blocks and frees together
+  unsigned char pattern = 0;
+
+  handle_table<cudaStream_t, timeline*, 0x5100'0000'0000> streams;
+  handle_table<cudaEvent_t, event_state, 0x5200'0000'0000> events;
+  handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
+  handle_table<cudaGraph_t, std::shared_ptr<graph_state>, 0x5400'0000'0000> graphs;
+  handle_table<cudaGraphExec_t, graph_execution, 0x5500'0000'0000> executions;
+  std::map<std::uintptr_t, allocation> allocations;    // by address, of every kind
+  std::map<std::uintptr_t, allocation> registrations;  // the program's own memory that it made pinned
+
+  std::vector<std::shared_ptr<capture_state>> captures;  // under way
+  std::uint64_t capture_count = 0, captures_invalidated = 0, execution_count = 0;
+
+  std::shared_ptr<order_checker>
+      check;  // null: the order is not checked. The only owner; a unique_ptr would need the type
+  std::uint64_t checks = 0, owners = 0, event_count = 0, captured_streams = 0;
+
+  runtime();
+
+  device_state& device(int number) { return devices[static_cast<std::size_t>(number)]; }
+  bool has_device(int number) const { return number >= 0 && number < device_count; }
+  device_state& current_device() { return device(this_thread().device); }
+};
+
+/// Never destroyed: objects with static lifetime may call CUDA in their destructors.
+runtime& state();
+
+}  // namespace weir::sim::detail

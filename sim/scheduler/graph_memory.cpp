@@ -1,0 +1,72 @@
+#include "scheduler/graph_memory.hpp"
+
+#include "checker/checker.hpp"
+#include "memory/blocks.hpp"
+#include "model/heap.hpp"
+#include "scheduler/capture.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace weir::sim::detail {
+namespace {
+
+void release_memory(graph_state const& graph) {
+  runtime& r = state();
+  if (r.check != nullptr) r.check->graph_gone(graph.number);
+  for (graph_memory const& m : graph.memory) {
+    auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
+    if (found == r.allocations.end() || found->second.graph != graph.number) continue;
+    found->second.graph = 0;
+    // Otherwise a free that is still queued finishes it.
+    if (found->second.kept_for_graph || m.freed) finish_free(r, found->first, found->second.free_number, true);
+  }
+}
+
+allocation& allocation_of(runtime& r, graph_memory const& m) {
+  return r.allocations.at(reinterpret_cast<std::uintptr_t>(m.p));
+}
+
+}  // namespace
+
+std::shared_ptr<graph_state> make_graph(std::uint64_t number) {
+  auto const end = [](graph_state* graph) {
+    release_memory(*graph);
+    delete graph;
+  };
+  return {new graph_state{.number = number, .open = true, .nodes = {}, .memory = {}}, end};
+}
+
+void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared_ptr<pool_state> pool) {
+  allocation made;
+  made.bytes = bytes;
+  made.kind = memory_kind::async;
+  made.device = pool->device;
+  made.pool = std::move(pool);
+  made.graph = t.capture->id;
+  t.capture->graph->memory.reserve(t.capture->graph->memory.size() + 1);
+  void* const p = make_allocation(r, std::move(made));
+  if (p == nullptr) return nullptr;
+  t.capture->graph->memory.push_back({p, false});
+  capture_operation(t, [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); });
+  return p;
+}
+
+bool capture_free(runtime& r, timeline& t, void* p) {
+  allocation* const a = find_live(r, p);
+  if (a == nullptr || a->graph != t.capture->id) return false;
+  for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
+  begin_free(r, *a);
+  capture_operation(t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); });
+  return true;
+}
+
+bool revive_memory(runtime& r, graph_state const& graph) {
+  for (graph_memory const& m : graph.memory)
+    if (!m.freed && !allocation_of(r, m).freeing) return false;
+  for (graph_memory const& m : graph.memory)
+    if (!m.freed) revive(r, allocation_of(r, m));
+  return true;
+}
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,25 @@
+#pragma once
+// The memory of graphs' allocation nodes, internal.
+
+#include "model/capture.hpp"
+#include "model/runtime.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace weir::sim::detail {
+
+/// A graph that gives its memory back when its last owner is gone, which has to hold the runtime's mutex then.
+std::shared_ptr<graph_state> make_graph(std::uint64_t number);
+
+/// An allocation node of the graph that `t` captures; null if there is too little memory.
+void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared_ptr<pool_state> pool);
+/// A free node. False if `p` is no live memory of the graph that `t` captures.
+bool capture_free(runtime& r, timeline& t, void* p);
+
+/// The graph is about to be launched: the memory that it allocates and does not free is live again. False if it is
+/// still in use since the launch before.
+bool revive_memory(runtime& r, graph_state const& graph);
+
+}  // namespace weir::sim::detail

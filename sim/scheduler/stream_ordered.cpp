@@ -1,0 +1,78 @@
+#include "scheduler/stream_ordered.hpp"
+
+#include "memory/blocks.hpp"
+#include "model/heap.hpp"
+#include "scheduler/schedule.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace weir::sim::detail {
+namespace {
+
+// A block whose free has executed: one that another stream freed (`elsewhere`), or `t` itself.
+void* take_kept(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes,
+                bool elsewhere) {
+  auto& kept = pool->kept;
+  auto const found = std::find_if(kept.rbegin(), kept.rend(), [&](kept_block const& k) {
+    return k.memory.get_deleter().bytes == bytes && (k.freed_on != t.id) == elsewhere;
+  });
+  if (found == kept.rend()) return nullptr;
+  allocation made;
+  made.bytes = bytes;
+  made.kind = memory_kind::async;
+  made.device = pool->device;
+  made.pool = pool;
+  void* const p = make_allocation(r, std::move(made), found->memory.get());
+  if (p == nullptr) return nullptr;
+  static_cast<void>(found->memory.release());
+  kept.erase(std::next(found).base());
+  submit_allocation(r, held, t, p);
+  return p;
+}
+
+// A block whose free is still queued, but comes before what `t` gets next: freed by another stream, or by `t` itself.
+void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, std::size_t bytes, bool elsewhere) {
+  auto chosen = pool.pending.end();
+  std::uint64_t latest = 0;
+  for (auto one = pool.pending.begin(); one != pool.pending.end(); ++one) {
+    if (one->first.second != bytes || (one->first.first != t.id) != elsewhere) continue;
+    allocation const& a = r.allocations.at(one->second);
+    if (a.free_number < latest || (elsewhere && !comes_after(r, t, a.freed_at))) continue;
+    chosen = one;
+    latest = a.free_number;
+  }
+  if (chosen == pool.pending.end()) return nullptr;
+  std::uintptr_t const address = chosen->second;
+  pool.pending.erase(chosen);
+  revive(r, r.allocations.at(address));
+  auto* const p = reinterpret_cast<void*>(address);
+  submit_allocation(r, held, t, p);
+  return p;
+}
+
+}  // namespace
+
+void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
+  auto const address = reinterpret_cast<std::uintptr_t>(p);
+  std::uint64_t const block = r.allocations.at(address).block;
+  submit(r, held, t, [&r, address, block, pattern = next_pattern(r)](held_lock&) {
+    auto const found = r.allocations.find(address);
+    if (found == r.allocations.end() || found->second.block != block) return;  // freed by the host meanwhile
+    begin_use(reinterpret_cast<void*>(address), found->second.bytes, pattern);
+  });
+}
+
+// Of the blocks that CUDA allows, the one that a careless program expects least.
+void* reuse(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes) {
+  // Blocks that another stream freed come first, so that a missing order between the two shows.
+  void* p = nullptr;
+  if (pool->may_reuse(cudaMemPoolReuseAllowOpportunistic)) p = take_kept(r, held, pool, t, bytes, true);
+  if (p == nullptr && pool->may_reuse(cudaMemPoolReuseFollowEventDependencies))
+    p = take_pending(r, held, *pool, t, bytes, true);
+  if (p == nullptr) p = take_pending(r, held, *pool, t, bytes, false);
+  if (p == nullptr) p = take_kept(r, held, pool, t, bytes, false);
+  return p;
+}
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,244 @@
+"""gdb pretty-printers for weir: `print memory` shows the layers of a stack and their numbers, from top to source.
+
+    (gdb) source tools/gdb/weir.py        or that line in ~/.gdbinit; `print/r memory` shows the members as ever
+
+Reads memory only: it calls no function of the program, and works on a core file. The numbers are those of the moment at
+which the program stopped, also where another thread was about to change them. Needs debug information (-g).
+"""
+import re
+
+import gdb
+import gdb.printing
+
+# The library's names that this script reads. Where one of them is renamed, rename it here.
+POOL_NUMBERS = "weir::pool_numbers"  # reserved, allocated, requested (each .current, .peak), out_of_memory
+STATISTICS = "weir::memory_statistics"  # requested, allocations (each .current, .peak), failures
+UPSTREAM = "upstream_"  # the layer below, in every adaptor
+REFERRED = "resource_"  # what a handle refers to
+OWNED = ("held_", "held")  # of any_resource: the pointer to the stack, and the stack where that points
+LIMIT = {"budget": "max_", "charged": "used_", "peak": "peak_", "refused": "refused_", "name": "label_"}
+ARENAS = "arenas_"  # an array of pointers, null where no thread has that arena
+BLOCK_BYTES = "block_bytes_"  # of fixed_size
+BINS, BIN_BYTES = "count_", "bytes_"  # of binning: how many, and the largest request of each
+PATH = "path_"  # of logging
+DEVICE = "device_"  # of sources
+IMMEDIATE = re.compile(r"^weir::detail::immediate_source<weir::detail::(\w+)_memory>$")  # device, managed, pinned
+LAYER = re.compile(r"^weir::(\w+)_resource(<.*>)?$")  # all others
+HANDLES = ("weir::resource_ref<", "weir::basic_any_resource<")
+
+
+def type_name(value):
+    return str(value.type.strip_typedefs().unqualified())
+
+
+def fields(value):
+    kind = value.type.strip_typedefs()
+    return kind.fields() if kind.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION) else []
+
+
+def member(value, name):
+    """The member of that name, here or in a base class; None where there is none."""
+    for field in fields(value):
+        if field.name == name and not hasattr(field, "enumval") and hasattr(field, "bitpos"):
+            return value[field]
+    for field in fields(value):
+        if field.is_base_class:
+            found = member(value[field], name)
+            if found is not None:
+                return found
+    return None
+
+
+def inside(value, wanted, depth=5):
+    """The outermost part of `value` that is of type `wanted`, not looking into the layers below; None if there is none."""
+    level = [value]
+    for _ in range(depth):
+        below = []
+        for each in level:
+            for field in fields(each):
+                if field.name == UPSTREAM or not hasattr(field, "bitpos"):
+                    continue
+                part = each[field]
+                if type_name(part) == wanted:
+                    return part
+                below.append(part)
+        level = below
+    return None
+
+
+def plain(value):
+    """What a std::atomic holds, or the value itself."""
+    for names in (("_M_i",), ("_M_b", "_M_p")):
+        at = value
+        for name in names:
+            at = member(at, name) if at is not None else None
+        if at is not None:
+            return at
+    return value
+
+
+def number(value):
+    return int(plain(value))
+
+
+def size(count):
+    """As weir::format_bytes: `512 B`, `1.50 GiB`."""
+    if abs(count) < 1024:
+        return f"{count} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        count /= 1024
+        if abs(count) < 1023.995 or unit == "EiB":
+            return f"{count:.2f} {unit}"
+
+
+def text(value):
+    """A std::string's characters."""
+    return value["_M_dataplus"]["_M_p"].string(length=int(value["_M_string_length"]))
+
+
+def sum_of_pools(pools):
+    total = {"reserved": 0, "allocated": 0, "requested": 0, "refused": 0}
+    for numbers in pools:
+        for level in ("reserved", "allocated", "requested"):
+            total[level] += number(numbers[level]["current"])
+        total["refused"] += number(numbers["out_of_memory"])
+    return total
+
+
+def pool_line(total):
+    rest = total["reserved"] - total["allocated"]
+    return (f"{size(total['reserved'])} reserved = {size(total['allocated'])} allocated "
+            f"({size(total['requested'])} requested) + {size(rest)} free, pending or captured; {total['refused']} refused")
+
+
+def describe_pool(layer):
+    numbers = inside(layer, POOL_NUMBERS)
+    return pool_line(sum_of_pools([numbers])) if numbers is not None else ""
+
+
+def describe_fixed_size(layer):
+    return f"blocks of {size(number(member(layer, BLOCK_BYTES)))}; {describe_pool(layer)}"
+
+
+def describe_arena(layer):
+    array = member(layer, ARENAS)["_M_elems"]
+    low, high = array.type.strip_typedefs().range()
+    made = [at.dereference() for at in (plain(array[i]) for i in range(low, high + 1)) if int(at) != 0]
+    return f"{len(made)} arenas: {pool_line(sum_of_pools([inside(one, POOL_NUMBERS) for one in made]))}"
+
+
+def describe_binning(layer):
+    count = number(member(layer, BINS))
+    largest = number(member(layer, BIN_BYTES)["_M_elems"][count - 1])
+    return f"{count} bins for up to {size(largest)}"
+
+
+def describe_limit(layer):
+    budget, charged, peak, refused = (number(member(layer, LIMIT[name])) for name in ("budget", "charged", "peak", "refused"))
+    return f"{size(budget)}, {size(charged)} charged, {size(budget - charged)} left; peak {size(peak)}, {refused} refused"
+
+
+def describe_statistics(layer):
+    numbers = inside(layer, STATISTICS)
+    return (f"{size(number(numbers['requested']['current']))} requested in "
+            f"{number(numbers['allocations']['current'])} live allocations; "
+            f"peak {size(number(numbers['requested']['peak']))}, {number(numbers['failures'])} failures")
+
+
+def describe_logging(layer):
+    return f'to "{text(member(layer, PATH))}"'
+
+
+def describe_source(layer):
+    device = member(layer, DEVICE)
+    return "" if device is None else f"device {number(device)}"
+
+
+# What a layer's line says, by its name.
+LINES = {
+    "pool": describe_pool,
+    "arena": describe_arena,
+    "fixed_size": describe_fixed_size,
+    "binning": describe_binning,
+    "limit": describe_limit,
+    "statistics": describe_statistics,
+    "logging": describe_logging,
+    "checked": lambda layer: "",
+    "async": describe_source,
+    "device": describe_source,
+    "managed": describe_source,
+    "pinned": describe_source,
+    "host": lambda layer: "",
+}
+
+
+def most_derived(pointer):
+    """What `pointer` points at, as the type that it was made as."""
+    kind = pointer.dynamic_type
+    if str(kind) == str(pointer.type):
+        # clang++ writes `>>` into debug information where the symbol of the type, by which gdb looks, has `> >`.
+        table = int(pointer.cast(gdb.lookup_type("unsigned long").pointer()).dereference())
+        symbol = re.match(r"vtable for (.*) \+ \d+", gdb.execute(f"info symbol {table}", to_string=True))
+        if symbol:
+            kind = gdb.lookup_type(symbol.group(1).replace("> >", ">>").replace("> >", ">>")).pointer()
+    return pointer.cast(kind).dereference()
+
+
+def layer_name(layer):
+    """`pool` of a weir::pool_resource<...>; the class's own name for somebody else's layer."""
+    match = LAYER.match(type_name(layer)) or IMMEDIATE.match(type_name(layer))
+    return match.group(1) if match else type_name(layer).split("<")[0]
+
+
+def referred(value):
+    """The stack that a handle leads to; None if `value` is no handle, or one that refers to nothing."""
+    if not type_name(value).startswith(HANDLES):
+        return None
+    at = member(value, REFERRED)
+    if at is None:
+        at = member(member(value, OWNED[0]), "_M_ptr")
+    if at is None or int(at) == 0:
+        return None
+    stack = most_derived(at)
+    held = member(stack, OWNED[1])
+    return stack if held is None else held
+
+
+def layers(top):
+    """(name, line) of each layer, from the top down."""
+    while top is not None:
+        name = layer_name(top)
+        try:
+            line = LINES[name](top) if name in LINES else ""
+        except (gdb.error, TypeError, AttributeError, KeyError) as failure:
+            line = f"(cannot be read by this version of weir.py: {failure})"
+        below = referred(top)
+        if below is None:
+            yield name, line
+            top = member(top, UPSTREAM)
+        else:
+            top = below  # a handle has no line of its own
+
+
+class stack_printer:
+    """A stack, or a handle to one: a line of names, then a line for each layer that has numbers."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def to_string(self):
+        found = list(layers(self.value))
+        lines = ["weir: " + " > ".join(name for name, _ in found)]
+        lines += [f"  {name:<10} {line}" for name, line in found if line]
+        return "\n".join(lines)
+
+
+def printers():
+    collection = gdb.printing.RegexpCollectionPrettyPrinter("weir")
+    collection.add_printer("layer", rf"^weir::({'|'.join(LINES)})_resource(<.*>)?$", stack_printer)
+    collection.add_printer("source", IMMEDIATE.pattern, stack_printer)
+    collection.add_printer("handle", rf"^({'|'.join(HANDLES)}).*$", stack_printer)
+    return collection
+
+
+gdb.printing.register_pretty_printer(None, printers(), replace=True)
