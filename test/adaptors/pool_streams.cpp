@@ -1,5 +1,5 @@
 // The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>

@@ -5,16 +5,16 @@ some more that are easy to write. `number` is the kind's in that list; 0: a bug 
 """
 from dataclasses import dataclass, field
 
-CLOCK = "cuda/stream_clock.hpp"
-IDENTITY = "cuda/stream_identity.hpp"
-LEDGER = "blocks/stream_ledger.hpp"
-STORE = "blocks/block_store.hpp"
-TABLE = "blocks/block_table.hpp"
-LANES = "blocks/free_lanes.hpp"
-INDEX = "blocks/free_index.hpp"
-REUSE = "adaptors/pool_reuse.hpp"
-SEGMENTS = "adaptors/segment_pool.hpp"
-SHARE = "adaptors/arena_share.hpp"
+CLOCK = "pool/order/stream_tracker.hpp"
+IDENTITY = "pool/order/stream_key.hpp"
+LEDGER = "pool/order/stream_timeline.hpp"
+STORE = "pool/heap/block_heap.hpp"
+TABLE = "pool/heap/block_table.hpp"
+LANES = "pool/heap/free_lists.hpp"
+INDEX = "pool/heap/tlsf_index.hpp"
+REUSE = "pool/stream_ordered_heap.hpp"
+SEGMENTS = "pool/caching_allocator.hpp"
+SHARE = "adaptors/detail/arena_share.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 
@@ -42,7 +42,7 @@ BUGS = [
         "!succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0))", "false", "adaptors/pool_streams"),
     Bug(2, "merged blocks keep the old ticket of the stream that takes them",
         [(REUSE, "store_.merge(found, lane, clock_.on_free(lane))", "store_.merge(found, lane, clock_.issued(lane))", 2)],
-        "adaptors/pool_reuse"),
+        "pool/stream_ordered_heap"),
     bug(2, "neighbours of several streams merge and only the last is waited for", REUSE,
         "joined = joined && join(id);", "joined = id != found.first || join(id);",
         "adaptors/pool_streams"),
@@ -52,89 +52,89 @@ BUGS = [
     bug(3, "only a stream's first free is recorded", CLOCK,
         ": succeeded(cudaEventRecord(event, handle));", ": true;", "adaptors/pool_streams"),
     bug(4, "an event stands for the free after it too", LEDGER,
-        "e.upto = l.covered = l.issued;", "e.upto = l.covered = l.issued + 1;", "blocks/stream_ledger"),
+        "e.upto = l.covered = l.issued;", "e.upto = l.covered = l.issued + 1;", "pool/order/stream_timeline"),
     bug(5, "the wait is put on the stream that freed", CLOCK,
         "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_[giver].handle, behind",
         "adaptors/pool_streams"),
     bug(6, "the oldest event is taken, whatever it stands behind", LEDGER,
-        "if (e.upto < t) continue;", "if (e.upto == 0) continue;", "blocks/stream_ledger"),
+        "if (e.upto < t) continue;", "if (e.upto == 0) continue;", "pool/order/stream_timeline"),
     bug(6, "an event is waited for that was never recorded", CLOCK,
-        "event != nullptr && succeeded(cudaEventRecord(event, handle));", "event != nullptr;", "cuda/stream_clock"),
+        "event != nullptr && succeeded(cudaEventRecord(event, handle));", "event != nullptr;", "pool/order/stream_tracker"),
     bug(7, "memory in host order is not waited for", "sources/async.hpp",
         "detail::relaxed([order] { return cudaStreamSynchronize(order); });", "cudaSuccess;", "sources/async"),
     bug(8, "streams are known by their handles", IDENTITY,
         "if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;",
-        "id = reinterpret_cast<std::uintptr_t>(handle);", "cuda/stream_identity"),
+        "id = reinterpret_cast<std::uintptr_t>(handle);", "pool/order/stream_key"),
     bug(9, "a stream whose identity cannot be had is stream 0", IDENTITY,
         "if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;",
-        "succeeded(cudaStreamGetId(handle, &id));", "cuda/stream_identity"),
+        "succeeded(cudaStreamGetId(handle, &id));", "pool/order/stream_key"),
     bug(9, "all streams that may end have one number", IDENTITY,
         "who.key = key_for(mortal, id);", "who.key = key_for(mortal, 1);", "adaptors/pool_streams"),
     bug(10, "the per-thread default stream is taken for the legacy one", IDENTITY,
-        "key = key_for(per_thread, running_thread::this_number());", "key = legacy_key;", "cuda/stream_identity"),
+        "key = key_for(per_thread, thread_registry::this_number());", "key = legacy_key;", "pool/order/stream_key"),
     bug(10, "all threads' default streams are one", IDENTITY,
-        "key = key_for(per_thread, running_thread::this_number());", "key = key_for(per_thread, 1);",
-        "cuda/stream_identity", random=False),
+        "key = key_for(per_thread, thread_registry::this_number());", "key = key_for(per_thread, 1);",
+        "pool/order/stream_key", random=False),
     bug(10, "a free in host order is taken for one of the legacy stream", IDENTITY,
         "if (stream.is_host_order()) return stream_key::none;", "if (stream.is_host_order()) return legacy_key;",
-        "cuda/stream_identity"),
+        "pool/order/stream_key"),
     bug(11, "a resource that only knows streams is not waited for", "core/resource.hpp",
         "detail::relaxed([&] { return cudaStreamSynchronize(stream.get()); });", "cudaSuccess;",
         "core/resource", random=False),
     bug(12, "an event is recorded on another device, and that it failed is swallowed", CLOCK,
-        "ledger_.not_recorded(lane);", "ledger_.recorded(lane);", "cuda/stream_clock"),
+        "ledger_.not_recorded(lane);", "ledger_.recorded(lane);", "pool/order/stream_tracker"),
     bug(13, "a query's answer is the wrong way round", CLOCK,
         "calls.enter(), succeeded(cudaEventQuery(event));", "calls.enter(), !succeeded(cudaEventQuery(event));",
-        "cuda/stream_clock"),
+        "pool/order/stream_tracker"),
     bug(13, "not ready counts as done", CLOCK,
         "calls.enter(), succeeded(cudaEventQuery(event));", "calls.enter(), succeeded(cudaEventQuery(event)) || true;",
-        "cuda/stream_clock"),
+        "pool/order/stream_tracker"),
     bug(14, "an event is recorded anew while an older free still goes by it", LEDGER,
-        "return l.entries[newest(l)].event;", "return l.entries[l.first].event;", "blocks/stream_ledger"),
+        "return l.entries[newest(l)].event;", "return l.entries[l.first].event;", "pool/order/stream_timeline"),
     bug(15, "pinned memory is freed while its stream works", "sources/common.hpp",
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "sources/pinned"),
     bug(15, "host memory is freed while its stream works", "sources/host.hpp",
-        "if (!stream.is_host_order() && (life_.is_over() || !detail::wait_for(stream, -1))) return;", "", "sources/host"),
+        "if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return;", "", "sources/host"),
     bug(16, "a segment goes back though its work is not done", STORE,
         "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && is_whole(segment);",
         "adaptors/pool"),
     bug(16, "segments go back at the end without waiting", SEGMENTS,
         "    release_captured(0);\n    synchronize();", "    release_captured(0);", "adaptors/pool"),
     bug(0, "what was waited for once is known for ever", LEDGER,
-        "if (k.giver == giver) return t <= k.upto;", "if (k.giver == giver) return true;", "blocks/stream_ledger"),
+        "if (k.giver == giver) return t <= k.upto;", "if (k.giver == giver) return true;", "pool/order/stream_timeline"),
     bug(0, "a new stream inherits what the lane's last one waited for", LEDGER,
-        "for (auto& k : l.knows) k = {};", "", "blocks/stream_ledger"),
+        "for (auto& k : l.knows) k = {};", "", "pool/order/stream_timeline"),
     bug(0, "who takes the place of one that was waited for is taken for waited for as far", LEDGER,
         "l.knows[l.next_known] = {giver, upto};",
-        "known& k = l.knows[l.next_known];\n    k = {giver, k.upto < upto ? upto : k.upto};", "blocks/stream_ledger",
+        "known& k = l.knows[l.next_known];\n    k = {giver, k.upto < upto ? upto : k.upto};", "pool/order/stream_timeline",
         random=False),
     bug(0, "recorded counts as done", LEDGER, "t <= lanes_[giver].completed", "t <= lanes_[giver].covered",
-        "blocks/stream_ledger"),
+        "pool/order/stream_timeline"),
     bug(0, "a lane's blocks are all done when one is", LANES,
-        "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;", "blocks/block_store"),
+        "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;", "pool/heap/block_heap"),
 
     # ---- structure
     bug(17, "segments that touch are merged", STORE, "    free_.put(id, shared, 0);\n    return id;",
         "    for (block_id o = 1; o < id; ++o)\n"
         "      if (table_[o].is_free() && table_[o].right == 0 && table_[o].address() + table_[o].bytes() == address)\n"
         "        table_[table_[id].left = o].right = id;\n"
-        "    free_.put(id, shared, 0);\n    return id;", "blocks/block_store", random=False),
+        "    free_.put(id, shared, 0);\n    return id;", "pool/heap/block_heap", random=False),
     bug(18, "a block is cut 256 B too short", STORE,
-        "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));", "blocks/block_store"),
+        "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));", "pool/heap/block_heap"),
     bug(19, "a block can be freed twice", STORE, "    table_.delist(id);\n", "", "misuse/wrong_frees"),
     bug(20, "what is left of a cut block is lost", STORE,
         "block_id const taken = table_.split(id, wanted);\n    free_.shrunk(id, has);",
         "free_.pull(id);\n    block_id const taken = table_.split(id, wanted);\n    table_[id].set_live(0, 0);",
-        "blocks/block_store"),
+        "pool/heap/block_heap"),
     bug(20, "what an aligned block leaves behind it is anyone's", LANES,
-        "blocks_[end].set_free(lane);", "blocks_[end].set_free(shared);", "blocks/free_lanes"),
+        "blocks_[end].set_free(lane);", "blocks_[end].set_free(shared);", "pool/heap/free_lists"),
     bug(21, "a block 256 B too small will do", INDEX,
-        "if (has > size && (best", "if (has + 1 >= size && (best", "blocks/free_index"),
+        "if (has > size && (best", "if (has + 1 >= size && (best", "pool/heap/tlsf_index"),
     bug(22, "a request of a bin's own size goes to the next bin", "adaptors/binning.hpp",
         "while (bytes > bytes_[i]) ++i;", "while (bytes >= bytes_[i]) ++i;", "adaptors/binning", random=False),
-    bug(22, "a size class begins one unit late", "blocks/size_classes.hpp",
+    bug(22, "a size class begins one unit late", "pool/heap/size_class.hpp",
         "return {shift + (size >= per_row), size >> shift & (per_row - 1)};",
-        "return {shift + (size > per_row), size >> shift & (per_row - 1)};", "blocks/size_classes"),
+        "return {shift + (size > per_row), size >> shift & (per_row - 1)};", "pool/heap/size_class"),
     bug(23, "a segment goes back with a live block at its end", STORE,
         "return b.is_free() && b.lane == shared && is_whole(segment);", "return b.is_free() && b.lane == shared;",
         "adaptors/pool"),
@@ -147,7 +147,7 @@ BUGS = [
         [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
           "    give_back(lock, p, bytes, alignment);\n",
           "    level_.current -= bytes;\n    give_back(lock, p, bytes, alignment);\n"
-          "    segments_.erase(address(p));\n")], "adaptors/arena_share", random=False),
+          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_share", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
           "    upstream_.deallocate(stream, p, bytes, alignment);\n    // Counted before the upstream has it back"),
@@ -232,18 +232,18 @@ BUGS = [
         "if (alignment + 1 != 0)", "core/error", random=False),
     bug(33, "a budget's sum wraps", LIMIT, "if (charge > max_ - held) return 0;",
         "if (held + charge > max_) return 0;", "adaptors/limit", random=False),
-    bug(34, "CUDA is called though the process exits", "cuda/process.hpp",
+    bug(34, "CUDA is called though the process exits", "cuda/process_exit.hpp",
         "__cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
         "static_cast<void>(writes);", "shutdown/ends", arguments=["early"], random=False),
-    bug(34, "CUDA is called in a forked child", "cuda/process.hpp",
+    bug(34, "CUDA is called in a forked child", "cuda/process_exit.hpp",
         "if (this_process != nullptr) *this_process = 1;", "", "shutdown/forked", random=False),
     bug(35, "a pool leaves its events behind", CLOCK,
-        "if (event != nullptr) succeeded(cudaEventDestroy(event));\n      });\n  }\n  stream_clock(",
-        "static_cast<void>(event);\n      });\n  }\n  stream_clock(", "adaptors/pool", random=False),
+        "if (event != nullptr) succeeded(cudaEventDestroy(event));\n      });\n  }\n  stream_tracker(",
+        "static_cast<void>(event);\n      });\n  }\n  stream_tracker(", "adaptors/pool", random=False),
     bug(35, "streams that ended are never forgotten", CLOCK,
         "if (may_end && streams_[lane].waiting == 0) ledger_.close(lane);",
         "static_cast<void>(may_end);", "adaptors/pool_streams", random=False),
-    bug(35, "a stream that was waited for is never forgotten", "adaptors/pool_reuse.hpp",
+    bug(35, "a stream that was waited for is never forgotten", "pool/stream_ordered_heap.hpp",
         "clock_.end_wait(lane);", "", "adaptors/pool_streams", random=False),
     bug(34, "a forked child is given its parent's streams, and its lock", "cuda/stream.hpp",
         " || known->made_after_ != forks", "", "shutdown/forked", random=False),
@@ -272,16 +272,16 @@ BUGS = [
 
     # ---- devices
     bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",
-        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+        "detail::device_for(upstream_)", "current_device()", "conformance/devices"),
     bug(0, "a pool of equal blocks is for the device that is current when it is made", "adaptors/fixed_size.hpp",
-        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+        "detail::device_for(upstream_)", "current_device()", "conformance/devices"),
     bug(0, "an arena is for the device that is current when it is made", "adaptors/arena.hpp",
-        "detail::device_for(upstream_)", "current_device()", "laws/devices"),
+        "detail::device_for(upstream_)", "current_device()", "conformance/devices"),
     bug(0, "an erased stack does not say for which device it is", "core/any_resource.hpp",
         "int device() noexcept override { return weir::device_of(held); }",
-        "int device() noexcept override { return -1; }", "laws/devices", random=False),
+        "int device() noexcept override { return -1; }", "conformance/devices", random=False),
     bug(0, "a fraction is of the memory of the device that is current", LIMIT,
-        "int const device = detail::device_for(upstream);", "int const device = current_device();", "laws/devices",
+        "int const device = detail::device_for(upstream);", "int const device = current_device();", "conformance/devices",
         random=False),
 
     # ---- objects that were moved from
@@ -305,5 +305,5 @@ BUGS = [
         "if (how_far == layer_visitor::extent::all) detail::for_each_layer(", "if (false) detail::for_each_layer(",
         "core/layers", random=False),
     bug(0, "bins trim what is someone else's", "core/any_ref.hpp",
-        "if (visitor.how_far() == layer_visitor::extent::all)", "if (true)", "adaptors/bin", random=False),
+        "if (visitor.how_far() == layer_visitor::extent::all)", "if (true)", "adaptors/detail/bin", random=False),
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 # A header may include folders with the same number or a lower one; of those at 0, blocks include blocks only.
 LEVEL = {"version": -1, "blocks": 0, "cuda": 0, "core": 1, "sources": 2, "adaptors": 3, "bridges": 4, "tools": 5}
-MADE_FOR_THE_SIM = {"adaptors/checked.hpp"}  # the one way from the library to the simulated runtime
+MADE_FOR_THE_SIM = {"testing/checked.hpp"}  # the one way from the library to the simulated runtime
 # The same inside sim/, whose headers nobody else includes.
 SIM_LEVEL = {"model": 0, "checker": 1, "memory": 2, "scheduler": 3, "control": 4, "api": 5}
 UMBRELLA_LEVEL = 6  # weir.hpp includes everything

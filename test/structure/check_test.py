@@ -70,9 +70,9 @@ class Rules(unittest.TestCase):
         self.refuses("includes", "include/weir/core/bad.hpp", GOOD + "#include <weir/sim/sim.hpp>\n", "simulated runtime")
 
     def test_what_shows_a_stack_to_the_simulated_runtime_is_included_by_nothing(self):
-        self.write("include/weir/adaptors/checked.hpp", GOOD + "#include <weir/sim/good.hpp>\n")
+        self.write("include/weir/testing/checked.hpp", GOOD + "#include <weir/sim/good.hpp>\n")
         self.assertEqual(self.run_rule("includes"), (0, ""))
-        self.refuses("includes", "include/weir/adaptors.hpp", GOOD + "#include <weir/adaptors/checked.hpp>\n", "simulated runtime")
+        self.refuses("includes", "include/weir/adaptors.hpp", GOOD + "#include <weir/testing/checked.hpp>\n", "simulated runtime")
 
     def test_the_simulated_runtime_does_not_know_the_library(self):
         self.refuses("includes", "include/weir/sim/bad.hpp", GOOD + "#include <weir/core/good.hpp>\n", "simulated runtime")

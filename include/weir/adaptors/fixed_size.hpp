@@ -2,7 +2,7 @@
 // Blocks of one size, cut from chunks: for programs that ask for the same size again and again.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/adaptors/pool_options.hpp>
+#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 // What the layers of a stack know about themselves, as numbers, whatever the stack's type; and finding one by its name.
 
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/report.hpp>
 

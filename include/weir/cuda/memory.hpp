@@ -4,7 +4,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
-#include <weir/cuda/process.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -94,7 +94,7 @@ class memory_pool {
   }
 
   ~memory_pool() {
-    if (owned_ && !life_.is_over()) succeeded(cudaMemPoolDestroy(handle_));
+    if (owned_ && !life_.is_exiting()) succeeded(cudaMemPoolDestroy(handle_));
   }
   memory_pool(memory_pool&& other) noexcept : handle_(other.handle_), owned_(std::exchange(other.owned_, false)) {}
   memory_pool& operator=(memory_pool&& other) noexcept {
@@ -128,7 +128,7 @@ class memory_pool {
 
   cudaMemPool_t handle_ = nullptr;
   bool owned_ = false;
-  cuda_life life_;
+  process_exit life_;
 };
 
 /// Owns a stream that does not synchronise with the legacy default stream, for a source's own calls.
@@ -139,7 +139,7 @@ class internal_stream {
     check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
   ~internal_stream() {
-    if (!life_.is_over()) succeeded(cudaStreamDestroy(handle_));
+    if (!life_.is_exiting()) succeeded(cudaStreamDestroy(handle_));
   }
   internal_stream(internal_stream const&) = delete;
   internal_stream& operator=(internal_stream const&) = delete;
@@ -148,7 +148,7 @@ class internal_stream {
 
  private:
   cudaStream_t handle_ = nullptr;
-  cuda_life life_;
+  process_exit life_;
 };
 
 }  // namespace weir::detail

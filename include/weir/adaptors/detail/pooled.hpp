@@ -1,9 +1,9 @@
 #pragma once
-// The front of `pool` and `fixed_size`: both serve requests from segments that one `segment_pool` keeps.
+// The front of `pool` and `fixed_size`: both serve requests from segments that one `caching_allocator` keeps.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/pool_options.hpp>
-#include <weir/adaptors/segment_pool.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/caching_allocator.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -81,7 +81,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
         max_bytes_(options.max_bytes),
         segments_(upstream_, options, device_for(upstream_)) {}
 
-  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `segment_pool::allocate` throws.
+  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `caching_allocator::allocate` throws.
   [[gnu::always_inline]] void* serve(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                      std::size_t least_block = 0) {
     if (pass_through_) [[unlikely]]
@@ -128,7 +128,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
 
   bool pass_through_;
   std::size_t max_bytes_;
-  segment_pool<Upstream> segments_;
+  caching_allocator<Upstream> segments_;
 };
 
 /// What a pool has, for its line in a report.
