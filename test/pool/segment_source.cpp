@@ -44,8 +44,8 @@ TEST_CASE("what is on its way counts against the limit, and the lock is free mea
   CHECK(source.room(2000, 1000) == 0);
   void* p = nullptr;
   {
-    spin_guard lock(mutex);
-    p = source.take(lock, 512);
+    spin_guard const lock(mutex);
+    p = source.take(mutex, 512);
   }
   REQUIRE(p != nullptr);
   CHECK(source.room(0, 1000) == 1000);
@@ -56,8 +56,8 @@ TEST_CASE("what is on its way counts against the limit, and the lock is free mea
     CHECK(source.room(300, 1000) == 188);
     asked = true;
   };
-  spin_guard lock(mutex);
-  source.give(lock, p, 512);
+  spin_guard const lock(mutex);
+  source.give(mutex, p, 512);
   CHECK(asked);
   CHECK(source.calls().bytes() == 0);
   CHECK(state.live_bytes == 0);
@@ -69,11 +69,11 @@ TEST_CASE("too little memory is an answer, what else fails is passed on, and not
   segment_source<source_resource> source(upstream);
   spin_lock mutex;
   {
-    spin_guard lock(mutex);
+    spin_guard const lock(mutex);
     state.fail = failing::out_of_memory;
-    CHECK(source.take(lock, 512) == nullptr);
+    CHECK(source.take(mutex, 512) == nullptr);
     state.fail = failing::other;
-    CHECK_THROWS_AS(source.take(lock, 512), std::logic_error);
+    CHECK_THROWS_AS(source.take(mutex, 512), std::logic_error);
     CHECK(source.room(0, 1000) == 1000);
   }
   spin_guard const taken_again(mutex);  // who throws holds no lock
@@ -87,9 +87,9 @@ TEST_CASE("neither way breaks a capture, whatever the upstream calls") {
   weir::stream const s;
   begin_capture(s);
   {
-    spin_guard lock(mutex);
-    source.give(lock, source.take(lock, 512), 512);
-    source.give(source.take(lock, 512), 512);
+    spin_guard const lock(mutex);
+    source.give(mutex, source.take(mutex, 512), 512);
+    source.give(source.take(mutex, 512), 512);
   }
   captured_graph const graph(s);
 }

@@ -19,11 +19,11 @@ namespace {
 struct reuse_of_a_segment {
   lazy_world const world;
   mortal_stream const a, b, c;
-  stream_ordered_heap reuse{0, false};
+  stream_ordered_heap reuse{0};
 
   reuse_of_a_segment() {
     reuse.reserve();
-    reuse.store().add_segment(0x7f00'0000'0000u, 100);
+    reuse.add_segment(0x7f00'0000'0000u, 100);
   }
   static stream_ordered_heap::request units(detail::units size) {
     return {.size = size,
@@ -32,30 +32,27 @@ struct reuse_of_a_segment {
             .requested = size * std::uint64_t{unit_bytes},
             .alignment_log = 8};
   }
-  stream_ordered_heap::lane_number lane(stream_ref stream) {
-    reuse.reserve();
-    return reuse.clock().lane_of(reuse.clock().identify(stream).key, stream);
+  static detail::stream_identity who(stream_ref stream, std::uint64_t capture = 0) {
+    auto found = detail::stream_identity::ask(stream, detail::stream_identity::known_key(stream, false));
+    REQUIRE(found.code == cudaSuccess);
+    found.capture = detail::capture_key{capture};
+    return found;
   }
-  block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(lane(stream), units(size)); }
+  block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(who(stream), units(size)); }
   block_id done(stream_ref stream, detail::units size) {
-    return reuse.take_done(searcher(stream), units(size), reuse.all_lanes());
+    return reuse.take_done(who(stream), units(size), reuse.all_lanes());
   }
   block_id waiting(stream_ref stream, detail::units size) {
-    return reuse.take_waiting(searcher(stream), stream, units(size), reuse.all_lanes());
-  }
-  stream_ordered_heap::lane_number searcher(stream_ref stream) {
-    auto const found = lane(stream);
-    reuse.reserve_to_search(found);
-    return found;
+    return reuse.take_waiting(who(stream), units(size), reuse.all_lanes());
   }
   /// Leaves work on the stream, so that nothing before it is done.
   void free_behind_work(stream_ref stream, block_id id) {
     REQUIRE(cudaLaunchHostFunc(
                 stream.get(), [](void*) {}, nullptr) == cudaSuccess);
-    reuse.give(id, lane(stream));
+    reuse.give(id, who(stream));
   }
-  std::size_t pending(stream_ref stream) { return reuse.store().free_bytes(lane(stream)) / unit_bytes; }
-  std::size_t shared() const { return reuse.store().free_bytes(stream_ordered_heap::shared) / unit_bytes; }
+  std::size_t pending(stream_ref stream) { return reuse.free_bytes(who(stream)) / unit_bytes; }
+  std::size_t shared() const { return reuse.free_bytes() / unit_bytes; }
 };
 
 }  // namespace
@@ -70,9 +67,9 @@ TEST_CASE_FIXTURE(reuse_of_a_segment,
   sim::reset_counters();
   CHECK(ready(b, 10) == 0);
   block_id const again = ready(a, 10);
-  CHECK(reuse.store().blocks()[first].right == again);  // cut off its end
+  CHECK(reuse[first].right == again);  // cut off its end
   CHECK(sim::calls() == sim::calls("cudaStreamGetId") + sim::calls("cudaStreamGetCaptureInfo"));
-  CHECK(reuse.store().valid());
+  CHECK(reuse.valid());
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "the tighter of an own and a shared block is taken") {
@@ -80,14 +77,13 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "the tighter of an own and a shared block 
   block_id const between = ready(a, 1);
   free_behind_work(a, own);
   block_id const part = ready(a, 15);
-  CHECK(reuse.store().blocks()[own].right == part);  // 20 of its own, 79 shared
+  CHECK(reuse[own].right == part);  // 20 of its own, 79 shared
   REQUIRE(between != 0);
-  reuse.give(part, lane(a));
+  reuse.give(part, who(a));
   block_id const most = ready(b, 61);
   REQUIRE(most != 0);
   CHECK(shared() == 18);
-  CHECK(reuse.store().blocks()[ready(a, 16)].address() <
-        reuse.store().blocks()[most].address());  // 18 are tighter than 20
+  CHECK(reuse[ready(a, 16)].address() < reuse[most].address());  // 18 are tighter than 20
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "asking finds what is done, and nothing else") {
@@ -115,7 +111,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "asking joins an own block with shared and
   free_behind_work(b, part);
   CHECK(done(b, 60) != 0);
   CHECK(sim::calls("cudaStreamWaitEvent") == 1);
-  CHECK(reuse.store().valid());
+  CHECK(reuse.valid());
   REQUIRE(third != 0);
 }
 
@@ -125,11 +121,11 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "waiting joins the owners of a run, each o
   free_behind_work(b, second);
   free_behind_work(a, third);
   block_id const all = waiting(c, 100);
-  CHECK(reuse.store().blocks()[all].size == 100);
+  CHECK(reuse[all].size == 100);
   CHECK(sim::calls("cudaStreamWaitEvent") >= 2);
   CHECK(sim::calls("cudaStreamWaitEvent") <= 3);  // a's second block is behind a later event
   CHECK(shared() == 0);
-  CHECK(reuse.store().valid());
+  CHECK(reuse.valid());
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "what a run leaves over is no one's before the work of all its parts is done") {
@@ -148,9 +144,10 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "what a run leaves over is no one's before
 TEST_CASE_FIXTURE(reuse_of_a_segment, "where a wait fails nothing is taken") {
   block_id const first = ready(a, 100);
   free_behind_work(a, first);
-  stream_ordered_heap::lane_number const taker = lane(b);
-  auto const no_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000});
-  CHECK(reuse.take_waiting(taker, no_stream, units(100), reuse.all_lanes()) == 0);
+  auto taker = who(b);
+  CHECK(reuse.take_ready(taker, units(1)) == 0);  // now it is known
+  taker.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000});
+  CHECK(reuse.take_waiting(taker, units(100), reuse.all_lanes()) == 0);
   CHECK(pending(a) == 100);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   CHECK(waiting(b, 100) == first);
@@ -165,32 +162,31 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "in host order only what is done is taken,
   a.finish();
   block_id const again = done(host_order, 100);
   CHECK(again == first);
-  reuse.give(again, stream_ordered_heap::shared);
+  reuse.give(again, who(host_order));
   CHECK(ready(b, 100) == first);
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, those with pending work are not") {
   block_id const first = ready(a, 50), second = ready(b, 50);
   free_behind_work(a, first);
-  CHECK(reuse.clock().open_count() == 2);
+  CHECK(reuse.stream_count() == 2);
   reuse.poll(reuse.all_lanes());
-  CHECK(reuse.clock().open_count() == 1);  // b has nothing free
+  CHECK(reuse.stream_count() == 1);  // b has nothing free
   CHECK(pending(a) == 50);
   a.finish();
   reuse.poll(reuse.all_lanes());
-  CHECK(reuse.clock().open_count() == 0);
+  CHECK(reuse.stream_count() == 0);
   CHECK(shared() == 50);
   REQUIRE(second != 0);
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream by stream, until it is released") {
   constexpr std::uint64_t capture = 77;
-  detail::stream_identity const first{.key = reuse.clock().identify(a).key, .capture = capture},
-      second{.key = reuse.clock().identify(b).key, .capture = capture};
-  auto const take = [&](auto const& who, detail::units size) {
-    std::uint64_t const key = reuse.key_in_capture(who);
-    block_id const id = reuse.take_ready(reuse.clock().lane_of(key, a), units(size));
-    if (id != 0) reuse.store().set_captured(id, reuse.clock().lane_of(key, a));
+  detail::stream_identity const first = who(a, capture), second = who(b, capture), other = who(a, capture + 1);
+  auto const take = [&](auto const& asking, detail::units size) {
+    reuse.enter_capture(asking);
+    block_id const id = reuse.take_ready(asking, units(size));
+    if (id != 0) reuse.keep_for_capture(id, asking);
     return id;
   };
   block_id const x = take(first, 60), outside = ready(b, 30);
@@ -204,33 +200,37 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream b
   block_id const again = take(first, 60);
   CHECK(again == x);
   SUBCASE("freed by somebody else, not even the capture has it again") {
-    reuse.give_captured(again, {});
+    reuse.give_captured(again, who(b));
     CHECK(take(first, 60) == 0);
   }
   SUBCASE("freed in another capture, neither has it") {
-    reuse.give_captured(again, {.key = first.key, .capture = capture + 1});
+    reuse.give_captured(again, other);
     CHECK(take(first, 60) == 0);
-    CHECK(take(detail::stream_identity{.key = first.key, .capture = capture + 1}, 60) == 0);
+    CHECK(take(other, 60) == 0);
   }
   reuse.give_captured(outside, second);
   CHECK(take(second, 30) == 0);
   CHECK(reuse.captured_bytes() == 90 * unit_bytes);
-  CHECK(reuse.store().valid());
-  CHECK(reuse.release_captured(capture + 5) == 0);
-  CHECK(reuse.release_captured(capture) == 90 * unit_bytes);
+  CHECK(reuse.valid());
+  CHECK(reuse.release_captured(other.capture) == 0);
+  CHECK(reuse.release_captured(first.capture) == 90 * unit_bytes);
   CHECK(reuse.captured_bytes() == 0);
   CHECK(shared() == 100);
-  CHECK(reuse.store().valid());
+  CHECK(reuse.valid());
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if there is no room to remember that") {
-  block_id const x = ready(a, 50);
-  void* const p = reinterpret_cast<void*>(reuse.store().blocks()[x].address());
-  for (std::uint64_t i = 0; reuse.clock().captured_lane(5, i) != stream_ordered_heap::shared;) ++i;
-  for (int again = 0; again < 2; ++again) {
-    CHECK_FALSE(reuse.give_captured(x, {.key = 1, .capture = 6}));
-    CHECK(reuse.store().find_live(reinterpret_cast<std::uintptr_t>(p)) == x);
-  }
-  CHECK(reuse.give_captured(x, {.key = 1, .capture = 5}));  // that lane is there
-  CHECK(reuse.store().find_live(reinterpret_cast<std::uintptr_t>(p)) == 0);
+  std::vector<block_id> blocks(60);
+  for (block_id& id : blocks) REQUIRE((id = ready(a, 1)) != 0);
+  std::uint64_t captures = 1;
+  std::size_t i = 0;
+  while (reuse.give_captured(blocks[i], who(b, captures))) REQUIRE((++captures, ++i) < blocks.size());
+  auto const is_live = [&, p = reinterpret_cast<void*>(reuse[blocks[i]].address())] {
+    return reuse.find_any_live(p, unit_bytes, unit_bytes) == blocks[i];
+  };
+  CHECK(is_live());
+  CHECK_FALSE(reuse.give_captured(blocks[i], who(b, captures)));
+  CHECK(is_live());
+  CHECK(reuse.give_captured(blocks[i], who(b, 1)));  // for that capture there is a list
+  CHECK_FALSE(is_live());
 }

@@ -109,12 +109,10 @@ TEST_CASE("contended requests are repeated one by one") {
   weir::detail::spin_lock mutex;
   int inside = 0, most = 0;
   auto const request = [&] {
-    weir::detail::spin_guard lock(mutex);
-    all.repeat(lock, [&] {
+    weir::detail::spin_guard const lock(mutex);
+    all.repeat(mutex, [&] {
       if (++inside > most) most = inside;
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
+      mutex.unlocked([] { return std::this_thread::yield(), 0; });
       --inside;
       return growth::refused;
     });

@@ -20,6 +20,15 @@ class spin_lock {
   }
   void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
 
+  /// Calls `f()` without the lock, which the caller holds. `f` must not throw.
+  template <class F>
+  auto unlocked(F f) noexcept {
+    unlock();
+    auto const result = f();
+    lock();
+    return result;
+  }
+
   /// What a thread does between two looks at something that another thread is about to change; `round` counts those.
   /// First yielding gives that thread the processor; sleeping does so even if this thread has real-time priority and
   /// the other has not.
@@ -57,20 +66,28 @@ class spin_lock {
   bool taken_ = false;  // by the compilers' own atomics: <atomic> takes longer to compile than the pool that needs this
 };
 
-/// Holds a `spin_lock` while it lives. Who drops the lock in between takes it again before the guard ends, on every
-/// path: there is no flag to ask, as in `std::unique_lock`, and no header to include.
+/// Holds a `spin_lock` while it lives, or nothing. Who drops the lock in between (`unlocked`) has it again before the
+/// guard ends: there is no flag to ask, as in `std::unique_lock`, and no header to include.
 class spin_guard {
  public:
-  explicit spin_guard(spin_lock& lock) noexcept : lock_(lock) { lock_.lock(); }
-  ~spin_guard() { lock_.unlock(); }
+  explicit spin_guard(spin_lock& lock) noexcept : spin_guard(lock, true) {}
+  /// Holds nothing if `may_enter` is false.
+  spin_guard(spin_lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
+    if (may_enter) [[likely]]
+      lock.lock();
+  }
+  ~spin_guard() {
+    if (lock_ != nullptr) [[likely]]
+      lock_->unlock();
+  }
   spin_guard(spin_guard const&) = delete;
   spin_guard& operator=(spin_guard const&) = delete;
 
-  void unlock() noexcept { lock_.unlock(); }
-  void lock() noexcept { lock_.lock(); }
+  /// True if it holds the lock.
+  explicit operator bool() const noexcept { return lock_ != nullptr; }
 
  private:
-  spin_lock& lock_;
+  spin_lock* lock_;
 };
 
 }  // namespace weir::detail

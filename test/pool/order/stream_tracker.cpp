@@ -37,8 +37,13 @@ void queue_work(stream_ref stream) {
 }
 
 struct clock_with_lanes : stream_tracker {
-  explicit clock_with_lanes(int device = 0, bool all_last = false) : stream_tracker(device, all_last) { add_lanes(); }
-  lane_number lane(stream_ref stream) { return lane_of(identify(stream).key, stream); }
+  bool all_last;
+  explicit clock_with_lanes(int device = 0, bool last = false) : stream_tracker(device), all_last(last) { add_lanes(); }
+  lane_number lane(stream_ref stream) {
+    detail::stream_key const key = detail::stream_identity::known_key(stream, all_last);
+    bool const ask = detail::stream_identity::must_ask(stream, key);
+    return lane_of(ask ? detail::stream_identity::ask(stream, key).key : key, stream);
+  }
   ticket poll(lane_number lane) {
     detail::relaxed_capture calls;
     return stream_tracker::poll(lane, calls);
@@ -46,15 +51,6 @@ struct clock_with_lanes : stream_tracker {
 };
 
 }  // namespace
-
-TEST_CASE("a stream whose identity cannot be had is an error, not some stream") {
-  lazy_world const world;
-  clock_with_lanes clock;
-  mortal const m;
-  sim::fail_call(1, cudaErrorUnknown);
-  CHECK_THROWS_AS(clock.identify(m), cuda_error);
-  CHECK(cudaPeekAtLastError() == cudaSuccess);
-}
 
 TEST_CASE("a free leaves an event behind only where the stream may end") {
   lazy_world const world;
@@ -270,20 +266,15 @@ TEST_CASE("streams that cannot end keep their lanes") {
   }
 }
 
-TEST_CASE("a captured lane is its stream's and its capture's, and never done before it is ended") {
+TEST_CASE("a captured lane is no stream's, and never done before it is ended") {
   lazy_world const world;
   clock_with_lanes clock;
   mortal const m;
-  auto const key = clock.identify(m).key;
-  auto const lane = clock.captured_lane(7, key), other = clock.lane(m);
+  auto const lane = clock.open_captured(), other = clock.lane(m);
   CHECK(lane != other);
-  CHECK(clock.captured_lane(7, key) == lane);
-  CHECK(clock.captured_lane(8, key) != lane);
-  CHECK(clock.captured_lane(7, 0) != lane);
-  CHECK(clock.lane_of(clock.key(lane), m) == lane);
+  CHECK(clock.open_captured() != lane);
   CHECK(clock.is_captured(lane));
   CHECK_FALSE(clock.is_captured(other));
-  CHECK(clock.capture_in(lane) == 7);
   sim::reset_counters();
   auto const t = clock.on_free(lane);
   CHECK(clock.poll(lane) < t);
@@ -312,18 +303,6 @@ TEST_CASE("the device is not waited for while a stream that is known here captur
     REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
     CHECK(clock.may_wait_for_device());
   }
-}
-
-TEST_CASE("the lane of a capture that was released does not come back") {
-  lazy_world const world;
-  clock_with_lanes clock;
-  mortal const m;
-  auto const lane = clock.captured_lane(7, clock.identify(m).key);
-  auto const key = clock.key(lane);
-  clock.end_captured(lane);
-  std::size_t const open = clock.open_count();
-  CHECK(clock.lane_of(key, m) == stream_tracker::shared);
-  CHECK(clock.open_count() == open);
 }
 
 TEST_CASE("a stream whose event the host waits for keeps its lane meanwhile") {
@@ -358,7 +337,7 @@ TEST_CASE("a lane that was a capture's between streams of two devices records on
     }
     clock.retire(first);
   }
-  REQUIRE(clock.captured_lane(7, 1) == first);
+  REQUIRE(clock.open_captured() == first);
   clock.end_captured(first);
   mortal const m;
   REQUIRE(clock.lane(m) == first);

@@ -11,8 +11,9 @@ namespace weir::detail {
 /// Tickets are given to frees in one rising sequence over all lanes, so that a lane that comes to stand for another
 /// stream can never be mistaken for the one before. For every lane it knows up to which ticket an event was recorded
 /// (`covered`), up to which all work is done (`completed`), and up to which another lane has waited (`knows`).
-/// `Event` is a handle, default-constructed to none; the ledger keeps handles but makes no call. Not thread-safe.
-template <class Event>
+/// `Event` is a handle, default-constructed to none; the ledger keeps handles but makes no call. `Key` is a number that
+/// is some stream's, but for `Key{}`. Not thread-safe.
+template <class Event, class Key = std::uint64_t>
 class stream_timeline {
  public:
   using lane_number = std::uint16_t;
@@ -36,21 +37,21 @@ class stream_timeline {
     closed_ += size - old;
   }
 
-  /// The lane of a stream's key (never 0), or `shared` if it has none.
-  lane_number find(std::uint64_t key) const noexcept {
+  /// The lane of a stream's key (never `Key{}`), or `shared` if it has none.
+  lane_number find(Key key) const noexcept {
     if (lane_number const lane = find_cached(key); lane != shared) return lane;
     lane_number lane = buckets_[bucket_of(key)];
     while (lane != shared && keys_[lane] != key) lane = next_[lane];
     return lane;
   }
   /// The same for streams seen of late; `shared` says nothing. Any key.
-  lane_number find_cached(std::uint64_t key) const noexcept {
+  lane_number find_cached(Key key) const noexcept {
     slot const& s = cache_[slot_of(key)];
     return s.key == key ? s.lane : shared;
   }
 
   /// The same, but opens one; `shared` only if none is spare.
-  lane_number find_or_open(std::uint64_t key, bool& opened) noexcept {
+  lane_number find_or_open(Key key, bool& opened) noexcept {
     lane_number found = find(key);
     opened = false;
     if (found == shared && closed_ != 0) {
@@ -74,12 +75,12 @@ class stream_timeline {
     if (slot& s = cache_[slot_of(keys_[lane])]; s.key == keys_[lane]) s = {};
     unchain(buckets_[bucket_of(keys_[lane])], lane);
     chain(first_closed_, lane);
-    keys_[lane] = 0;
+    keys_[lane] = Key{};
     ++closed_;
   }
 
-  bool is_open(lane_number lane) const noexcept { return keys_[lane] != 0; }
-  std::uint64_t key(lane_number lane) const noexcept { return keys_[lane]; }
+  bool is_open(lane_number lane) const noexcept { return keys_[lane] != Key{}; }
+  Key key(lane_number lane) const noexcept { return keys_[lane]; }
   std::size_t lane_count() const noexcept { return keys_.size(); }
   std::size_t open_count() const noexcept { return keys_.size() - 1 - closed_; }
   /// Lanes ready to be opened.
@@ -179,8 +180,8 @@ class stream_timeline {
     std::size_t closed = 0;
     for (std::size_t i = 1; i < keys_.size(); ++i) {
       lane_state const& l = lanes_[i];
-      closed += keys_[i] == 0;
-      if (keys_[i] != 0 && find(keys_[i]) != i) return false;
+      closed += keys_[i] == Key{};
+      if (keys_[i] != Key{} && find(keys_[i]) != i) return false;
       if (l.covered > l.issued || l.completed > l.covered || l.issued > last_ || l.count > max_events) return false;
       for (int e = 1; e < l.count; ++e)
         if (l.entries[(l.first + e - 1) % max_events].upto > l.entries[(l.first + e) % max_events].upto) return false;
@@ -212,14 +213,14 @@ class stream_timeline {
     known knows[known_lanes] = {};  // the latest few; a forgotten one costs another wait, never an error
   };
   struct slot {
-    std::uint64_t key = 0;
+    Key key{};
     lane_number lane = shared;
   };
 
   // Fibonacci hashing: keys may differ in any of their bits.
-  static std::uint64_t hash_of(std::uint64_t key) noexcept { return key * 0x9e3779b97f4a7c15u; }
-  static std::size_t slot_of(std::uint64_t key) noexcept { return static_cast<std::size_t>(hash_of(key) >> 58); }
-  std::size_t bucket_of(std::uint64_t key) const noexcept {
+  static std::uint64_t hash_of(Key key) noexcept { return static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u; }
+  static std::size_t slot_of(Key key) noexcept { return static_cast<std::size_t>(hash_of(key) >> 58); }
+  std::size_t bucket_of(Key key) const noexcept {
     return static_cast<std::size_t>(hash_of(key) >> 32) & (buckets_.size() - 1);
   }
   /// Has a bucket a lane, at least; a power of two.
@@ -230,7 +231,7 @@ class stream_timeline {
     grown_array<lane_number> more(count);
     buckets_.swap(more);
     for (std::size_t lane = 1; lane < keys_.size(); ++lane)
-      if (keys_[lane] != 0) chain(buckets_[bucket_of(keys_[lane])], static_cast<lane_number>(lane));
+      if (keys_[lane] != Key{}) chain(buckets_[bucket_of(keys_[lane])], static_cast<lane_number>(lane));
   }
   void chain(lane_number& first, lane_number lane) noexcept {
     next_[lane] = first;
@@ -249,7 +250,7 @@ class stream_timeline {
 
   ticket last_ = 0;
   std::size_t closed_ = 0;
-  grown_array<std::uint64_t> keys_;  // of open lanes; 0: closed
+  grown_array<Key> keys_;  // of open lanes; Key{}: closed
   grown_array<lane_state> lanes_;
   grown_array<lane_number> next_;     // of the closed lanes, or of those in the same bucket
   grown_array<lane_number> buckets_;  // first lanes, by their keys' hashes

@@ -22,12 +22,11 @@ namespace weir::detail {
 /// - any other stream may be destroyed after the call, so an event is left behind at once.
 class stream_tracker {
  public:
-  using lane_number = stream_timeline<cudaEvent_t>::lane_number;
-  using ticket = stream_timeline<cudaEvent_t>::ticket;
-  static constexpr lane_number shared = stream_timeline<cudaEvent_t>::shared;
+  using lane_number = stream_timeline<cudaEvent_t, stream_key>::lane_number;
+  using ticket = stream_timeline<cudaEvent_t, stream_key>::ticket;
+  static constexpr lane_number shared = stream_timeline<cudaEvent_t, stream_key>::shared;
 
-  /// `all_last`: the user's promise that no stream is destroyed before the pool.
-  stream_tracker(int device, bool all_last) : device_(device), all_last_(all_last), streams_(1) {}
+  explicit stream_tracker(int device) : device_(device), streams_(1) {}
 
   ~stream_tracker() {
     if (life_.is_exiting()) return;
@@ -38,17 +37,6 @@ class stream_tracker {
   }
   stream_tracker(stream_tracker const&) = delete;
   stream_tracker& operator=(stream_tracker const&) = delete;
-
-  using identity = stream_identity;
-  /// A stream's key where that takes no call, else 0. Call it without the lock, as what follows.
-  std::uint64_t known_key(stream_ref stream) const noexcept { return identity::known_key(stream, all_last_); }
-  /// Who a stream is, and whether it is being captured. Throws `cuda_error`.
-  identity identify(stream_ref stream) const {
-    std::uint64_t const key = known_key(stream);
-    identity const who = identity::must_ask(stream, key) ? identity::ask(stream, key) : identity{.key = key};
-    check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
-    return who;
-  }
 
   /// True if few lanes are left for streams not seen before.
   bool is_short_of_lanes() const noexcept { return ledger_.closed_count() < spare_lanes; }
@@ -69,44 +57,35 @@ class stream_tracker {
 
   /// The stream's lane; `shared` in host order, and for a new stream if there is no room for it or CUDA does not say
   /// which device it is of.
-  lane_number lane_of(std::uint64_t key, stream_ref stream) noexcept {
+  lane_number lane_of(stream_key key, stream_ref stream) noexcept {
     lane_number const lane = ledger_.find_cached(key);
     return lane != shared ? lane : find_or_open(key, stream);
   }
 
   /// The same for a stream that was not seen of late.
-  [[gnu::noinline]] lane_number find_or_open(std::uint64_t key, stream_ref stream) noexcept {
+  [[gnu::noinline]] lane_number find_or_open(stream_key key, stream_ref stream) noexcept {
     life_.settle();
-    if (key == 0) return shared;
+    if (key == stream_key::none) return shared;
     bool opened = false;
     lane_number const lane = ledger_.find_or_open(key, opened);
-    // A capture's lane that is no longer there was released by the user, and does not come back.
-    if (opened && (is_captured(lane) || !meet(lane, stream.get()))) [[unlikely]] {
+    if (opened && !meet(lane, stream.get())) [[unlikely]] {
       ledger_.close(lane);
       return shared;
     }
     return lane;
   }
 
-  /// The lane of what is freed on a stream, named by its key, while that takes part in a capture: private to both, and
-  /// never done. Key 0: of what not even that stream may have. `shared` if there is no room.
-  lane_number captured_lane(std::uint64_t capture, std::uint64_t key) noexcept {
-    for (std::size_t i = 1; i < lane_count(); ++i) {
-      auto const lane = static_cast<lane_number>(i);
-      if (is_captured(lane) && streams_[lane].capture == capture && streams_[lane].key == key) return lane;
-    }
+  /// A lane of no stream, for memory in a capture: what is freed there is not done before the lane is ended, and nobody
+  /// can wait for it. `shared` if there is no room.
+  lane_number open_captured() noexcept {
     life_.settle();
     bool opened = false;
     lane_number const lane = ledger_.find_or_open(identity::key_for(identity::captured, ++captured_lanes_), opened);
     // The events that an earlier stream left in the lane stay, and so does what device they are of.
-    if (opened) streams_[lane] = {nullptr, streams_[lane].device, capture, key, 0};
+    if (opened) streams_[lane] = {nullptr, streams_[lane].device, 0};
     return lane;
   }
   bool is_captured(lane_number lane) const noexcept { return kind(lane) == identity::captured; }
-  /// False if there never was such a lane.
-  bool has_captured() const noexcept { return captured_lanes_ != 0; }
-  std::uint64_t capture_in(lane_number lane) const noexcept { return streams_[lane].capture; }
-  std::uint64_t key(lane_number lane) const noexcept { return ledger_.key(lane); }
   /// The graph is gone: what was freed in this lane is done, and the lane is closed. Returns its last ticket.
   ticket end_captured(lane_number lane) noexcept {
     ledger_.complete(lane, ledger_.issued(lane));
@@ -192,14 +171,14 @@ class stream_tracker {
   }
 
  private:
+  using identity = stream_identity;
   static constexpr std::size_t spare_lanes = 4;
   static constexpr unsigned frees_an_event = 32;
 
   struct known_stream {
     cudaStream_t handle = nullptr;
     int device = 0;
-    std::uint64_t capture = 0, key = 0;  // of a captured lane
-    unsigned waiting = 0;                // threads that wait for one of its events just now
+    unsigned waiting = 0;  // threads that wait for one of its events just now
   };
 
   identity::kind kind(lane_number lane) const noexcept { return identity::kind_of(ledger_.key(lane)); }
@@ -218,7 +197,7 @@ class stream_tracker {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
         event = nullptr;
       });
-    s = {handle, device, 0, 0, 0};
+    s = {handle, device, 0};
     return true;
   }
 
@@ -264,9 +243,8 @@ class stream_tracker {
 
   process_exit life_;
   int device_;
-  bool all_last_;
   std::uint64_t captured_lanes_ = 0;  // opened so far
-  stream_timeline<cudaEvent_t> ledger_;
+  stream_timeline<cudaEvent_t, stream_key> ledger_;
   grown_array<known_stream> streams_;
 };
 
