@@ -2,7 +2,7 @@
 // the stack is as it was before, the same request succeeds when it is made again, and no error is left behind. From
 // every call on all fail: all ends, and the next stack works. Then devices of any size are filled and emptied.
 #include "failures.hpp"
-#include "leaks_allowed.hpp"
+#include "conformance/leaks_allowed.hpp"
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "streams_at_work.hpp"
+#include "support/streams_at_work.hpp"
 
 using namespace weir;
 using namespace weir::test;

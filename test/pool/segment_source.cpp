@@ -11,8 +11,8 @@
 #include <functional>
 #include <stdexcept>
 
-#include "captures.hpp"
-#include "test_source.hpp"
+#include "support/captures.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

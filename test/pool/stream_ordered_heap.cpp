@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "streams_at_work.hpp"
+#include "support/streams_at_work.hpp"
 
 using namespace weir;
 using namespace weir::test;

@@ -1,7 +1,7 @@
 // The random programs themselves: resources with a bug each are caught by the words that fit it, and the steps that
 // catch them are few, repeatable, and written down as a test.
-#include "random_program.hpp"
-#include "random_steps.hpp"
+#include "program.hpp"
+#include "steps.hpp"
 
 #include <weir/testing/checked.hpp>
 #include <weir/pool/pool_options.hpp>

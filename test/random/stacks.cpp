@@ -4,8 +4,8 @@
 //   WEIR_SOAK_SEED        where to begin (default 1); a failure prints what repeats it
 //   WEIR_SOAK_STACK       only the stack of this name, in all schedules
 //   WEIR_SOAK_SHRINK      0: do not look for the fewest steps that fail
-#include "random_stacks.hpp"
-#include "random_steps.hpp"
+#include "stacks.hpp"
+#include "steps.hpp"
 
 #include <doctest/doctest.h>
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "test_source.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

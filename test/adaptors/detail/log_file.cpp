@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "temporary_folder.hpp"
-#include "test_source.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir::test;
 using weir::detail::log_file;

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "streams_at_work.hpp"
+#include "support/streams_at_work.hpp"
 
 namespace weir::test {
 
