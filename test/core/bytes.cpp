@@ -49,3 +49,15 @@ TEST_CASE("valid alignments are the powers of two up to 2 MiB") {
                                 std::numeric_limits<std::size_t>::max()})
     CHECK_FALSE(is_valid_alignment(bad));
 }
+
+TEST_CASE("a larger alignment needs room to move in, counted without wrapping") {
+  CHECK(padded_or_zero(1000, 1) == 1000);
+  CHECK(padded_or_zero(1000, 256) == 1000);
+  CHECK(padded_or_zero(1000, 512) == 1256);
+  CHECK(padded_or_zero(256, 2_MiB) == 2_MiB);
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  CHECK(padded_or_zero(most - 256, 512) == most);
+  CHECK(padded_or_zero(most - 255, 512) == 0);
+  for (std::size_t const none : {std::size_t{0}, std::size_t{300}, 4_MiB, most})
+    CHECK(padded_or_zero(1000, none) == 1000);
+}

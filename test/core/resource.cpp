@@ -106,3 +106,20 @@ TEST_CASE("nothing is not waited for") {
   allocate_sync(memory, 0);
   CHECK(sim::calls() == 0);
 }
+
+TEST_CASE(
+    "a resource that does not say what it takes is asked through its upstream, and else takes what is asked for") {
+  auto const silent = make(recorder<>{} | passing{});
+  CHECK(taken(silent, 1000, 4096) == 1000);
+  CHECK_FALSE(holds_captured(silent, 0));
+  struct block_of_4096 : recorder_resource<> {
+    using recorder_resource<>::recorder_resource;
+    std::size_t taken(std::size_t, std::size_t) const noexcept { return 4096; }
+    bool holds_captured(std::uint64_t capture) const noexcept { return capture == 7; }
+  };
+  auto const blocks = [] { return block_of_4096(1); };
+  auto const saying = make(blocks | passing{} | passing{});
+  CHECK(taken(saying, 1000) == 4096);
+  CHECK(holds_captured(saying, 7));
+  CHECK_FALSE(holds_captured(saying, 8));
+}

@@ -25,7 +25,7 @@ from pathlib import Path
 from bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
-RANDOM = "laws/random_stacks"
+RANDOM = "random/stacks"
 NO_BUG = "(no bug)"
 ENDLESS = 20  # seconds; a bug may well keep a test from ending
 
@@ -71,7 +71,7 @@ class Bench:
             raise Broken(" ".join(command) + "\n" + result.stdout)
 
     def prepare(self, kinds, jobs):
-        """The stand-in and the tests' main, once for each (sanitizer, optimised)."""
+        """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
             self.objects[kind] = []

@@ -103,6 +103,7 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(mentions(refused("async | async").what, "'async' is a source, and a stack has one, at its start"));
   CHECK(chain_of("host | limit(64B, granularity=1)") == "limit(64 B) > host");
   CHECK(chain_of("host | limit(1KiB, name=search)") == "search: limit(1.00 KiB) > host");
+  CHECK(chain_of("host | statistics(name=search)") == "search: statistics > host");
   CHECK(refused("async | pool(max=1MiB, initial=2MiB)").column == 9);
   CHECK(mentions(refused("async | pool(max=1MiB, initial=2MiB)").what, "column 9: pool: initial_bytes"));
   CHECK(refused("async | pool(max=1MiB, max=2MiB)").column == 24);

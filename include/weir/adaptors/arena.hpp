@@ -1,9 +1,10 @@
 #pragma once
 // A pool for each thread over one upstream, for programs whose threads all allocate at once.
 
-#include <weir/adaptors/arena_share.hpp>
-#include <weir/adaptors/pool_options.hpp>
-#include <weir/adaptors/segment_pool.hpp>
+#include <weir/adaptors/detail/arena_share.hpp>
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/caching_allocator.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -63,16 +64,17 @@ struct arena {
 
 /// Made by `upstream | arena{...}`. Thread-safe; the upstream has to be, too. Stream order is that of `pool`.
 template <resource Upstream>
-class arena_resource {
+class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<arena_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
-  static constexpr bool host_ordered = true;
   static constexpr char const* layer_name = "arena";
+  static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = true;
 
   template <recipe F>
   arena_resource(F const& upstream, arena const& options)
-      : upstream_(upstream()),
+      : base(upstream),
         options_(detail::require_valid(options)),
         pass_through_(detail::caching_disabled()),
         most_bytes_(pass_through_             ? 0
@@ -85,8 +87,6 @@ class arena_resource {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
   }
-  arena_resource(arena_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
-  arena_resource& operator=(arena_resource const&) = delete;
 
   /// Throws as `pool_resource::allocate` does, once no arena has the memory and none can grow.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
@@ -136,6 +136,17 @@ class arena_resource {
 
   /// The most bytes that all arenas hold together at any time; 0: no limit but the upstream's.
   std::size_t max_bytes() const noexcept { return options_.max_bytes; }
+  /// The block that serves a request, as `pool_resource::taken`.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return pass_through_ ? base::taken(bytes, alignment) : round_up_or_zero(bytes, detail::unit_bytes);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    if (pass_through_) return base::holds_captured(capture);
+    bool any = false;
+    for_each([&](one& a) { any = any || a.pool.holds_captured(capture); });
+    return any;
+  }
+
   /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.
   pool_numbers numbers() const {
     pool_numbers sum;
@@ -151,16 +162,11 @@ class arena_resource {
     return count;
   }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const { describe_layer(out, ""); }
 
  private:
+  using base::upstream_;
+
   void describe_layer(report& out, char const* reason) const {
     pool_numbers const n = numbers();
     std::size_t largest = 0;
@@ -173,7 +179,7 @@ class arena_resource {
   }
 
   using share_type = detail::arena_share<Upstream>;
-  using pool_type = detail::segment_pool<share_type>;
+  using pool_type = detail::caching_allocator<share_type>;
   struct one {
     one(detail::arena_directory<Upstream>& directory, std::size_t index, pool const& options, int device)
         : share(directory, index), pool(share, options, device) {}
@@ -238,14 +244,13 @@ class arena_resource {
   }
 
   void* pass_or_refuse(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    return pass_through_ ? share(upstream_).allocate(stream, bytes, alignment) : refuse(stream, bytes);
+    return pass_through_ ? this->pass(stream, bytes, alignment, [] {}) : refuse(stream, bytes);
   }
   [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
     refused_.fetch_add(1, std::memory_order_relaxed);
-    report state;
-    describe_layer(state, detail::capture_reason(stream));
-    weir::describe(upstream_, state);
-    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "arena", state);
+    report own;
+    describe_layer(own, detail::capture_reason(stream));
+    base::refuse({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, layer_name, own);
   }
 
   /// The caller's own arena, if it has one, knows no such block.
@@ -259,7 +264,6 @@ class arena_resource {
       detail::report_misuse("weir: arena: " + home->pool.misuse(p, bytes, alignment));
   }
 
-  Upstream upstream_;
   arena options_;
   bool pass_through_;
   std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through

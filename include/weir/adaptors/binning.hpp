@@ -1,7 +1,8 @@
 #pragma once
 // Sorts requests by size into bins, each served by a resource of its own; what is larger goes straight to the upstream.
 
-#include <weir/adaptors/bin.hpp>
+#include <weir/adaptors/detail/bin.hpp>
+#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
@@ -66,18 +67,18 @@ struct binning {
 
 /// Made by `upstream | binning{...}`. Thread-safe as its bins and its upstream are; it has no lock of its own.
 template <resource Upstream>
-class binning_resource {
+class binning_resource : public detail::adaptor_base<binning_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<binning_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
   static constexpr bool host_ordered = true;
   static constexpr char const* layer_name = "binning";
 
   /// Makes the bins' resources, and throws what they throw.
   template <recipe F>
   binning_resource(F const& upstream, binning const& options)
-      : upstream_(upstream()), count_(detail::require_valid(options).bins.size()) {
-    basic_any_ref<device_accessible, host_accessible> const shared(upstream_);
+      : base(upstream), count_(detail::require_valid(options).bins.size()) {
+    basic_any_ref<base::device_accessible, base::host_accessible> const shared(upstream_);
     for (std::size_t i = 0; i < count_; ++i) {
       bins_[i] = options.bins[i].maker_->make_on(shared);
       bytes_[i] = options.bins[i].bytes();
@@ -89,8 +90,6 @@ class binning_resource {
       first_of_class_[c] = static_cast<std::uint8_t>(first);
     }
   }
-  binning_resource(binning_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
-  binning_resource& operator=(binning_resource const&) = delete;
 
   /// Throws what the bin or the upstream throws. Before memory counts as exhausted, all bins give back what is idle,
   /// and, should that not do, what is idle after the host has waited for their work.
@@ -150,6 +149,17 @@ class binning_resource {
     return released;
   }
 
+  /// What the bin for this size takes, or the upstream.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    std::size_t const i = bin_of(bytes);
+    return i == count_ ? weir::taken(upstream_, bytes, alignment) : bins_[i]->taken(bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (bins_[i]->holds_captured(capture)) return true;
+    return weir::holds_captured(upstream_, capture);
+  }
+
   /// Bytes that the bins hold, as far as they say (`pool`, `fixed_size` ... do).
   std::size_t reserved() const noexcept {
     std::size_t sum = 0;
@@ -170,13 +180,6 @@ class binning_resource {
     return i;
   }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const {
     out.below("binning(" + std::to_string(count_) + " bins)", std::to_string(count_) + " bins for up to " +
                                                                   format_bytes(bytes_[count_ - 1]) + " hold " +
@@ -184,6 +187,8 @@ class binning_resource {
   }
 
  private:
+  using base::upstream_;
+
   static constexpr auto own_layers = layer_visitor::extent::own;
   static std::size_t reserved_by(detail::bin_resource& bin) noexcept {
     return detail::reserved_by_layers(bin, own_layers);
@@ -212,7 +217,6 @@ class binning_resource {
     return trim_layer() != 0;
   }
 
-  Upstream upstream_;
   std::size_t count_;
   std::array<std::size_t, binning::most_bins + 1> bytes_{};
   std::array<std::uint8_t, classes> first_of_class_{};

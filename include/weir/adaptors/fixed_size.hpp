@@ -1,16 +1,14 @@
 #pragma once
 // Blocks of one size, cut from chunks: for programs that ask for the same size again and again.
 
-#include <weir/adaptors/pool_options.hpp>
-#include <weir/adaptors/segment_pool.hpp>
+#include <weir/adaptors/detail/pooled.hpp>
+#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/core/resource_ref.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 namespace weir {
@@ -52,21 +50,16 @@ struct fixed_size {
 
 /// Made by `upstream | fixed_size{...}`. Thread-safe and in stream order as `pool` is, and as fast.
 template <resource Upstream>
-class fixed_size_resource {
+class fixed_size_resource : public detail::pooled<fixed_size_resource<Upstream>, Upstream> {
+  using base = detail::pooled<fixed_size_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
-  static constexpr bool host_ordered = true;
   static constexpr char const* layer_name = "fixed_size";
 
   template <recipe F>
   fixed_size_resource(F const& upstream, fixed_size const& options)
-      : upstream_(upstream()),
-        block_bytes_(round_up_or_zero(detail::require_valid(options).block_bytes, detail::unit_bytes)),
-        pass_through_(detail::caching_disabled()),
-        blocks_(upstream_, as_pool(options), detail::device_for(upstream_)) {}
-  fixed_size_resource(fixed_size_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
-  fixed_size_resource& operator=(fixed_size_resource const&) = delete;
+      : base(upstream, as_pool(detail::require_valid(options))),
+        block_bytes_(round_up_or_zero(options.block_bytes, detail::unit_bytes)) {}
 
   /// Throws `out_of_memory` for more than `block_bytes()`, and else as `pool_resource::allocate` does. An alignment
   /// above 256 B is honoured, but may need up to a second block's room.
@@ -74,58 +67,21 @@ class fixed_size_resource {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
     if (bytes > block_bytes_) [[unlikely]]
-      refuse(stream, bytes, "more than a block: ");
-    if (pass_through_) [[unlikely]]
-      return share(upstream_).allocate(stream, bytes, alignment);
-    void* const p = blocks_.allocate(stream, bytes, alignment, detail::pool_effort::all, block_bytes_);
-    if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, detail::capture_reason(stream));
-    return p;
-  }
-
-  /// As `pool_resource::deallocate`: the same size and alignment as `allocate` was given, or the misuse handler hears
-  /// it.
-  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
-    if (pass_through_) [[unlikely]]
-      return share(upstream_).deallocate(stream, p, bytes, alignment);
-    if (!blocks_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
-      detail::report_misuse("weir: fixed_size: " + blocks_.misuse(p, bytes, alignment));
+      this->refuse_at_once(stream, bytes, "more than a block: ");
+    return this->serve(stream, bytes, alignment, block_bytes_);
   }
 
   /// The most that one request may ask for, in bytes.
   std::size_t block_bytes() const noexcept { return block_bytes_; }
 
-  /// As `pool_resource::trim`: gives back idle chunks until at most `keep` bytes are held, and lets the layers below do
-  /// the same; returns how many bytes the upstream got.
-  std::size_t trim(std::size_t keep = 0) noexcept {
-    std::size_t const released = trim_layer(keep);
-    weir::trim(upstream_, keep);
-    return released;
+  /// A whole block, whatever is asked for; more than a block is refused.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return this->passes_through() || bytes > block_bytes_ ? base::taken(bytes, alignment) : block_bytes_;
   }
-  /// The same without the layers below, which keep what they get.
-  std::size_t trim_layer(std::size_t keep = 0) noexcept { return blocks_.trim(keep); }
-  /// Lets the host wait until all work on freed blocks is done.
-  void synchronize() noexcept { blocks_.synchronize(); }
-
-  /// As `pool_resource::release_captured`.
-  std::size_t release_captured(std::uint64_t capture = 0) noexcept { return blocks_.release_captured(capture); }
-
-  /// Cheap: one lock. `allocated` counts whole blocks.
-  pool_numbers numbers() const { return blocks_.numbers(); }
-  /// Slow: looks at every stream's blocks.
-  pool_snapshot snapshot() const { return blocks_.snapshot(); }
-
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
-  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 
  private:
+  friend base;
+
   static pool as_pool(fixed_size const& o) {
     std::size_t const block = round_up_or_zero(o.block_bytes, detail::unit_bytes);
     // Beyond this a chunk would no longer be one segment.
@@ -137,27 +93,12 @@ class fixed_size_resource {
             .synchronize = o.synchronize};
   }
 
-  void describe_layer(report& out, std::string const& reason, pool_snapshot const& s) const {
-    pool_numbers const& n = s.numbers;
-    out.below("fixed_size(" + format_bytes(block_bytes_) + ")",
-              reason + "blocks of " + format_bytes(block_bytes_) + "; " + format_bytes(n.reserved.current) +
-                  " reserved" + detail::under_way_text(s) + " = " + format_bytes(n.allocated.current) + " allocated (" +
-                  format_bytes(n.requested.current) + " requested) + " + format_bytes(n.free) + " free + " +
-                  format_bytes(n.pending) + " pending" + detail::captured_text(n));
+  std::string label() const { return "fixed_size(" + format_bytes(block_bytes_) + ")"; }
+  std::string state(pool_snapshot const& s) const {
+    return "blocks of " + format_bytes(block_bytes_) + "; " + detail::numbers_text(s);
   }
 
-  [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {
-    pool_snapshot const at_refusal = blocks_.count_refusal();
-    report state;
-    describe_layer(state, reason, at_refusal);
-    weir::describe(upstream_, state);
-    throw out_of_memory({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, "fixed_size", state);
-  }
-
-  Upstream upstream_;
   std::size_t block_bytes_;
-  bool pass_through_;
-  detail::segment_pool<Upstream> blocks_;
 };
 
 }  // namespace weir

@@ -1,17 +1,22 @@
 #pragma once
 // A budget: no more than so many bytes live at once.
 
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/captured_charges.hpp>
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -21,13 +26,14 @@ template <resource Upstream>
 class limit_resource;
 
 /// Refuses what would take its live bytes above a budget, exactly, whatever threads do. Give `max_bytes` or `fraction`.
+/// A request is charged with what it takes of the upstream (`weir::taken`): a whole block of `fixed_size`, the padding
+/// for a large alignment over a source.
 /// When not to use it: to bound what a pool *below* it reserves from CUDA, use the pool's own `max_bytes`.
 struct limit {
-  std::size_t max_bytes = 0;  ///< the budget in bytes; 0: not given
-  double fraction = 0;        ///< the budget as a part of the total memory of the stack's device, above 0 up to 1
-  std::size_t granularity =
-      256;                ///< each request is charged rounded up to a multiple of this (a power of two), in bytes
-  std::string name = {};  ///< whose budget it is, for reports and errors: `search` makes it `search: limit`
+  std::size_t max_bytes = 0;      ///< the budget in bytes; 0: not given
+  double fraction = 0;            ///< the budget as a part of the total memory of the stack's device, above 0 up to 1
+  std::size_t granularity = 256;  ///< each charge is rounded up to a multiple of this (a power of two), in bytes
+  std::string name = {};          ///< whose budget it is, for reports and errors: `search` makes it `search: limit`
 
   template <resource Upstream>
   using on = limit_resource<Upstream>;
@@ -47,62 +53,76 @@ struct limit {
   bool valid() const { return problem().empty(); }
 };
 
-/// What `limit` stands as on an upstream. All functions may be called from any thread; the numbers cost a load each.
+/// What `limit` stands as on an upstream. All functions may be called from any thread.
 ///
 /// A request is charged before the upstream is asked and the charge is taken back if that throws; a request that does
 /// not fit is never charged, so it cannot make another fail. A free is credited after the upstream has the memory back:
-/// the upstream never holds more than the budget for this layer.
+/// the upstream never holds more than the budget for this layer. A free that a layer below reports as misuse is not
+/// credited. Memory that is freed while a stream capture keeps it for its graph stays charged until the pool below was
+/// told that the graph is gone (`release_captured`); what the same capture uses again is not charged twice.
 template <resource Upstream>
-class limit_resource {
+class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<limit_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
-  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   static constexpr char const* layer_name = "limit";
 
   /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
   /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
   template <recipe F>
   limit_resource(F const& upstream, limit const& options)
-      : upstream_(upstream()),
+      : base(upstream),
         granularity_(detail::require_valid(options).granularity),
         max_(budget(options, upstream_)),
         name_(options.name),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
-  limit_resource(limit_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
-  limit_resource& operator=(limit_resource const&) = delete;
-
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    std::size_t const charge = round_up_or_zero(bytes, granularity_);
-    std::size_t const held = reserve(charge);
-    if (held == 0) [[unlikely]] {
-      refused_.fetch_add(1, std::memory_order_relaxed);
-      throw out_of_memory({bytes, charge, stream}, "limit", report_of(*this));
-    }
-    void* const p = allocate_charged(stream, bytes, alignment, charge);
+    std::size_t const charge = charge_for(bytes, alignment);
+    std::size_t held = reserve(charge);
+    if (held == 0 && credit_released() != 0) [[unlikely]]
+      held = reserve(charge);
+    if (held == 0) [[unlikely]]
+      return reuse_captured_or_refuse(stream, bytes, alignment, charge);
+    detail::last_call = {};
+    void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });
+    if (detail::last_call.capture != 0) [[unlikely]]
+      held -= credit_reused(charge, bytes, alignment);
     raise_peak(held);
     return p;
   }
 
-  /// More given back than is charged means that a size or a pointer is wrong: reported as misuse, memory kept.
+  /// More given back than is charged means that a size or a pointer is wrong: a layer below that knows its blocks says
+  /// what; without one it is reported here, and the memory kept.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    std::size_t const charge = round_up_or_zero(bytes, granularity_);
+    std::size_t const charge = bytes == 0 ? 0 : charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    if (charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]] {
-      report_excess(bytes);
-      return;
-    }
+    bool const is_charged = charge != 0 && used_.load(std::memory_order_relaxed) >= charge;
+    if (!is_charged && !weir::knows_blocks<Upstream>) [[unlikely]]
+      return report_excess(p, bytes);
+    detail::last_call = {};
     upstream_.deallocate(stream, p, bytes, alignment);
-    if (!credit(charge)) [[unlikely]]
-      report_excess(bytes);
+    if (detail::last_call.is_misuse) [[unlikely]]
+      return;
+    if (is_charged && detail::last_call.capture != 0) [[unlikely]]
+      return captured_.keep(detail::last_call.capture, charge);
+    if (!is_charged || !credit(charge)) [[unlikely]]
+      report_excess(p, bytes);
   }
 
-  /// Bytes charged now: live requests, each rounded up.
-  std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
+  std::size_t used() const noexcept {
+    credit_released();
+    return used_.load(std::memory_order_relaxed);
+  }
+  /// The part of `used()` that was freed, but is kept for the graphs of stream captures.
+  std::size_t captured() const noexcept {
+    credit_released();
+    return captured_.total();
+  }
   /// Whose budget it is; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
@@ -112,21 +132,17 @@ class limit_resource {
   /// How many requests this layer refused. Those that failed further down do not count.
   std::uint64_t refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const {
-    std::size_t const now = used();
+    std::size_t const now = used(), kept = captured_.total();
     out.below(label_ + "(" + format_bytes(max_) + ")",
-              format_bytes(max_) + ", " + format_bytes(now) + " charged, " + format_bytes(max_ - now) + " left; peak " +
-                  format_bytes(peak()) + ", " + std::to_string(refused()) + " refused");
+              format_bytes(max_) + ", " + format_bytes(now) + " charged" +
+                  (kept == 0 ? "" : " (" + format_bytes(kept) + " of it captured)") + ", " + format_bytes(max_ - now) +
+                  " left; peak " + format_bytes(peak()) + ", " + std::to_string(refused()) + " refused");
   }
 
  private:
+  using base::upstream_;
+
   static std::size_t budget(limit const& options, Upstream& upstream) {
     if (options.max_bytes != 0) return options.max_bytes;
     int const device = detail::device_for(upstream);
@@ -139,16 +155,9 @@ class limit_resource {
     return bytes;
   }
 
-  // Out of line of `allocate`, so that the common path carries no landing pads.
-  void* allocate_charged(stream_ref stream, std::size_t bytes, std::size_t alignment, std::size_t charge) try {
-    return upstream_.allocate(stream, bytes, alignment);
-  } catch (out_of_memory& failure) {
-    credit(charge);
-    failure.passed_through(*this);
-    throw;
-  } catch (...) {
-    credit(charge);
-    throw;
+  /// What a request costs; 0 if that cannot be counted. The same for its free.
+  std::size_t charge_for(std::size_t bytes, std::size_t alignment) const noexcept {
+    return round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_);
   }
 
   /// Charges if it fits: what is charged then, else 0. Acquires what `credit` releases, so that whoever is let in by a
@@ -164,7 +173,7 @@ class limit_resource {
 
   /// Takes a charge back; false, and nothing below zero, if there was less. A subtraction that is undone afterwards
   /// would let another thread see a wrong number meanwhile.
-  bool credit(std::size_t charge) noexcept {
+  bool credit(std::size_t charge) const noexcept {
     std::size_t held = used_.load(std::memory_order_relaxed);
     while (!used_.compare_exchange_weak(held, held > charge ? held - charge : 0, std::memory_order_release,
                                         std::memory_order_relaxed)) {
@@ -178,20 +187,70 @@ class limit_resource {
     }
   }
 
-  void report_excess(std::size_t bytes) const noexcept {
-    detail::report_misuse("weir: " + label_ + ": " + std::to_string(bytes) + " B were given back and " +
-                          std::to_string(used()) +
+  // ---- captures
+
+  /// Credits what captures kept whose memory was released since; returns how much.
+  std::size_t credit_released() const noexcept {
+    if (captured_.total() == 0) [[likely]]
+      return 0;
+    std::size_t const released =
+        captured_.release([&](std::uint64_t capture) { return weir::holds_captured(upstream_, capture); });
+    credit(released);
+    return released;
+  }
+
+  /// A request in a capture was served, as `last_call` says: what it uses again is charged already. Returns how much.
+  [[gnu::noinline, gnu::cold]] std::size_t credit_reused(std::size_t charge, std::size_t bytes,
+                                                         std::size_t alignment) noexcept {
+    detail::call_note const call = detail::last_call;
+    captured_.reserve();
+    bool const all = call.reused >= weir::taken(upstream_, bytes, alignment);
+    std::size_t const again = captured_.take(call.capture, all ? charge : call.reused & ~(granularity_ - 1));
+    credit(again);
+    return again;
+  }
+
+  /// The budget is full. A request in a capture may still have what that capture keeps and is charged for.
+  [[gnu::noinline, gnu::cold]] void* reuse_captured_or_refuse(stream_ref stream, std::size_t bytes,
+                                                              std::size_t alignment, std::size_t charge) {
+    std::uint64_t const capture = captured_.total() == 0 || charge == 0 ? 0 : detail::capture_in(stream);
+    if (capture != 0 && captured_.take_all(capture, charge)) {
+      void* const p = reuse_captured(stream, bytes, alignment);
+      if (p != nullptr) return p;
+      captured_.keep(capture, charge);
+    }
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    report own;
+    describe_layer(own);
+    base::refuse({bytes, charge, stream}, label_, own);
+  }
+  /// Null if that cannot be had without taking more.
+  void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept try {
+    detail::captured_memory_only const no_more;
+    detail::last_call = {};
+    void* const p = upstream_.allocate(stream, bytes, alignment);
+    if (p == nullptr || detail::last_call.reused >= weir::taken(upstream_, bytes, alignment)) return p;
+    upstream_.deallocate(stream, p, bytes, alignment);
+    return nullptr;
+  } catch (...) {
+    return nullptr;
+  }
+
+  void report_excess(void* p, std::size_t bytes) const noexcept {
+    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(p) + ": " + std::to_string(bytes) +
+                          " B were given back and " + std::to_string(used()) +
                           " B are charged; a size or a pointer is wrong, or it was freed twice");
   }
 
-  Upstream upstream_;
   std::size_t granularity_;
   std::size_t max_;
   std::string name_;
   std::string label_;
-  alignas(64) std::atomic<std::size_t> used_{0};  // on a line of its own: every request of every thread writes it
+  // On a line of its own: every request of every thread writes it. Changed by questions too, which credit.
+  alignas(64) mutable std::atomic<std::size_t> used_{0};
   std::atomic<std::size_t> peak_{0};
   std::atomic<std::uint64_t> refused_{0};
+  mutable detail::captured_charges captured_;
 };
 
 }  // namespace weir

@@ -1,10 +1,11 @@
 #pragma once
 // Writes every allocation and free to a CSV file that RMM's tools read.
 
-#include <weir/adaptors/log_file.hpp>
-#include <weir/adaptors/log_line.hpp>
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/log_file.hpp>
+#include <weir/adaptors/detail/log_line.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -25,7 +26,8 @@ class logging_resource;
 /// Logs what passes in RMM's format: `Thread,Time,Action,Pointer,Size,Stream`, with the actions `allocate`, `free` and
 /// `allocate failure`. When not to use it: in a hot loop where 100 ns a request matter; `statistics` costs 5.
 struct logging {
-  /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names.
+  /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names, but
+  /// in a program with more rights than its user (set-user-ID and the like), who must not say which file it empties.
   std::string path = {};
   unsigned mode = 0600;                 ///< who may read a new or emptied file, as in chmod
   bool follow_links = false;            ///< let the path end in a symbolic link, such as /dev/stderr
@@ -36,7 +38,7 @@ struct logging {
 
   /// The path that will be opened.
   std::string resolved_path() const {
-    char const* const variable = std::getenv("WEIR_LOG_FILE");
+    char const* const variable = ::secure_getenv("WEIR_LOG_FILE");
     std::string resolved = !path.empty() ? path : variable != nullptr ? variable : "";
     for (std::size_t at = 0; (at = resolved.find("%p", at)) != std::string::npos;)
       resolved.replace(at, 2, std::to_string(::getpid()));
@@ -67,26 +69,22 @@ struct logging {
 /// destroyed and at exit (also if it never is); not by `abort` or a signal: set `buffer_bytes` to 0 for those. A forked
 /// child writes nothing. Layers that name the same file share it, with the options of the first.
 template <resource Upstream>
-class logging_resource {
+class logging_resource : public detail::adaptor_base<logging_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<logging_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
-  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   static constexpr char const* layer_name = "logging";
 
   /// Throws `std::invalid_argument` for wrong options and `std::system_error` if the file cannot be opened or written.
   template <recipe F>
   logging_resource(F const& upstream, logging const& options)
-      : upstream_(upstream()), path_(detail::require_valid(options).resolved_path()), file_(&opened(path_, options)) {}
+      : base(upstream), path_(detail::require_valid(options).resolved_path()), file_(&opened(path_, options)) {}
   ~logging_resource() { file_->release(); }
-
-  logging_resource(logging_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
-  logging_resource& operator=(logging_resource const&) = delete;
 
   /// Throws what the upstream throws; the file then holds this failure and all that was logged before it.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    void* const p = allocate_or_log_failure(stream, bytes, alignment);
+    void* const p = this->pass(stream, bytes, alignment, [=, this] { log_failure(stream, bytes); });
     log("allocate", p, bytes, stream);
     return p;
   }
@@ -103,13 +101,6 @@ class logging_resource {
   std::uint64_t lost() const noexcept { return file_->lost(); }
   std::string const& path() const noexcept { return path_; }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const {
     std::uint64_t const missing = lost();
     out.below("logging",
@@ -118,6 +109,8 @@ class logging_resource {
   }
 
  private:
+  using base::upstream_;
+
   static detail::log_file& opened(std::string const& path, logging const& options) {
     // So that no `deallocate` is the first to read the time zone. Once: glibc's own lock is invisible to TSan.
     [[maybe_unused]] static bool const time_zone_read = (::tzset(), true);
@@ -125,16 +118,8 @@ class logging_resource {
                                   detail::log_line::header);
   }
 
-  // Out of line of `allocate`, so that the common path carries no landing pads.
-  void* allocate_or_log_failure(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
-    return upstream_.allocate(stream, bytes, alignment);
-  } catch (out_of_memory& failure) {
+  void log_failure(stream_ref stream, std::size_t bytes) noexcept {
     log("allocate failure", nullptr, bytes, stream, true);
-    failure.passed_through(*this);
-    throw;
-  } catch (...) {
-    log("allocate failure", nullptr, bytes, stream, true);
-    throw;
   }
 
   /// `now`: also writes out the line and all before it. Asks first whose process this is: another thread of the parent
@@ -143,7 +128,6 @@ class logging_resource {
     if (!file_->is_inherited()) file_->append(detail::log_line(action, p, bytes, stream), now);
   }
 
-  Upstream upstream_;
   std::string path_;
   detail::log_file* file_;
 };

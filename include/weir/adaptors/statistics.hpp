@@ -1,9 +1,12 @@
 #pragma once
 // Counts what passes: live, peak and total, for the whole layer and for parts of a program.
 
-#include <weir/adaptors/memory_statistics.hpp>
-#include <weir/blocks/spin_lock.hpp>
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/support/spin_lock.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -18,9 +21,11 @@ namespace weir {
 template <resource Upstream>
 class statistics_resource;
 
-/// Counts requested and allocated bytes, allocations and failures of what passes through it. No options.
+/// Counts requested and allocated bytes, allocations and failures of what passes through it.
 /// When not to use it: to learn what a pool holds from CUDA, ask the pool; this layer sees only requests.
 struct statistics {
+  std::string name = {};  ///< whose numbers they are, for reports: `search` makes it `search: statistics`
+
   template <resource Upstream>
   using on = statistics_resource<Upstream>;
 
@@ -97,45 +102,43 @@ class statistics_scope {
 
 /// What `statistics` stands as on an upstream. All functions may be called from any thread.
 template <resource Upstream>
-class statistics_resource {
+class statistics_resource : public detail::adaptor_base<statistics_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<statistics_resource, Upstream>;
+
  public:
-  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
-  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
-  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   static constexpr char const* layer_name = "statistics";
 
   template <recipe F>
-  statistics_resource(F const& upstream, statistics const&) : upstream_(upstream()) {}
-
-  statistics_resource(statistics_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
-  statistics_resource& operator=(statistics_resource const&) = delete;
+  statistics_resource(F const& upstream, statistics const& options)
+      : base(upstream),
+        name_(options.name),
+        label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics") {}
 
   /// Throws what the upstream throws, and counts it as a failure.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    void* const p = allocate_or_count_failure(stream, bytes, alignment);
-    {
-      detail::spin_guard const lock(counters_.lock);
-      counters_.numbers.add(bytes);
-    }
-    if (has_scopes()) [[unlikely]]
-      statistics_scope::for_each_on(counters_, [=](memory_statistics& numbers) { numbers.add(bytes); });
+    void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
+    count([bytes, taken = weir::taken(upstream_, bytes, alignment)](memory_statistics& n) { n.add(bytes, taken); });
     return p;
   }
 
-  /// More given back than is live means that a size or a pointer is wrong: reported as misuse, memory kept.
+  /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
+  /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
+    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
-    if (!take_off(bytes)) [[unlikely]] {
-      detail::report_misuse("weir: statistics: " + std::to_string(bytes) +
-                            " B were given back that are not live; a size " +
-                            "or a pointer is wrong, or it was freed twice");
-      return;
-    }
-    if (has_scopes()) [[unlikely]]
-      statistics_scope::for_each_on(counters_, [=](memory_statistics& numbers) { numbers.take_off(bytes); });
+    bool const is_counted = take_off(bytes, taken);
+    if (!is_counted && !weir::knows_blocks<Upstream>) [[unlikely]]
+      return report_excess(p, bytes);
+    detail::last_call = {};
     upstream_.deallocate(stream, p, bytes, alignment);
+    if (is_counted == detail::last_call.is_misuse) [[unlikely]] {
+      if (is_counted)
+        count([=](memory_statistics& n) { n.put_back(bytes, taken); });
+      else
+        report_excess(p, bytes);
+    }
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -143,6 +146,8 @@ class statistics_resource {
     detail::spin_guard const lock(counters_.lock);
     return counters_.numbers;
   }
+  /// Whose numbers they are; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
     detail::spin_guard const lock(counters_.lock);
@@ -151,57 +156,57 @@ class statistics_resource {
   /// The numbers as a table for people.
   std::string summary(std::string const& title = "weir statistics") const { return numbers().summary(title); }
 
-  Upstream& upstream() noexcept { return upstream_; }
-  Upstream const& upstream() const noexcept { return upstream_; }
-
-  void describe(report& out) const {
-    describe_layer(out);
-    weir::describe(upstream_, out);
-  }
   void describe_layer(report& out) const {
     memory_statistics const now = numbers();
-    out.below("statistics", format_bytes(static_cast<std::size_t>(now.requested.current)) + " requested in " +
-                                std::to_string(now.allocations.current) + " live allocations; peak " +
-                                format_bytes(static_cast<std::size_t>(now.requested.peak)) + ", " +
-                                std::to_string(now.failures) + " failures");
+    out.below(label_, format_bytes(static_cast<std::size_t>(now.requested.current)) + " requested in " +
+                          std::to_string(now.allocations.current) + " live allocations; peak " +
+                          format_bytes(static_cast<std::size_t>(now.requested.peak)) + ", " +
+                          std::to_string(now.failures) + " failures");
   }
 
  private:
+  using base::upstream_;
   friend class statistics_scope;
 
   bool has_scopes() const noexcept { return counters_.open_scopes.load(std::memory_order_relaxed) != 0; }
 
-  bool take_off(std::size_t bytes) noexcept {
-    detail::spin_guard const lock(counters_.lock);
-    memory_statistics& numbers = counters_.numbers;
-    bool const known =
-        bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
-    if (!known) return false;
-    numbers.take_off(bytes);
+  /// Changes the layer's numbers, then those of the scopes that this thread has open on it.
+  template <class Change>
+  void count(Change change) noexcept {
+    {
+      detail::spin_guard const lock(counters_.lock);
+      change(counters_.numbers);
+    }
+    if (has_scopes()) [[unlikely]]
+      statistics_scope::for_each_on(counters_, change);
+  }
+
+  /// False, and nothing changed, if so much is not live.
+  bool take_off(std::size_t bytes, std::size_t taken) noexcept {
+    {
+      detail::spin_guard const lock(counters_.lock);
+      memory_statistics& numbers = counters_.numbers;
+      bool const is_live = bytes != 0 && numbers.allocations.current > 0 &&
+                           static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
+      if (!is_live) return false;
+      numbers.take_off(bytes, taken);
+    }
+    if (has_scopes()) [[unlikely]]
+      statistics_scope::for_each_on(counters_, [=](memory_statistics& numbers) { numbers.take_off(bytes, taken); });
     return true;
   }
 
-  // Out of line of `allocate`, so that the common path carries no landing pads.
-  void* allocate_or_count_failure(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
-    return upstream_.allocate(stream, bytes, alignment);
-  } catch (out_of_memory& failure) {
-    count_failure();
-    failure.passed_through(*this);
-    throw;
-  } catch (...) {
-    count_failure();
-    throw;
-  }
-
   void count_failure() noexcept {
-    {
-      detail::spin_guard const lock(counters_.lock);
-      ++counters_.numbers.failures;
-    }
-    if (has_scopes()) statistics_scope::for_each_on(counters_, [](memory_statistics& numbers) { ++numbers.failures; });
+    count([](memory_statistics& n) { ++n.failures; });
   }
 
-  Upstream upstream_;
+  void report_excess(void* p, std::size_t bytes) const noexcept {
+    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(p) + ": " + std::to_string(bytes) +
+                          " B were given back that are not live; a size or a pointer is wrong, or it was freed twice");
+  }
+
+  std::string name_;
+  std::string label_;
   detail::statistics_counters counters_;
 };
 

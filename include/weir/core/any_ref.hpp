@@ -8,6 +8,7 @@
 #include <weir/core/resource_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace weir {
@@ -22,6 +23,8 @@ struct erased_functions {
   void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
   void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
   void (*describe)(void const* r, report& out);
+  std::size_t (*taken)(void const* r, std::size_t bytes, std::size_t alignment) noexcept;
+  bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
   int (*device)(void* r) noexcept;
   void (*visit_layers)(void* r, layer_visitor& visitor);
 };
@@ -35,6 +38,12 @@ inline constexpr erased_functions functions_of = {
       resource_ref<R>(*static_cast<R*>(r)).deallocate(stream, p, bytes, alignment);
     },
     [](void const* r, report& out) { weir::describe(*static_cast<R const*>(r), out); },
+    [](void const* r, std::size_t bytes, std::size_t alignment) noexcept {
+      return weir::taken(*static_cast<R const*>(r), bytes, alignment);
+    },
+    [](void const* r, std::uint64_t capture) noexcept {
+      return weir::holds_captured(*static_cast<R const*>(r), capture);
+    },
     [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
     [](void* r, layer_visitor& visitor) { detail::show_layers(*static_cast<R*>(r), visitor); },
 };
@@ -86,6 +95,10 @@ class basic_any_ref {
   }
 
   void describe(report& out) const { functions_->describe(resource_, out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return functions_->taken(resource_, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept { return functions_->holds_captured(resource_, capture); }
   /// The stack's device (`device_of`).
   int device() const noexcept { return functions_->device(resource_); }
   /// Shows all layers, outermost first, to those who look beyond references: what `weir::trim`, `numbers` and their

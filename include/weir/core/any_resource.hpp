@@ -7,9 +7,10 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/core/shared.hpp>
+#include <weir/support/shared.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -66,6 +67,8 @@ class basic_any_resource {
   }
 
   void describe(report& out) const { held_->describe(out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return held_->taken(bytes, alignment); }
+  bool holds_captured(std::uint64_t capture) const noexcept { return held_->holds_captured(capture); }
   /// The stack's device (`device_of`).
   int device() const noexcept { return held_->device(); }
   /// Shows all layers, outermost first: what `weir::trim`, `numbers` and their like ask through. One that was moved
@@ -91,6 +94,8 @@ class basic_any_resource {
     virtual void describe(report& out) const { out.below("moved from", moved_from); }
     virtual int device() noexcept { return -1; }
     virtual void visit_layers(layer_visitor&) {}
+    virtual std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return bytes; }
+    virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
 
     static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
   };
@@ -115,6 +120,10 @@ class basic_any_resource {
       held.deallocate(stream, p, bytes, alignment);
     }
     void describe(report& out) const override { weir::describe(held, out); }
+    std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
+      return weir::taken(held, bytes, alignment);
+    }
+    bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held, capture); }
     int device() noexcept override { return weir::device_of(held); }
     void visit_layers(layer_visitor& visitor) override { detail::show_layers(held, visitor); }
 

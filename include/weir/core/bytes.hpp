@@ -32,6 +32,14 @@ constexpr std::size_t round_up_or_zero(std::size_t bytes, std::size_t alignment)
   return bytes > ~mask ? 0 : (bytes + mask) & ~mask;
 }
 
+/// The room that a block aligned to `default_alignment` needs so that `bytes` fit into it at an address aligned to
+/// `alignment`; 0 where that exceeds `std::size_t`. An alignment that no resource honours needs none: it is refused.
+constexpr std::size_t padded_or_zero(std::size_t bytes, std::size_t alignment) noexcept {
+  if (alignment <= default_alignment || !is_valid_alignment(alignment)) return bytes;
+  std::size_t const padding = alignment - default_alignment;
+  return bytes > ~padding ? 0 : bytes + padding;
+}
+
 /// Prints a byte count for people: `0 B`, `512 B`, `1.50 GiB`.
 inline std::string format_bytes(std::size_t bytes) {
   static constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -2,6 +2,7 @@
 // The errors that people see: out of memory with its reasons, and misuse that must not go on.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/report.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
@@ -35,15 +36,16 @@ struct memory_request {
 /// `what()` is the report: the request, who refused it, and a line from every layer it passed.
 class out_of_memory : public std::bad_alloc {
  public:
-  /// `refused_by` is the name of a layer (a literal: it is not copied); `state` describes that layer and those below.
-  out_of_memory(memory_request request, char const* refused_by, report const& state)
+  /// `refused_by` is the name of a layer; `state` describes that layer and those below.
+  out_of_memory(memory_request request, std::string const& refused_by, report const& state)
       : request_(request), refused_by_(refused_by), chain_(state.chain()), lines_(state.lines()), text_("") {
     compose();
   }
 
   std::size_t bytes() const noexcept { return request_.bytes; }
   memory_request const& request() const noexcept { return request_; }
-  char const* refused_by() const noexcept { return refused_by_; }
+  /// The layer that refused: `pool`, `limit`, or `search: limit` where it has a name. Valid as long as this object.
+  char const* refused_by() const noexcept { return refused_by_.what(); }
   char const* what() const noexcept override { return text_.what(); }
 
   /// A layer that lets the error pass upwards adds itself to the report. Never throws: a report may be incomplete.
@@ -63,7 +65,7 @@ class out_of_memory : public std::bad_alloc {
         "weir: out of memory: " + format_bytes(request_.bytes) + " (" + std::to_string(request_.bytes) + " B, ";
     text += request_.rounded == 0 ? "too large to round)" : "rounded to " + std::to_string(request_.rounded) + " B)";
     text += " on " + stream_name(request_.stream) + "\n";
-    text += std::string("  refused by ") + refused_by_ + "; chain: " + chain_.what() + "\n" + lines_.what();
+    text += std::string("  refused by ") + refused_by_.what() + "; chain: " + chain_.what() + "\n" + lines_.what();
     text.pop_back();
     text_ = std::runtime_error(text);
   }
@@ -76,9 +78,8 @@ class out_of_memory : public std::bad_alloc {
   }
 
   memory_request request_;
-  char const* refused_by_;
   // Texts are runtime_errors because those copy without throwing, as an exception must.
-  std::runtime_error chain_, lines_, text_;
+  std::runtime_error refused_by_, chain_, lines_, text_;
 };
 
 /// Called with one line of text when a `deallocate` was wrong (double free, foreign pointer, wrong size or alignment).
@@ -95,6 +96,7 @@ inline void print_and_abort(char const* what) noexcept {
 inline misuse_handler current_misuse_handler = &print_and_abort;
 
 inline void report_misuse(std::string const& what) noexcept {
+  last_call.is_misuse = true;  // layers above that counted the block take that back
   __atomic_load_n(&current_misuse_handler, __ATOMIC_ACQUIRE)(what.c_str());
 }
 
@@ -108,12 +110,15 @@ inline misuse_handler set_misuse_handler(misuse_handler handler) noexcept {
 
 namespace detail {
 
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_alignment(std::size_t alignment) {
+  throw std::invalid_argument("weir: an alignment of " + std::to_string(alignment) +
+                              " B was asked for; it must be a power of two from 1 to 2097152 (2 MiB)");
+}
 /// Every resource refuses an alignment it cannot honour with the same words.
 inline void require_alignment(std::size_t alignment) {
   if (is_valid_alignment(alignment)) [[likely]]
     return;
-  throw std::invalid_argument("weir: an alignment of " + std::to_string(alignment) +
-                              " B was asked for; it must be a power of two from 1 to 2097152 (2 MiB)");
+  refuse_alignment(alignment);
 }
 
 /// Options are checked when a resource is made. `problem()` is empty for valid ones.

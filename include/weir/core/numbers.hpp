@@ -1,7 +1,7 @@
 #pragma once
 // What the layers of a stack know about themselves, as numbers, whatever the stack's type; and finding one by its name.
 
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/report.hpp>
 
@@ -18,21 +18,25 @@ namespace weir {
 
 /// What one layer knows about itself at one moment; what it does not know is empty. Bytes, but for the counts.
 struct layer_numbers {
-  std::string layer;   ///< what it is: `pool`
-  std::string name;    ///< whose it is, where its options say (`limit{.name = "search"}`); else empty
+  std::string layer = {};  ///< what it is: `pool`
+  std::string name = {};   ///< whose it is, where its options say (`limit{.name = "search"}`); else empty
   unsigned depth = 0;  ///< 1 and more: it belongs to a bin of the last layer before it in the list that is less deep
 
-  std::optional<std::size_t> requested, requested_peak;  ///< as callers asked
-  std::optional<std::size_t> allocated, allocated_peak;  ///< what serves it
-  std::optional<std::size_t> reserved, reserved_peak;    ///< held from the layer below, or from CUDA
-  std::optional<std::size_t> pending;                    ///< of `reserved`: freed, but not known to be done
-  std::optional<std::size_t> free;                       ///< of `reserved`: for anyone to take
-  std::optional<std::size_t> captured;                   ///< of `reserved`: kept for graphs
-  std::optional<std::size_t> charged, charged_peak;      ///< against a budget
-  std::optional<std::size_t> max_bytes;                  ///< the most that may be charged, or held; empty: no limit
-  std::optional<std::uint64_t> live;                     ///< how many allocations
-  std::optional<std::uint64_t> refused;                  ///< how many requests this layer refused
-  std::optional<std::uint64_t> failed;                   ///< how many it saw fail, here or below
+  std::optional<std::size_t> requested = {};  ///< as callers asked
+  std::optional<std::size_t> requested_peak = {};
+  std::optional<std::size_t> allocated = {};  ///< what serves it
+  std::optional<std::size_t> allocated_peak = {};
+  std::optional<std::size_t> reserved = {};  ///< held from the layer below, or from CUDA
+  std::optional<std::size_t> reserved_peak = {};
+  std::optional<std::size_t> pending = {};   ///< of `reserved`: freed, but not known to be done
+  std::optional<std::size_t> free = {};      ///< of `reserved`: for anyone to take
+  std::optional<std::size_t> captured = {};  ///< of `reserved`, or of `charged`: kept for graphs
+  std::optional<std::size_t> charged = {};   ///< against a budget
+  std::optional<std::size_t> charged_peak = {};
+  std::optional<std::size_t> max_bytes = {};  ///< the most that may be charged, or held; empty: no limit
+  std::optional<std::uint64_t> live = {};     ///< how many allocations
+  std::optional<std::uint64_t> refused = {};  ///< how many requests this layer refused
+  std::optional<std::uint64_t> failed = {};   ///< how many it saw fail, here or below
 
   friend bool operator==(layer_numbers const&, layer_numbers const&) = default;
 };
@@ -193,6 +197,7 @@ layer_numbers numbers_of_layer(Layer const& layer) {
     out.charged = layer.used();
     out.charged_peak = layer.peak();
     out.refused = layer.refused();
+    if constexpr (requires { std::size_t{layer.captured()}; }) out.captured = layer.captured();
   }
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <weir/version.hpp>
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -36,10 +37,17 @@ class report {
   std::string lines_;
 };
 
-/// Lets `r`, then all below it, add their lines. A resource takes part by having `describe(report&) const`.
+/// Lets `r`, then all below it, add their lines. A resource takes part by having `describe(report&) const`; what that
+/// throws ends the report with a line that says so, since it must not take the place of the error that is reported.
 template <class R>
 void describe(R const& r, report& out) {
-  if constexpr (requires { r.describe(out); }) r.describe(out);
+  if constexpr (requires { r.describe(out); }) try {
+      r.describe(out);
+    } catch (std::exception const& error) {
+      out.below("unknown", std::string("describe threw: ") + error.what());
+    } catch (...) {
+      out.below("unknown", "describe threw");
+    }
 }
 
 /// The report of a stack from `top` down.

@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace weir {
 
@@ -40,6 +41,41 @@ inline constexpr bool host_ordered = [] {
   if constexpr (requires { R::host_ordered; }) return bool{R::host_ordered};
   return false;
 }();
+
+/// `knows_blocks`: a `deallocate` of what it did not give, or gave with another size or alignment, is reported as
+/// misuse by it or a layer below, and the memory kept (`pool` and its like). The layers above then need not judge it.
+template <class R>
+inline constexpr bool knows_blocks = [] {
+  if constexpr (requires { R::knows_blocks; }) return bool{R::knows_blocks};
+  return false;
+}();
+
+/// How many bytes of what `r` hands out a request takes, rounding and padding for alignment included: what a budget
+/// charges for it. 0 if that exceeds `std::size_t`. The same for the same arguments as long as `r` lives; any thread.
+/// A resource says so by having `taken(bytes, alignment) const`. One that does not is asked through its `upstream()`,
+/// as it passes requests on; without that, it takes what is asked for.
+template <class R>
+std::size_t taken(R const& r, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+  if constexpr (requires { r.taken(bytes, alignment); })
+    return r.taken(bytes, alignment);
+  else if constexpr (requires { r.upstream(); })
+    return weir::taken(r.upstream(), bytes, alignment);
+  else
+    return bytes;
+}
+
+/// True while `r` or a layer below keeps memory that was freed for a stream capture (`capture`: its id; 0: for any),
+/// until `release_captured`. Any thread; may take a pool's lock. Resources answer by `holds_captured(capture) const`,
+/// or through their `upstream()`; others keep none.
+template <class R>
+bool holds_captured(R const& r, std::uint64_t capture) noexcept {
+  if constexpr (requires { r.holds_captured(capture); })
+    return r.holds_captured(capture);
+  else if constexpr (requires { r.upstream(); })
+    return weir::holds_captured(r.upstream(), capture);
+  else
+    return false;
+}
 
 /// The device that a stack is for, whichever is current: what its outermost layer with a `device()` says; layers
 /// without one are asked for their `upstream()`. -1 where none says, as on `host` memory. Makes no CUDA call.
@@ -94,12 +130,8 @@ void deallocate_sync(R& r, void* p, std::size_t bytes, std::size_t alignment = d
     r.deallocate(host_order, p, bytes, alignment);
   } else {
     stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);
-    try {
-      device_guard const on_device(detail::device_for(r));
-      r.deallocate(stream, p, bytes, alignment);
-    } catch (cuda_error const&) {  // CUDA does not answer, so no device is better than another
-      r.deallocate(stream, p, bytes, alignment);
-    }
+    detail::device_switch const on_device(detail::device_for(r));  // where CUDA does not answer, none is better
+    r.deallocate(stream, p, bytes, alignment);
   }
 }
 

@@ -16,6 +16,7 @@ class resource_ref {
   static constexpr bool device_accessible = weir::device_accessible<R>;
   static constexpr bool host_accessible = weir::host_accessible<R>;
   static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = weir::knows_blocks<R>;
 
   explicit resource_ref(R& r) noexcept : resource_(&r) {}
 

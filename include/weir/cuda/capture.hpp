@@ -37,6 +37,13 @@ inline cudaError_t capture_of(cudaStream_t stream, std::uint64_t& id) noexcept {
   return code;
 }
 
+/// The same; 0 also for the host's order and the legacy stream, which do not capture, and where CUDA does not say.
+inline std::uint64_t capture_in(stream_ref stream) noexcept {
+  std::uint64_t id = 0;
+  bool const can_capture = !stream.is_host_order() && stream.get() != cudaStreamLegacy;
+  return can_capture && succeeded(capture_of(stream.get(), id)) ? id : 0;
+}
+
 /// True if a call that names this stream could break a capture: it captures, or it is the legacy stream and a stream
 /// that it waits for does, or CUDA does not say. A stream that is gone captures nothing. Any stream; one CUDA call.
 inline bool may_break_capture(cudaStream_t stream) noexcept {
@@ -48,20 +55,16 @@ inline bool may_break_capture(cudaStream_t stream) noexcept {
 
 /// The same for a stream of `device`, whichever is current: a default stream is the current device's. Up to three more
 /// CUDA calls for those.
-inline bool may_break_capture(cudaStream_t stream, int device) noexcept try {
+inline bool may_break_capture(cudaStream_t stream, int device) noexcept {
   bool const is_default = stream == cudaStreamLegacy || stream == cudaStreamPerThread;
   if (!is_default) return may_break_capture(stream);
-  device_guard const on_device(device);
-  return may_break_capture(stream);
-} catch (...) {
-  return true;
+  device_switch const on_device(device);
+  return !on_device.is_current() || may_break_capture(stream);
 }
 
 /// Begins the line of a pool that refuses a request, where the stream's capture is a reason.
 inline char const* capture_reason(stream_ref stream) noexcept {
-  std::uint64_t capture = 0;
-  bool const can_capture = !stream.is_host_order() && stream.get() != cudaStreamLegacy;
-  if (!can_capture || !succeeded(capture_of(stream.get(), capture)) || capture == 0) return "";
+  if (capture_in(stream) == 0) return "";
   return "the stream is being captured, and may have no memory that waits for work; ";
 }
 

@@ -94,7 +94,11 @@ Any add_layer(Any const& upstream, config_layer& layer) {
                  std::to_string(o.max_bytes) + "%)");
     return made_from(layer, [&] { return Any(upstream | o); });
   }
-  if (layer.name() == "statistics") return made_from(layer, [&] { return Any(upstream | statistics{}); });
+  if (layer.name() == "statistics") {
+    statistics o;
+    layer.take("name", o.name);
+    return made_from(layer, [&] { return Any(upstream | o); });
+  }
   if (layer.name() == "logging") {
     logging o;
     layer.take("path", o.path, place::first);
@@ -128,6 +132,8 @@ class promised_resource {
     stack_.deallocate(stream, p, bytes, alignment);
   }
   void describe(report& out) const { weir::describe(stack_, out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return stack_.taken(bytes, alignment); }
+  bool holds_captured(std::uint64_t capture) const noexcept { return stack_.holds_captured(capture); }
   int device() const noexcept { return stack_.device(); }
   void visit_layers(layer_visitor& visitor) const { stack_.visit_layers(visitor); }
 

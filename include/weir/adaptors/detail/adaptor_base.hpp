@@ -1,0 +1,76 @@
+#pragma once
+// What all adaptors have in common: the upstream, built in place, and what they pass on of it and to it.
+
+#include <weir/core/error.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/resource_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weir::detail {
+
+/// The base of `Derived`, an adaptor on an `Upstream`. `Derived` has `describe_layer(report&) const`. An adaptor that
+/// serves requests from memory of its own states other facts and answers the questions itself.
+template <class Derived, resource Upstream>
+class adaptor_base {
+ public:
+  static constexpr bool device_accessible = weir::device_accessible<Upstream>;
+  static constexpr bool host_accessible = weir::host_accessible<Upstream>;
+  static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+  static constexpr bool knows_blocks = weir::knows_blocks<Upstream>;
+
+  adaptor_base(adaptor_base const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
+  adaptor_base& operator=(adaptor_base const&) = delete;
+
+  Upstream& upstream() noexcept { return upstream_; }
+  Upstream const& upstream() const noexcept { return upstream_; }
+
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return weir::taken(upstream_, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept { return weir::holds_captured(upstream_, capture); }
+
+  void describe(report& out) const {
+    static_cast<Derived const&>(*this).describe_layer(out);
+    weir::describe(upstream_, out);
+  }
+
+ protected:
+  template <recipe F>
+  explicit adaptor_base(F const& upstream) : upstream_(upstream()) {}
+  ~adaptor_base() = default;
+
+  /// Asks the upstream for more than zero bytes. If it throws, `failed()` is called first, and an `out_of_memory` takes
+  /// this layer's line along. An upstream that returns null is out of memory. Kept out of the callers' common path,
+  /// which then carries no landing pads.
+  template <class Failed>
+  void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
+    void* const p = share(upstream_).allocate(stream, bytes, alignment);
+    if (p == nullptr) [[unlikely]]
+      throw out_of_memory({bytes, taken(bytes, alignment), stream}, "a resource that returned null",
+                          report_of(upstream_));
+    return p;
+  } catch (out_of_memory& failure) {
+    failed();
+    failure.passed_through(static_cast<Derived const&>(*this));
+    throw;
+  } catch (...) {
+    failed();
+    throw;
+  }
+
+  /// Refuses a request in the name of this layer: `own` has its line, those below add theirs.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(memory_request const& request, std::string const& name,
+                                                     report own) const {
+    weir::describe(upstream_, own);
+    throw out_of_memory(request, name, own);
+  }
+
+  Upstream upstream_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,91 @@
+#pragma once
+// What of a budget is charged for memory that stream captures keep, one sum a capture.
+
+#include <weir/support/spin_lock.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+namespace weir::detail {
+
+/// Bytes by capture. Thread-safe. `keep` allocates no host memory: `reserve` does, ahead of it. A capture without a
+/// place of its own shares one with all others such, and is then known by the id 0.
+class captured_charges {
+ public:
+  captured_charges() : accounts_(1) {}
+
+  /// The sum of all. One load.
+  std::size_t total() const noexcept { return total_.load(std::memory_order_relaxed); }
+
+  /// Makes room for one more capture, if there is host memory for that.
+  void reserve() noexcept try {
+    spin_guard const lock(mutex_);
+    accounts_.reserve(accounts_.size() + 1);
+  } catch (std::bad_alloc const&) {  // then captures share a place
+  }
+
+  /// Adds to what is charged for a capture.
+  void keep(std::uint64_t capture, std::size_t bytes) noexcept {
+    spin_guard const lock(mutex_);
+    find_or_add(capture).bytes += bytes;
+    total_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+  /// Takes off up to `most` bytes; returns how many. None of a capture that has no place of its own.
+  std::size_t take(std::uint64_t capture, std::size_t most) noexcept {
+    spin_guard const lock(mutex_);
+    for (account& a : accounts_)
+      if (a.capture == capture && capture != 0) return take_off(a, a.bytes < most ? a.bytes : most);
+    return 0;
+  }
+  /// Takes off all of `bytes`, or nothing and returns false.
+  bool take_all(std::uint64_t capture, std::size_t bytes) noexcept {
+    spin_guard const lock(mutex_);
+    for (account& a : accounts_)
+      if (a.capture == capture && capture != 0 && a.bytes >= bytes) return take_off(a, bytes), true;
+    return false;
+  }
+
+  /// Takes off everything of captures that `holds(capture)` denies; returns how many bytes. `holds` is asked under the
+  /// lock, so that what is kept meanwhile is not taken for released.
+  template <class Holds>
+  std::size_t release(Holds holds) noexcept {
+    spin_guard const lock(mutex_);
+    std::size_t released = 0;
+    for (std::size_t i = accounts_.size(); i-- > 0;) {
+      account& a = accounts_[i];
+      if (a.bytes != 0 && !holds(a.capture)) released += take_off(a, a.bytes);
+      if (a.bytes != 0 || i == 0) continue;
+      a = accounts_.back();
+      accounts_.pop_back();
+    }
+    return released;
+  }
+
+ private:
+  struct account {
+    std::uint64_t capture = 0;
+    std::size_t bytes = 0;
+  };
+
+  account& find_or_add(std::uint64_t capture) noexcept {
+    for (account& a : accounts_)
+      if (a.capture == capture) return a;
+    if (accounts_.size() == accounts_.capacity()) return accounts_.front();
+    return accounts_.emplace_back(account{capture, 0});
+  }
+  std::size_t take_off(account& a, std::size_t bytes) noexcept {
+    a.bytes -= bytes;
+    total_.fetch_sub(bytes, std::memory_order_relaxed);
+    return bytes;
+  }
+
+  spin_lock mutex_;
+  std::vector<account> accounts_;  // the first is that of those without a place
+  std::atomic<std::size_t> total_{0};
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,142 @@
+#pragma once
+// The front of `pool` and `fixed_size`: both serve requests from segments that one `caching_allocator` keeps.
+
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/caching_allocator.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/resource_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weir::detail {
+
+/// The base of `Derived`, which has a `layer_name`, a `label()` and a `state(pool_snapshot)` for reports, and an
+/// `allocate` that ends in `serve`. Thread-safe. With `WEIR_NO_CACHING=1` every request goes to the upstream.
+template <class Derived, resource Upstream>
+class pooled : public adaptor_base<Derived, Upstream> {
+  using base = adaptor_base<Derived, Upstream>;
+
+ public:
+  static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = true;
+
+  /// The memory may be reused at once on `stream`, elsewhere after the work now queued on it. Allocates no host memory.
+  /// A pointer, size or alignment that `allocate` did not give or take goes to the misuse handler.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    if (pass_through_) [[unlikely]]
+      return share(upstream_).deallocate(stream, p, bytes, alignment);
+    if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
+      report_wrong_free(p, bytes, alignment);
+  }
+
+  /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the
+  /// same, so that others can have the memory (`weir::trim`); returns how many bytes the upstream got. Does not wait:
+  /// memory whose work is not done stays. Call `synchronize` first to give back all that can be.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
+
+  /// Lets the host wait until all work on freed blocks is done.
+  void synchronize() noexcept { segments_.synchronize(); }
+
+  /// Makes the memory of a stream capture everyone's again (`capture`: its id, see `weir::capture_id`; 0: of all): what
+  /// was allocated or freed in it and is free now. Call it when no launch of the graph, no executable graph of it and
+  /// no work on that memory is left or to come. Returns how many bytes that is. Slow: looks at every block.
+  std::size_t release_captured(std::uint64_t capture = 0) noexcept { return segments_.release_captured(capture); }
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    return pass_through_ ? base::holds_captured(capture) : segments_.holds_captured(capture);
+  }
+
+  /// The block that serves a request. One that is kept whole (`max_split_bytes`) counts as the segment made for it.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return pass_through_ ? base::taken(bytes, alignment) : segments_.taken(bytes, alignment);
+  }
+
+  /// The most bytes that are held at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes() const noexcept { return max_bytes_; }
+  /// Cheap: one lock. `allocated` counts whole blocks.
+  pool_numbers numbers() const { return segments_.numbers(); }
+  /// Slow: looks at every stream's largest blocks.
+  pool_snapshot snapshot() const { return segments_.snapshot(); }
+
+  void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
+
+ protected:
+  /// Throws what the upstream throws when it is made.
+  template <recipe F>
+  pooled(F const& upstream, pool const& options)
+      : base(upstream),
+        pass_through_(caching_disabled()),
+        max_bytes_(options.max_bytes),
+        segments_(upstream_, options, device_for(upstream_)) {}
+
+  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `caching_allocator::allocate` throws.
+  [[gnu::always_inline]] void* serve(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                     std::size_t least_block = 0) {
+    if (pass_through_) [[unlikely]]
+      return this->pass(stream, bytes, alignment, [] {});
+    if (bytes > segments_.most_bytes) [[unlikely]]
+      refuse_at_once(stream, bytes, "");
+    pool_refusal refusal;
+    void* const p = segments_.allocate(stream, bytes, alignment, pool_effort::all, least_block, &refusal);
+    if (p == nullptr) [[unlikely]]
+      refuse(stream, bytes, capture_reason(stream), refusal.at());
+    return p;
+  }
+
+  /// Takes a first segment. Throws `out_of_memory` if it cannot be had.
+  void reserve(std::size_t bytes) {
+    if (!pass_through_ && !segments_.grow(bytes)) refuse_at_once(host_order, bytes, "");
+  }
+
+  /// `reason` begins this layer's line in the report.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_at_once(stream_ref stream, std::size_t bytes, char const* reason) {
+    refuse(stream, bytes, reason, segments_.count_refusal());
+  }
+
+  bool passes_through() const noexcept { return pass_through_; }
+
+ private:
+  using base::upstream_;
+
+  // Out of line of `allocate` and `deallocate`, which are short without.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
+                                                     pool_snapshot const& at_refusal) {
+    report own;
+    describe_layer(own, reason, at_refusal);
+    base::refuse({bytes, round_up_or_zero(bytes, unit_bytes), stream}, Derived::layer_name, own);
+  }
+  [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
+  }
+
+  void describe_layer(report& out, char const* reason, pool_snapshot const& s) const {
+    auto const& layer = static_cast<Derived const&>(*this);
+    out.below(layer.label(), reason + layer.state(s));
+  }
+
+  bool pass_through_;
+  std::size_t max_bytes_;
+  caching_allocator<Upstream> segments_;
+};
+
+/// What a pool has, for its line in a report.
+inline std::string numbers_text(pool_snapshot const& s) {
+  pool_numbers const& n = s.numbers;
+  return format_bytes(n.reserved.current) + " reserved" + under_way_text(s) + " = " +
+         format_bytes(n.allocated.current) + " allocated (" + format_bytes(n.requested.current) + " requested) + " +
+         format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" + captured_text(n);
+}
+
+}  // namespace weir::detail

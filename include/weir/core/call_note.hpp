@@ -1,0 +1,39 @@
+#pragma once
+// What the last call on this thread did besides returning: for layers above that keep accounts.
+
+#include <weir/version.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Works like `errno`: written only by the layer that knows, on cold paths; who wants to know clears it before a call
+/// downwards and reads it after. It passes through layers that do not know of it, and through erased ones.
+struct call_note {
+  /// A `deallocate` was reported as misuse; the memory was kept.
+  bool is_misuse = false;
+  /// The stream capture whose private memory the call changed: `allocate` served a request of this capture,
+  /// `deallocate` kept the block for its graph. 0: none.
+  std::uint64_t capture = 0;
+  /// How many bytes `allocate` took of what was freed in the same capture.
+  std::size_t reused = 0;
+};
+inline constinit thread_local call_note last_call{};
+
+/// While it lives, a pool serves this thread's requests on captured streams only from what the same capture freed, and
+/// takes no more from its upstream for them. For a budget that has nothing left. Other requests are not affected.
+class captured_memory_only {
+ public:
+  captured_memory_only() noexcept { ++depth_; }
+  ~captured_memory_only() { --depth_; }
+  captured_memory_only(captured_memory_only const&) = delete;
+  captured_memory_only& operator=(captured_memory_only const&) = delete;
+
+  static bool is_set() noexcept { return depth_ != 0; }
+
+ private:
+  inline static constinit thread_local unsigned depth_ = 0;
+};
+
+}  // namespace weir::detail

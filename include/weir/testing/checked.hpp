@@ -1,0 +1,84 @@
+#pragma once
+// Shows a stack's blocks to the stand-in, which proves that they are used and reused in stream order. For tests: only
+// programs that link `weir::sim` can use it, so no umbrella header includes it.
+
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/sim/order.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class checked_resource;
+
+/// Tells `weir::sim` about every block that passes, so that its check of order covers them as it covers CUDA's own
+/// allocations. Above a pool it proves the pool's users and the pool; below one, that the pool gives back nothing that
+/// is in use. Does nothing but pass until `sim::check_order(true)`, which has to come before the stack is made.
+/// Breaches are in `sim::reports()`. When not to use it: outside tests.
+struct checked {
+  /// What reports call the owner of the blocks; has to outlive the recipe.
+  char const* name = "checked";
+
+  template <resource Upstream>
+  using on = checked_resource<Upstream>;
+
+  std::string problem() const { return name == nullptr ? "checked: name is null" : ""; }
+  bool valid() const { return problem().empty(); }
+};
+
+/// Made by `upstream | checked{...}`. As thread-safe as its upstream. Adds no CUDA call.
+template <resource Upstream>
+class checked_resource : public detail::adaptor_base<checked_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<checked_resource, Upstream>;
+
+ public:
+  static constexpr char const* layer_name = "checked";
+
+  template <recipe F>
+  checked_resource(F const& upstream, checked const& options)
+      : base(upstream), blocks_(detail::require_valid(options).name) {}
+
+  /// As the upstream's `allocate`, and throws what that throws.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    void* const p = take(stream, bytes, alignment);
+    if (stream.is_host_order())
+      blocks_.allocated_for_all(p, bytes, alignment);
+    else
+      blocks_.allocated(stream.get(), p, bytes, alignment);
+    return p;
+  }
+
+  /// As the upstream's `deallocate`. Unlike other layers', this one's bookkeeping uses host memory.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    if (stream.is_host_order())
+      blocks_.freed_by_host(p, bytes, alignment);
+    else
+      blocks_.freed(stream.get(), p, bytes, alignment);
+    sim::checked_blocks::inside const own_work(blocks_);
+    upstream_.deallocate(stream, p, bytes, alignment);
+  }
+
+  void describe_layer(report& out) const {
+    out.below("checked", std::to_string(sim::report_count()) + " breaches of order found in the program so far");
+  }
+
+ private:
+  using base::upstream_;
+
+  void* take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    sim::checked_blocks::inside const own_work(blocks_);
+    return this->pass(stream, bytes, alignment, [] {});
+  }
+
+  sim::checked_blocks blocks_;  // ends before the upstream, which may give back all it has at its end
+};
+
+}  // namespace weir

@@ -1,0 +1,43 @@
+#include <weir/adaptors/detail/captured_charges.hpp>
+
+#include <doctest/doctest.h>
+
+using weir::detail::captured_charges;
+
+TEST_CASE("each capture has a sum of its own") {
+  captured_charges charges;
+  charges.reserve();
+  charges.keep(7, 1000);
+  charges.reserve();
+  charges.keep(8, 500);
+  charges.keep(7, 24);
+  CHECK(charges.total() == 1524);
+  CHECK(charges.take(7, 24) == 24);
+  CHECK(charges.take(8, 600) == 500);  // no more than is there
+  CHECK(charges.take(9, 1) == 0);
+  CHECK_FALSE(charges.take_all(7, 1001));
+  CHECK(charges.total() == 1000);
+  CHECK(charges.take_all(7, 1000));
+  CHECK(charges.total() == 0);
+}
+
+TEST_CASE("what is released is taken off, what is held stays") {
+  captured_charges charges;
+  for (std::uint64_t capture = 7; capture < 10; ++capture) {
+    charges.reserve();
+    charges.keep(capture, capture * 100);
+  }
+  CHECK(charges.release([](std::uint64_t capture) { return capture == 8; }) == 1600);
+  CHECK(charges.total() == 800);
+  CHECK(charges.take(8, 1000) == 800);
+}
+
+TEST_CASE("captures without a place share one, which nobody takes from until nothing is held") {
+  captured_charges charges;  // no room was made
+  charges.keep(7, 1000);
+  charges.keep(8, 500);
+  CHECK(charges.take(7, 1000) == 0);
+  CHECK_FALSE(charges.take_all(8, 1));
+  CHECK(charges.release([](std::uint64_t capture) { return capture == 0; }) == 0);
+  CHECK(charges.release([](std::uint64_t) { return false; }) == 1500);
+}
