@@ -1,15 +1,15 @@
 #pragma once
 // A pool for each thread over one upstream, for programs whose threads all allocate at once.
 
-#include <weir/adaptors/detail/arena_share.hpp>
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/pool/pool_options.hpp>
-#include <weir/pool/caching_allocator.hpp>
+#include <weir/adaptors/detail/arena_share.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/pool_options.hpp>
 
 #include <array>
 #include <atomic>

@@ -2,11 +2,11 @@
 // Blocks of one size, cut from chunks: for programs that ask for the same size again and again.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
 #include <string>

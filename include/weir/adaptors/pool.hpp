@@ -2,11 +2,11 @@
 // The pool: memory kept in segments, cut into blocks and reused in stream order.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
 #include <string>

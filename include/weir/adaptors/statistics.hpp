@@ -3,13 +3,13 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
-#include <weir/support/spin_lock.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <atomic>
 #include <cstddef>

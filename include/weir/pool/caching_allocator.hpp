@@ -17,16 +17,16 @@
 //
 // The heap (`stream_ordered_heap`) answers which block a stream may have; nothing that is called here calls back.
 
-#include <weir/pool/pool_options.hpp>
-#include <weir/pool/stream_ordered_heap.hpp>
-#include <weir/pool/segment_list.hpp>
-#include <weir/pool/segment_source.hpp>
-#include <weir/support/spin_lock.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/segment_list.hpp>
+#include <weir/pool/segment_source.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>

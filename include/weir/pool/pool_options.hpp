@@ -1,9 +1,9 @@
 #pragma once
 // What can be set on a pool, and the numbers it gives.
 
-#include <weir/pool/heap/size_class.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/pool/heap/size_class.hpp>
 
 #include <cstddef>
 #include <cstdint>
