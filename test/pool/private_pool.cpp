@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(captured_memory, "each stream in each capture has a list of it
 
 TEST_CASE_FIXTURE(captured_memory, "what a stream allocated and freed in a capture it may have again there") {
   CHECK(captured.give(take_for(who(1, 7)), who(1, 7)));
-  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK(may_have(who(1, 7)));
   CHECK_FALSE(may_have(who(2, 7)));
   CHECK_FALSE(may_have(who(1, 8)));
@@ -75,7 +75,7 @@ TEST_CASE_FIXTURE(captured_memory, "what is freed elsewhere than it was allocate
   SUBCASE("outside of the capture") { CHECK(captured.give(take_for(who(1, 7)), {.stream = host_order})); }
   SUBCASE("in another capture") { CHECK(captured.give(take_for(who(1, 7)), who(1, 8))); }
   SUBCASE("in a capture, but allocated outside") { CHECK(captured.give(ordinary, who(1, 7))); }
-  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK_FALSE(may_have(who(1, 7)));
   CHECK_FALSE(may_have(who(1, 8)));
 }
@@ -88,9 +88,9 @@ TEST_CASE_FIXTURE(captured_memory, "released memory is everyone's, and lists do 
   CHECK(captured.release(capture_key{7}) == 10 * unit_bytes);
   CHECK(captured.find(who(1, 7)) == shared);
   CHECK(store.blocks()[live].captured == shared);
-  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK(captured.release(capture_key::none) == 10 * unit_bytes);
-  CHECK(captured.free_bytes() == 0);
+  CHECK(captured.free_bytes(capture_key::none) == 0);
   CHECK(store.free_bytes(shared) == 90 * unit_bytes);
   CHECK(store.valid());
 }
