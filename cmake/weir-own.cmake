@@ -1,4 +1,4 @@
-# How weir compiles its own code: tests, examples, benches and the stand-in. Users of weir get none of this.
+# How weir compiles its own code: tests, examples, benches and the simulated runtime. Users of weir get none of this.
 
 option(WEIR_WARNINGS_AS_ERRORS "Warnings stop weir's own builds" ON)
 
@@ -9,7 +9,8 @@ function(weir_own target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
 endfunction()
 
-# Links a program of ours with weir and the runtime that WEIR_RUNTIME chose; `sim` as second argument: always the stand-in.
+# Links a program of ours with weir and the runtime that WEIR_RUNTIME chose; with `sim` as second argument, always with
+# the simulated runtime.
 function(weir_link target)
   weir_own(${target})
   get_target_property(sources ${target} SOURCES)

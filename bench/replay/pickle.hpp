@@ -117,7 +117,8 @@ class pickle {
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   void count_value() {
     if (++values_ > limits_.values)
-      damaged("more than the " + std::to_string(limits_.values) + " values that are read");
+      damaged("more than the " + std::to_string(limits_.values) +
+              " values that are read; if you trust it, read more with --max-bytes");
   }
   void push(value const& v) {
     count_value();

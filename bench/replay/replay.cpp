@@ -36,7 +36,7 @@ constexpr char const* usage = R"usage(bench_replay [OPTION...] [TRACE...]
   --seed N          for --between
   --repeat N        times each is replayed; default 3
   --device SIZE     memory that the device has, as 512MiB or 16GiB; default 1024GiB
-  --max-bytes SIZE  the most that is read of a trace, unpacked; default 1GiB
+  --max-bytes SIZE  the most that is read of a trace, unpacked; default 256MiB
   --csv FILE        adds the figures to a file, in bytes and nanoseconds
   --smallest        also finds the smallest device that the trace runs on, to 1 part in 1,000
 

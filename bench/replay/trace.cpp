@@ -184,9 +184,10 @@ void read_lifetimes(file& in, trace& out) {
 }
 
 /// Streams are numbered device by device: a handle means nothing on another.
-std::vector<trace> read_snapshot(file& in, std::string const& name, std::string const& path) try {
+std::vector<trace> read_snapshot(file& in, std::string const& name, std::string const& path,
+                                 std::size_t max_bytes) try {
   std::vector<trace> found;
-  auto const histories = read_torch_snapshot(in.whole());
+  auto const histories = read_torch_snapshot(in.whole(), {.values = max_bytes / 16});
   for (device_history const& history : histories) {
     trace out;
     out.name = histories.size() == 1 ? name : name + ", device " + std::to_string(history.device);
@@ -223,7 +224,7 @@ std::size_t trace::peak() const {
 std::vector<trace> read_traces(std::string const& path, std::size_t max_bytes) {
   file in(path, max_bytes);
   std::string const name = path == "-" ? "standard input" : weir::printable(path.substr(path.rfind('/') + 1));
-  if (in.is_pickle()) return read_snapshot(in, name, path);
+  if (in.is_pickle()) return read_snapshot(in, name, path, max_bytes);
   trace out;
   out.name = name;
   auto const header = in.next_line();

@@ -257,8 +257,8 @@ def main(arguments):
     print(text)
     (results / "table.txt").write_text(text + "\n")
     (results / "tables.md").write_text("\n".join([here, "", *markdown(table, traces)]) + "\n")
+    print(f"\nfigures: {results}/")
     draw(results, table, traces)
-    print(f"\nfigures and plots: {results}/")
     return 1 if missed and "--strict" in arguments else 0
 
 
@@ -267,7 +267,7 @@ def draw(results, table, traces):
     try:
         import plots
     except ImportError as failure:
-        print(f"\nno plots: {failure} (Debian: python3-matplotlib)")
+        print(f"no plots: {failure} (Debian: python3-matplotlib)")
         return
     plots.growth(results / "growth.svg", {
         peer: [(live, table[w][peer].median) for live in (100, 1000, 10000, 100000, 1000000)

@@ -6,6 +6,8 @@
 #include <weir/core/bytes.hpp>         // 16_GiB, and sizes as people read them
 #include <weir/core/error.hpp>         // out_of_memory, and what happens to misuse
 #include <weir/core/handle.hpp>        // resources that are values
+#include <weir/core/layers.hpp>        // trim, synchronize, release_captured: of a whole stack
+#include <weir/core/numbers.hpp>       // what each layer knows; layers and limits by name
 #include <weir/core/recipe.hpp>        // source | adaptor | adaptor, make, find
 #include <weir/core/report.hpp>        // what a stack says about itself
 #include <weir/core/resource.hpp>      // the concept, and the facts about memory

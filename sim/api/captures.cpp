@@ -51,7 +51,7 @@ cudaError_t stream_get_capture_info(cudaStream_t stream, cudaStreamCaptureStatus
     if (status == nullptr) return cudaErrorInvalidValue;
     if (cudaError_t const code = status_of(r, *t, *status); code != cudaSuccess) return code;
     if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
-    if (nodes) return cudaErrorNotSupported;  // graphs here have no nodes that could be named
+    if (nodes) return cudaErrorNotSupported;  // graphs have no nodes of their own here
     if (id != nullptr) *id = t->capture->id;
     if (graph != nullptr) *graph = t->capture->handle;
     return cudaSuccess;

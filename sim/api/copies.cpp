@@ -9,6 +9,7 @@
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
+#include "scheduler/synchronize.hpp"
 
 #include <cstring>
 #include <utility>
@@ -28,7 +29,7 @@ bool fits(cudaMemcpyKind kind, bool source, range const& what) {
 
 bool fits(rows const& what, std::size_t pitch) { return what.width <= pitch && pitch <= max_pitch; }
 
-// A call that makes the host wait is none that a capture can record.
+// Whether a capture allows the call: it cannot record one that makes the host wait.
 cudaError_t admit(runtime& r, timeline const& t, host_waits waits) {
   if (waits == host_waits::no) return admit_work(r, t);
   cudaError_t const code = admit_wait(r, t);
@@ -55,8 +56,8 @@ void move(void* to, void const* from, rows const& what) {
   });
 }
 
-// Before a copy from pageable memory the driver takes the bytes to memory of its own. So the program may change them
-// as soon as the call is over.
+// A copy of the bytes, which the driver makes before it copies from pageable memory: the program may change them as
+// soon as the call returns.
 std::shared_ptr<std::vector<unsigned char>> staged(void const* from, rows what) {
   auto copy = std::make_shared<std::vector<unsigned char>>(what.width * what.height * what.depth);
   what.to_pitch = what.width;
@@ -65,7 +66,7 @@ std::shared_ptr<std::vector<unsigned char>> staged(void const* from, rows what) 
   return copy;
 }
 
-// Rows that lie apart are told one by one: what lies between them is not used.
+// Tells the check of each row by itself: what lies between rows is not used.
 void check_rows(order_checker& check, timeline const& t, mark m, void const* first, rows const& what, use how) {
   each_row(what, [&](std::size_t target, std::size_t source) {
     auto const* const row = static_cast<unsigned char const*>(first) + (how == use::write ? target : source);
@@ -73,71 +74,46 @@ void check_rows(order_checker& check, timeline const& t, mark m, void const* fir
   });
 }
 
-// What a call that copies does once it has the state.
-auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream, host_waits waits) {
-  return [=](runtime& r, held_lock& held) -> cudaError_t {
-    timeline* t = find_stream(r, stream);
-    if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
-    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
-    if (what.pitched() && !(fits(what, what.to_pitch) && fits(what, what.from_pitch)))
-      return cudaErrorInvalidPitchValue;
-    if (what.empty()) return cudaSuccess;
-    if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
-    std::size_t const to_bytes = what.to_bytes();
-    std::size_t const from_bytes = what.from_bytes();
-    range const target = look_up(r, to, to_bytes);
-    range const source = look_up(r, from, from_bytes);
-    if (!target.valid || !source.valid) {
-      if (r.check != nullptr) {
-        mark const m = r.check->act(t);
-        if (!target.valid) r.check->access(*t, m, to, to_bytes, false, use::write);
-        if (!source.valid) r.check->access(*t, m, from, from_bytes, false, use::read);
-      }
-      return cudaErrorInvalidValue;
-    }
-    if (!fits(kind, false, target) || !fits(kind, true, source)) return cudaErrorInvalidValue;
+// Both ends of a copy, looked up.
+struct copy_ends {
+  range to, from;
 
-    bool const on_host = !target.device_only() && !source.device_only();
-    bool const captured = t->capture != nullptr;  // then the bytes are read by each launch
-    bool const from_pageable = source.pageable() && !on_host && !captured;
-    bool const waits_for_end = !captured && (on_host || (waits == host_waits::as_documented && !from_pageable &&
-                                                         !(target.device_only() && source.device_only())));
-    std::uint64_t const id = t->id;
-    if (from_pageable && waits == host_waits::as_documented) {
-      awaited const before = end_of(r, *t);
-      seeing(
-          r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
-      come_after(before);
-      t = find_timeline(r, id);
-      if (t == nullptr) return cudaErrorInvalidResourceHandle;
-    }
-    awaited const awaited_end = end_of(r, *t);
-    vector_clock end;
-    if (r.check != nullptr) [[unlikely]] {
-      mark const m = r.check->operate(*t);
-      check_rows(*r.check, *t, m, from, what, use::read);
-      check_rows(*r.check, *t, m, to, what, use::write);
-      end = r.check->end_of(*t);
-    }
-    if (from_pageable && (streams_are_fibers || r.how != mode::immediate)) {
-      rows stored = what;
-      stored.from_pitch = what.width;
-      stored.from_slice = what.width * what.height;
-      submit(r, held, *t, [to, data = staged(from, what), stored](held_lock& lock) mutable {
-        unlocked(lock, [to, data = std::move(data), stored] { move(to, data->data(), stored); });
-      });
-    } else {
-      submit(r, held, *t,
-             [to, from, what](held_lock& lock) { unlocked(lock, [to, from, what] { move(to, from, what); }); });
-    }
-    timeline const* const used = find_timeline(r, id);
-    if (waits_for_end && used != nullptr) force(r, held, *used);
-    if (waits_for_end) come_after(awaited_end);
-    if (waits_for_end && r.check != nullptr) [[unlikely]]
-      r.check->host_saw(end);
-    return cudaSuccess;
-  };
+  bool on_host() const { return !to.device_only() && !from.device_only(); }
+  bool on_device() const { return to.device_only() && from.device_only(); }
+};
+
+// `cudaSuccess`, or why the bytes cannot be copied from there to there.
+cudaError_t look_up_ends(runtime& r, timeline const& t, void* to, void const* from, rows const& what,
+                         cudaMemcpyKind kind, copy_ends& ends) {
+  if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+  std::size_t const to_bytes = what.to_bytes();
+  std::size_t const from_bytes = what.from_bytes();
+  ends = {look_up(r, to, to_bytes), look_up(r, from, from_bytes)};
+  if (r.check != nullptr && !(ends.to.valid && ends.from.valid)) {
+    mark const m = r.check->act(&t);
+    if (!ends.to.valid) r.check->access(t, m, to, to_bytes, false, use::write);
+    if (!ends.from.valid) r.check->access(t, m, from, from_bytes, false, use::read);
+  }
+  bool const can = ends.to.valid && ends.from.valid && fits(kind, false, ends.to) && fits(kind, true, ends.from);
+  return can ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Puts the operation into the stream. `tell(checker, mark)` says what it uses. If `waits`, the host waits for its end.
+template <class Tell, class Work>
+void submit_and_wait(runtime& r, held_lock& held, timeline& t, bool waits, Tell tell, Work&& run) {
+  std::uint64_t const id = t.id;
+  awaited const awaited_end = end_of(r, t);
+  vector_clock end;
+  if (r.check != nullptr) [[unlikely]] {
+    tell(*r.check, r.check->operate(t));
+    end = r.check->end_of(t);
+  }
+  submit(r, held, t, std::forward<Work>(run));
+  if (!waits) return;
+  if (timeline const* const still_there = find_timeline(r, id)) force(r, held, *still_there);
+  come_after(awaited_end);
+  if (r.check != nullptr) [[unlikely]]
+    r.check->host_saw(end);
 }
 
 }  // namespace
@@ -145,14 +121,49 @@ auto copying(void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStr
 std::size_t rows::to_bytes() const { return span(*this, to_pitch, to_slice); }
 std::size_t rows::from_bytes() const { return span(*this, from_pitch, from_slice); }
 
-cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream,
-                 host_waits waits) {
-  return api(which, copying(to, from, what, kind, stream, waits));
-}
-
 cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from, rows what, cudaMemcpyKind kind,
                         cudaStream_t stream, host_waits waits) {
-  return copying(to, from, what, kind, stream, waits)(r, held);
+  timeline* t = find_stream(r, stream);
+  if (t == nullptr) return cudaErrorInvalidResourceHandle;
+  if (cudaError_t const code = admit(r, *t, waits); code != cudaSuccess) return code;
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+  if (what.pitched() && !(fits(what, what.to_pitch) && fits(what, what.from_pitch))) return cudaErrorInvalidPitchValue;
+  if (what.empty()) return cudaSuccess;
+  copy_ends ends;
+  if (cudaError_t const code = look_up_ends(r, *t, to, from, what, kind, ends); code != cudaSuccess) return code;
+
+  bool const captured = t->capture != nullptr;  // then the bytes are read by each launch
+  bool const from_pageable = ends.from.pageable() && !ends.on_host() && !captured;
+  bool const waits_for_end =
+      !captured && (ends.on_host() || (waits == host_waits::as_documented && !from_pageable && !ends.on_device()));
+  if (from_pageable && waits == host_waits::as_documented) {
+    std::uint64_t const id = t->id;
+    synchronize(r, held, *t);
+    t = find_timeline(r, id);
+    if (t == nullptr) return cudaErrorInvalidResourceHandle;
+  }
+  auto const tell = [&](order_checker& check, mark m) {
+    check_rows(check, *t, m, from, what, use::read);
+    check_rows(check, *t, m, to, what, use::write);
+  };
+  if (from_pageable && (streams_are_fibers || r.how != mode::immediate)) {
+    rows stored = what;
+    stored.from_pitch = what.width;
+    stored.from_slice = what.width * what.height;
+    submit_and_wait(r, held, *t, waits_for_end, tell, [to, data = staged(from, what), stored](held_lock& lock) mutable {
+      unlocked(lock, [to, data = std::move(data), stored] { move(to, data->data(), stored); });
+    });
+  } else {
+    submit_and_wait(r, held, *t, waits_for_end, tell,
+                    [to, from, what](held_lock& lock) { unlocked(lock, [to, from, what] { move(to, from, what); }); });
+  }
+  return cudaSuccess;
+}
+
+cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKind kind, cudaStream_t stream,
+                 host_waits waits) {
+  return api(which,
+             [&](runtime& r, held_lock& held) { return submit_copy(r, held, to, from, what, kind, stream, waits); });
 }
 
 cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits) {
@@ -167,25 +178,14 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false, use::write);
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
-    std::uint64_t const id = t->id;
-    awaited const awaited_end = end_of(r, *t);
-    vector_clock end;
-    if (r.check != nullptr) [[unlikely]] {
-      check_rows(*r.check, *t, r.check->operate(*t), to, what, use::write);
-      end = r.check->end_of(*t);
-    }
-    submit(r, held, *t, [to, value, what](held_lock& lock) {
+    auto const tell = [&](order_checker& check, mark m) { check_rows(check, *t, m, to, what, use::write); };
+    submit_and_wait(r, held, *t, waits_for_end, tell, [to, value, what](held_lock& lock) {
       unlocked(lock, [to, value, what] {
         each_row(what, [&](std::size_t row, std::size_t) {
           std::memset(static_cast<unsigned char*>(to) + row, value, what.width);
         });
       });
     });
-    timeline const* const used = find_timeline(r, id);
-    if (waits_for_end && used != nullptr) force(r, held, *used);
-    if (waits_for_end) come_after(awaited_end);
-    if (waits_for_end && r.check != nullptr) [[unlikely]]
-      r.check->host_saw(end);
     return cudaSuccess;
   });
 }

@@ -10,19 +10,20 @@
 
 namespace weir::sim::detail {
 
-/// Waiting for the host: `cudaMemcpy` and `cudaMemset` wait where CUDA says so, their `Async` forms elsewhere.
+/// Whether the host waits where CUDA documents it (`cudaMemcpy`, `cudaMemset`) or not (their `Async` forms, which wait
+/// only for copies from host to host).
 enum class host_waits { as_documented, no };
 
 /// What a copy or a set is about: rows of bytes, each a pitch after the one before, and slices of such rows.
 struct rows {
   std::size_t width = 0;
   std::size_t height = 1;                    // of a slice
-  std::size_t to_pitch = 0, from_pitch = 0;  // of no meaning with one row
+  std::size_t to_pitch = 0, from_pitch = 0;  // not used with one row
   std::size_t depth = 1;
-  std::size_t to_slice = 0, from_slice = 0;  // bytes from slice to slice; of no meaning with one
+  std::size_t to_slice = 0, from_slice = 0;  // bytes from slice to slice; not used with one slice
   bool empty() const { return width == 0 || height == 0 || depth == 0; }
   bool pitched() const { return height > 1 || depth > 1; }
-  // From the first byte to the last one; the largest number if it is more than that.
+  /// From the first byte to the last one; the largest number if they are more.
   std::size_t to_bytes() const;
   std::size_t from_bytes() const;
 };

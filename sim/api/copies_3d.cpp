@@ -25,7 +25,7 @@ struct end {
 
   std::size_t slice() const { return times(memory.pitch, memory.ysize); }
   std::size_t offset() const { return plus(plus(times(at.z, slice()), times(at.y, memory.pitch)), at.x); }
-  // Of no meaning unless all that `bytes` says lies in memory.
+  // Valid only if all of `bytes` lies in memory.
   void* first() const { return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory.ptr) + offset()); }
   // From the memory's begin to the last byte that is copied.
   std::size_t bytes(cudaExtent const& e) const {
@@ -46,7 +46,7 @@ cudaError_t shape_of(end const& of, cudaExtent const& e) {
   return cudaSuccess;
 }
 
-// A place that is reached from a pointer lies in the memory of that pointer, and not in what happens to be behind it.
+// Whether all of `bytes` lies in the allocation of the pointer that it is reckoned from.
 bool fits(runtime& r, end const& of, cudaExtent const& e, timeline const* t, use how) {
   std::size_t const bytes = of.bytes(e);
   if (bytes != too_many && look_up(r, of.memory.ptr, bytes).valid) return true;

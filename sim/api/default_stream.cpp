@@ -182,7 +182,7 @@ cudaError_t CUDARTAPI cudaMemPrefetchAsync(void const* p, size_t bytes, int devi
   return sim::prefetch(p, bytes, device, 0, resolve(stream));
 }
 
-// Toolkit 12 has 13's form under a name of its own.
+// Toolkit 12 has the form of 13 under this name.
 cudaError_t CUDARTAPI cudaMemPrefetchAsync_v2(void const* p, size_t bytes, cudaMemLocation location, unsigned int flags,
                                               cudaStream_t stream) {
   return sim::prefetch(p, bytes, sim::device_at(location), flags, resolve(stream));

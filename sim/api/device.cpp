@@ -6,73 +6,73 @@
 #include "checker/checker.hpp"
 #include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
-#include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
+#include "scheduler/synchronize.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 
 namespace weir::sim::detail {
 namespace {
 
-// What these devices can do. Nothing for an attribute that nobody has thought about yet: no answer beats a wrong one.
-std::optional<int> attribute(cudaDeviceAttr which) {
-  switch (which) {
-    case cudaDevAttrMemoryPoolsSupported:
-    case cudaDevAttrManagedMemory:
-    case cudaDevAttrConcurrentManagedAccess:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrStreamPrioritiesSupported:
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrGpuOverlap:
-    case cudaDevAttrComputePreemptionSupported:
-    case cudaDevAttrHostRegisterSupported:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-      return 1;
-    case cudaDevAttrMemoryPoolSupportedHandleTypes:
-    case cudaDevAttrPageableMemoryAccess:
-    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
-    case cudaDevAttrDirectManagedMemAccessFromHost:
-    case cudaDevAttrHostRegisterReadOnlySupported:
-    case cudaDevAttrHostNativeAtomicSupported:
-    case cudaDevAttrCanFlushRemoteWrites:
-    case cudaDevAttrGPUDirectRDMASupported:
-    case cudaDevAttrIpcEventSupport:
-    case cudaDevAttrIsMultiGpuBoard:
-    case cudaDevAttrIntegrated:
-    case cudaDevAttrEccEnabled:
-    case cudaDevAttrTccDriver:
-    case cudaDevAttrComputeMode:
-    case cudaDevAttrComputeCapabilityMinor:
-      return 0;
-    case cudaDevAttrComputeCapabilityMajor:
-      return 9;
-    case cudaDevAttrAsyncEngineCount:
-      return 2;
-    case cudaDevAttrMultiProcessorCount:
-      return 8;
-    case cudaDevAttrWarpSize:
-      return 32;
-    case cudaDevAttrMaxThreadsPerBlock:
-      return 1024;
-    case cudaDevAttrTextureAlignment:
-      return static_cast<int>(pitch_unit);
-    case cudaDevAttrTexturePitchAlignment:
-      return 32;
-    case cudaDevAttrMaxPitch:
-      return static_cast<int>(max_pitch);
-    default:
-      break;
-  }
+struct attribute_value {
+  cudaDeviceAttr which;
+  int value;
+};
+
+// What these devices can do. Others are refused: no answer is better than a wrong one.
+constexpr attribute_value attributes[] = {
+    {cudaDevAttrMemoryPoolsSupported, 1},
+    {cudaDevAttrManagedMemory, 1},
+    {cudaDevAttrConcurrentManagedAccess, 1},
+    {cudaDevAttrUnifiedAddressing, 1},
+    {cudaDevAttrCanMapHostMemory, 1},
+    {cudaDevAttrStreamPrioritiesSupported, 1},
+    {cudaDevAttrConcurrentKernels, 1},
+    {cudaDevAttrGpuOverlap, 1},
+    {cudaDevAttrComputePreemptionSupported, 1},
+    {cudaDevAttrHostRegisterSupported, 1},
+    {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
+    {cudaDevAttrMemoryPoolSupportedHandleTypes, 0},
+    {cudaDevAttrPageableMemoryAccess, 0},
+    {cudaDevAttrPageableMemoryAccessUsesHostPageTables, 0},
+    {cudaDevAttrDirectManagedMemAccessFromHost, 0},
+    {cudaDevAttrHostRegisterReadOnlySupported, 0},
+    {cudaDevAttrHostNativeAtomicSupported, 0},
+    {cudaDevAttrCanFlushRemoteWrites, 0},
+    {cudaDevAttrGPUDirectRDMASupported, 0},
+    {cudaDevAttrIpcEventSupport, 0},
+    {cudaDevAttrIsMultiGpuBoard, 0},
+    {cudaDevAttrIntegrated, 0},
+    {cudaDevAttrEccEnabled, 0},
+    {cudaDevAttrTccDriver, 0},
+    {cudaDevAttrComputeMode, 0},
+    {cudaDevAttrComputeCapabilityMajor, 9},
+    {cudaDevAttrComputeCapabilityMinor, 0},
+    {cudaDevAttrAsyncEngineCount, 2},
+    {cudaDevAttrMultiProcessorCount, 8},
+    {cudaDevAttrWarpSize, 32},
+    {cudaDevAttrMaxThreadsPerBlock, 1024},
+    {cudaDevAttrTextureAlignment, static_cast<int>(pitch_unit)},
+    {cudaDevAttrTexturePitchAlignment, 32},
+    {cudaDevAttrMaxPitch, static_cast<int>(max_pitch)},
 #if CUDART_VERSION >= 12020
-  if (which == cudaDevAttrHostNumaId || which == cudaDevAttrNumaConfig) return 0;
-  if (which == cudaDevAttrNumaId) return -1;  // the devices' memory is no node of the host's
+    {cudaDevAttrHostNumaId, 0},
+    {cudaDevAttrNumaConfig, 0},
+    {cudaDevAttrNumaId, -1},  // the devices' memory is no NUMA node of the host
 #endif
 #if CUDART_VERSION >= 13000
-  if (which == cudaDevAttrHostMemoryPoolsSupported || which == cudaDevAttrHostNumaMemoryPoolsSupported) return 0;
+    {cudaDevAttrHostMemoryPoolsSupported, 0},
+    {cudaDevAttrHostNumaMemoryPoolsSupported, 0},
 #endif
-  return std::nullopt;
+};
+
+std::optional<int> attribute(cudaDeviceAttr which) {
+  auto const* const found = std::find_if(std::begin(attributes), std::end(attributes),
+                                         [which](attribute_value const& a) { return a.which == which; });
+  return found == std::end(attributes) ? std::nullopt : std::optional(found->value);
 }
 
 }  // namespace
@@ -152,23 +152,17 @@ cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
   return sim::api("cudaDeviceSynchronize", [&](sim::runtime& r, sim::held_lock& held) {
     int const device = sim::this_thread().device;
     if (cudaError_t const code = sim::admit_device_wait(r, device); code != cudaSuccess) return code;
-    sim::seeing(
-        r, [&](sim::order_checker& check) { return check.end_of_device(device); },
-        [&] { sim::force_device(r, held, device); });
-    sim::come_after(sim::end_of_device(r, device));
+    sim::synchronize_device(r, held, device);
     return cudaSuccess;
   });
 }
 
-// Takes the device's streams, events and memory with it, but not what `cudaMallocAsync` and its like gave out.
+// Ends the device's streams and events and frees its memory, except stream-ordered memory.
 cudaError_t CUDARTAPI cudaDeviceReset(void) {
   return sim::api("cudaDeviceReset", [&](sim::runtime& r, sim::held_lock& held) {
     int const device = sim::this_thread().device;
     if (cudaError_t const code = sim::admit_device_wait(r, device); code != cudaSuccess) return code;
-    sim::seeing(
-        r, [&](sim::order_checker& check) { return check.end_of_device(device); },
-        [&] { sim::force_device(r, held, device); });
-    sim::come_after(sim::end_of_device(r, device));
+    sim::synchronize_device(r, held, device);
     r.events.remove_if([&](sim::event_state const& e) { return e.device == device; });
     std::vector<sim::timeline*> over;
     r.streams.remove_if([&](sim::timeline* t) {

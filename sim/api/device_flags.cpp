@@ -1,4 +1,4 @@
-// How the host waits for a device. Kept and given back; the stand-in's host waits in its own way.
+// How the host is to wait for a device. The flags are kept and returned, and have no effect here.
 
 #include "api/entry.hpp"
 

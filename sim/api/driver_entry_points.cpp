@@ -1,4 +1,4 @@
-// Functions of the driver, asked for by name: there is no driver here, and so none of them.
+// Functions of the driver, asked for by name. There is no driver here, so none is found.
 
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"

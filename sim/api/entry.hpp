@@ -41,8 +41,8 @@ cudaError_t api(call which, Body&& body) {
   return code;
 }
 
-/// A destruction was refused: `mark(runtime&)` marks what an injected failure kept alive, for `reset` to end. Not what
-/// a host function wanted to destroy, which the program still can.
+/// An injected fault refused a destruction: `mark(runtime&)` marks the object, which `reset` then destroys. Does
+/// nothing in a host function: there every call is refused, and the program can still destroy the object afterwards.
 template <class Mark>
 void destroy_with_reset(Mark mark) {
   if (this_thread().in_host_function) return;

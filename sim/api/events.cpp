@@ -42,7 +42,7 @@ cudaError_t event_record(call which, cudaEvent_t event, cudaStream_t stream, uns
       if (r.check != nullptr) r.check->record(*t, *e);
       return cudaSuccess;
     }
-    // A new place for the time: work queued for the previous snapshot still writes to the old one.
+    // A new place for the time, since work queued for the previous snapshot still writes to the old one.
     if (e->timed) e->reached = std::make_shared<clock::time_point>();
     e->at = record(r, held, *t, e->reached);
     e->recorded = true;
@@ -157,7 +157,7 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEve
 }
 
 #if CUDART_VERSION >= 12080 && CUDART_VERSION < 13000
-// What toolkit 13 calls `cudaEventElapsedTime`; they differ in which errors of earlier work they report.
+// The form that toolkit 13 calls `cudaEventElapsedTime`. The two differ in which errors of earlier work they report.
 cudaError_t CUDARTAPI cudaEventElapsedTime_v2(float* ms, cudaEvent_t start, cudaEvent_t end) {
   return cudaEventElapsedTime(ms, start, end);
 }

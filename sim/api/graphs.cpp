@@ -1,4 +1,4 @@
-// Graphs: what a capture became, launched as often as the program likes.
+// Graphs: made executable, launched and destroyed.
 
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
@@ -25,7 +25,7 @@ cudaError_t instantiate(call which, cudaGraphExec_t* made, cudaGraph_t graph, un
     auto* const found = r.graphs.find(graph);
     if (made == nullptr || found == nullptr || (*found)->open) return cudaErrorInvalidValue;
     if (flags != 0) return cudaErrorNotSupported;
-    // Two would have the same memory at the same addresses.
+    // Two executable graphs would use the same memory at the same addresses.
     if (!(*found)->memory.empty() && has_executable(r, *found)) return cudaErrorInvalidValue;
     *made = r.executions.add({++r.execution_count, *found, {}});
     return cudaSuccess;
@@ -78,7 +78,7 @@ cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaG
   return sim::instantiate("cudaGraphInstantiateWithFlags", made, graph, flags);
 }
 
-// What is launched goes on, and keeps what it needs.
+// Launches that are under way go on, and keep the graph alive.
 cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t execution) {
   return sim::api("cudaGraphExecDestroy", [&](sim::runtime& r, sim::held_lock&) {
     sim::graph_execution const* const found = r.executions.find(execution);

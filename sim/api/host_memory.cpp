@@ -12,7 +12,7 @@
 namespace weir::sim::detail {
 namespace {
 
-// Whether any of [p, p + bytes) is CUDA's: of this kind, or allocated at all.
+// Whether any of these ranges overlaps `bytes` bytes from `first` on.
 bool overlaps(std::map<std::uintptr_t, allocation> const& known, std::uintptr_t first, std::size_t bytes) {
   auto found = known.upper_bound(first);
   if (found != known.end() && found->first - first < bytes) return true;
@@ -78,7 +78,7 @@ cudaError_t CUDARTAPI cudaHostRegister(void* p, size_t bytes, unsigned int flags
   });
 }
 
-// Waits for nothing: the program has to know that no copy uses the memory any more.
+// Does not wait: the program has to see to it that no copy uses the memory any more.
 cudaError_t CUDARTAPI cudaHostUnregister(void* p) {
   return sim::api("cudaHostUnregister", [&](sim::runtime& r, sim::held_lock&) {
     if (p == nullptr) return cudaErrorInvalidValue;
@@ -88,7 +88,7 @@ cudaError_t CUDARTAPI cudaHostUnregister(void* p) {
     if (r.check != nullptr) [[unlikely]] {
       std::size_t const bytes = found->second.bytes;
       r.check->freed(nullptr, p);
-      // Not CUDA's, but still there: whoever uses it next uses no memory that is gone.
+      // The memory is the program's again and stays: a later use of it is no use after free.
       r.check->allocated(nullptr, p, bytes, true);
       r.check->forget(p);
     }
@@ -108,7 +108,7 @@ cudaError_t CUDARTAPI cudaHostGetDevicePointer(void** on_device, void* p, unsign
 cudaError_t CUDARTAPI cudaHostGetFlags(unsigned int* flags, void* p) {
   return sim::api("cudaHostGetFlags", [&](sim::runtime& r, sim::held_lock&) {
     sim::allocation const* const a = sim::pinned_at(r, p);
-    // Only of memory that CUDA allocated.
+    // There are flags only of memory that CUDA allocated.
     if (a == nullptr || sim::overlaps(r.registrations, reinterpret_cast<std::uintptr_t>(p), 1))
       return cudaErrorInvalidValue;
     if (flags == nullptr) return cudaErrorInvalidValue;

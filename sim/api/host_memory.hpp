@@ -5,7 +5,7 @@
 
 namespace weir::sim::detail {
 
-/// The ranges that were registered while `device` was current are the program's own again.
+/// Ends the registration of all ranges that were registered while `device` was current.
 void forget_registrations(runtime& r, int device);
 
 }  // namespace weir::sim::detail

@@ -26,7 +26,7 @@ struct kernel {
 
 struct kernel_table {
   std::mutex mutex;
-  std::map<void const*, kernel> kernels;  // by the host function that stands for it, which is its handle as well
+  std::map<void const*, kernel> kernels;  // by the host function that is its handle
 };
 
 // Never destroyed: programs and libraries unregister theirs when they end.
@@ -42,23 +42,25 @@ std::string demangled(std::string const& name) {
   return text != nullptr ? text.get() : name;
 }
 
-// Once for each kernel: a program may launch it a thousand times.
-void say(call which, kernel& k) {
+// Reports once for each kernel, since a program may launch it a thousand times.
+void report_refusal(call which, kernel& k) {
   if (std::exchange(k.refused, true)) return;
-  std::fprintf(stderr,
-               "weir::sim: %s: the kernel %s cannot run: the stand-in has no device code. Run the program on a GPU; in "
-               "a test, let weir::sim::touch stand for the kernel. (cudaErrorNoKernelImageForDevice)\n",
-               std::string(call_names[which.index()]).c_str(), demangled(k.name).c_str());
+  std::fprintf(
+      stderr,
+      "weir::sim: %s: the kernel %s cannot run: the simulated runtime has no device code. Run the program on a GPU; in "
+      "a test, let weir::sim::touch stand for the kernel. (cudaErrorNoKernelImageForDevice)\n",
+      std::string(call_names[which.index()]).c_str(), demangled(k.name).c_str());
 }
 
-// What `<<<...>>>` says between its two calls. Plain memory, so that it can be used until the thread's very end.
+// What `<<<...>>>` pushes in its first call and pops in its second. Trivial, so that it can be used until the thread
+// ends.
 struct configuration {
   dim3 grid, block;
   std::size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
 };
 struct configuration_stack {
-  std::array<configuration, 16> entries;  // as deep as launches stand in the arguments of launches
+  std::array<configuration, 16> entries;  // launches in the arguments of launches, nested
   std::size_t depth = 0;
 };
 thread_local configuration_stack configurations;
@@ -73,7 +75,7 @@ cudaError_t refuse_kernel(call which, void const* function) {
     std::lock_guard const lock(known.mutex);
     auto const found = known.kernels.find(function);
     if (found == known.kernels.end()) return cudaErrorInvalidDeviceFunction;
-    say(which, found->second);
+    report_refusal(which, found->second);
     return cudaErrorNoKernelImageForDevice;
   });
 }
@@ -147,7 +149,7 @@ cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3, dim3, v
   return sim::refuse_kernel("cudaLaunchKernel", kernel);
 }
 
-// ---- what can be asked about kernels: there is no image of them that would know
+// ---- questions about kernels, which only their device code could answer
 cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes*, void const* function) {
   return sim::refuse_kernel("cudaFuncGetAttributes", function);
 }

@@ -1,4 +1,4 @@
-// Managed memory: where it is meant to be, and whose it is. Checked as CUDA checks it, then without effect.
+// Prefetch, advice and attachment of managed memory: the arguments are checked as CUDA does, and there is no effect.
 
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
@@ -24,7 +24,7 @@ cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned fla
     allocation const* const a = find_live(r, p);
     bool const whole = a != nullptr && a->kind == memory_kind::managed && (bytes == 0 || bytes == a->bytes);
     bool const known = flags == cudaMemAttachGlobal || flags == cudaMemAttachHost || flags == cudaMemAttachSingle;
-    // Not to the legacy stream alone: that is no single stream.
+    // Memory cannot be attached to the legacy stream alone.
     if (!whole || !known || (flags == cudaMemAttachSingle && t->legacy)) return cudaErrorInvalidValue;
     if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;  // no part of a graph
     if (r.check != nullptr) [[unlikely]]
@@ -80,7 +80,7 @@ cudaError_t CUDARTAPI cudaMemAdvise(void const* p, size_t bytes, cudaMemoryAdvis
   return advise(p, bytes, advice, device);
 }
 
-// Toolkit 12 has 13's form under a name of its own.
+// Toolkit 12 has the form of 13 under this name.
 cudaError_t CUDARTAPI cudaMemAdvise_v2(void const* p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location) {
   return advise(p, bytes, advice, sim::device_at(location));
 }

@@ -18,7 +18,7 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     if (cudaError_t const code = admit_unsafe(r); code != cudaSuccess) return code;
     if (bytes == 0) {
       *p = nullptr;
-      // Managed memory of no size is the one that CUDA refuses.
+      // CUDA refuses this for managed memory only.
       return kind == memory_kind::managed ? cudaErrorInvalidValue : cudaSuccess;
     }
     allocation made;
@@ -69,7 +69,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
       if (r.check != nullptr) r.check->refused_free(nullptr, p);
       return cudaErrorInvalidValue;
     }
-    bool const waits = a->kind != sim::memory_kind::async;  // for stream-ordered memory CUDA trusts the caller
+    bool const waits = a->kind != sim::memory_kind::async;  // CUDA does not wait for stream-ordered memory
     int const device = a->device;
     if (r.check != nullptr) [[unlikely]]
       r.check->freed(nullptr, p, waits ? device : -1);
@@ -77,7 +77,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
     auto const finish = [&] { sim::finish_free(r, reinterpret_cast<std::uintptr_t>(p), number, waits); };
     try {
       if (waits) sim::force_device(r, held, device);
-    } catch (...) {  // a host function's; the block is free all the same
+    } catch (...) {  // thrown by a host function; the block is freed all the same
       finish();
       throw;
     }

@@ -1,4 +1,4 @@
-// Devices among each other: who may use whose memory, and copies from one to another.
+// Peer access between devices, and copies from one device to another.
 
 #include "api/peers.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 
 bool& access(runtime& r, int from, int to) { return r.device(from).reaches[static_cast<std::size_t>(to)]; }
 
-// Memory that lies on another device than the program says, or that no device reaches, is a mistake.
+// Whether the memory lies on the device that the program names; managed and pinned memory lies on all.
 bool lies_on(runtime& r, void const* p, std::size_t bytes, int device) {
   range const what = look_up(r, p, bytes);
   if (!what.valid) return true;  // for `submit_copy` to refuse and report
@@ -29,7 +29,7 @@ cudaError_t valid(runtime& r, peer_ends const& ends, rows const& what) {
   return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// What `t` gets from now on comes after what `other` got so far.
+// Orders what `t` gets from now on after what `other` got so far.
 void join(runtime& r, held_lock& held, timeline& t, timeline& other) {
   point const end = record(r, held, other, nullptr);
   if (r.check != nullptr) [[unlikely]] {

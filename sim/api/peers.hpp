@@ -13,8 +13,8 @@ struct peer_ends {
   int from_device = 0;
 };
 cudaError_t copy_between(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream);
-/// Serialised with the work of both devices and the current one; here with what their legacy streams are serialised
-/// with, which leaves out non-blocking streams. `stream` is a default one.
+/// CUDA serialises the copy with the work of both devices and the current one. Here it is serialised with the work that
+/// their legacy streams wait for, which leaves out non-blocking streams. `stream` is a default stream.
 cudaError_t copy_serialised(runtime& r, held_lock& held, peer_ends const& ends, rows what, cudaStream_t stream,
                             host_waits waits);
 

@@ -1,4 +1,4 @@
-// Pools by location and type, as toolkit 13 has them. The stand-in has pools of device memory only.
+// Pools by location and type (toolkit 13). Only those of device memory exist here.
 
 #include "api/entry.hpp"
 
@@ -9,7 +9,7 @@ namespace {
 
 using pool_pointer = std::shared_ptr<pool_state>;
 
-// Whether such pools exist; whether there are any here is another question.
+// Whether CUDA has such pools; the simulated runtime has fewer.
 bool exists(cudaMemLocation const* location, cudaMemAllocationType type) {
   if (location == nullptr) return false;
   bool const managed = type == cudaMemAllocationTypeManaged;
@@ -18,7 +18,7 @@ bool exists(cudaMemLocation const* location, cudaMemAllocationType type) {
          location->type == cudaMemLocationTypeHostNuma || (managed && location->type == cudaMemLocationTypeNone);
 }
 
-// Calls `body(runtime&, device_state&)` for a device whose pools are meant.
+// Calls `body(runtime&, device_state&)` for the device of that location.
 template <class Body>
 cudaError_t at_location(call which, cudaMemLocation const* location, cudaMemAllocationType type, Body body) {
   return api(which, [&](runtime& r, held_lock&) {

@@ -98,7 +98,7 @@ cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, cudaMemPoolProps co
     bool const pinned_on_device =
         properties->allocType == cudaMemAllocationTypePinned && properties->location.type == cudaMemLocationTypeDevice;
     if (!pinned_on_device) {
-      // Pools of other memory exist; the device attributes here say that these devices lack them.
+      // CUDA has pools of other memory; the device attributes say that these devices do not.
       bool const exists = properties->allocType != cudaMemAllocationTypeInvalid &&
                           properties->location.type != cudaMemLocationTypeInvalid;
       return exists ? cudaErrorNotSupported : cudaErrorInvalidValue;

@@ -16,7 +16,7 @@
 namespace weir::sim::detail {
 namespace {
 
-// Lets time pass until the pool's queued frees have executed: what a driver does before it gives up.
+// Runs the pool's queued frees, as a driver does before it refuses. False if there are none.
 bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
   std::vector<point> wanted;
   for (auto const& [key, address] : pool.pending) {

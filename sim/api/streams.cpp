@@ -6,6 +6,7 @@
 #include "checker/checker.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
+#include "scheduler/synchronize.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -57,10 +58,7 @@ cudaError_t stream_synchronize(cudaStream_t stream) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;
-    awaited const end = end_of(r, *t);
-    seeing(
-        r, [&](order_checker& check) { return check.end_of(*t); }, [&] { force(r, held, *t); });
-    come_after(end);
+    synchronize(r, held, *t);
     return cudaSuccess;
   });
 }

@@ -4,57 +4,97 @@
 #include "checker/ranges.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace weir::sim::detail {
 
-void order_checker::block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes,
-                                    std::size_t alignment) {
-  vector_clock const known = with_stacks(view(t));
-  mark const m = act(t);
-  std::uintptr_t const begin = address_of(p);
-  std::uintptr_t const end = begin + bytes;
-  heap& h = heaps_[o.id];
-  if (h.name.empty()) h.name = o.name;
-  auto const what = [&] { return "block " + range_text(begin, end) + " of " + h.name + ", handed out by " + who(m); };
-  for (auto old = overlapping(h.live, begin, end); old != h.live.end(); old = overlapping(h.live, begin, end)) {
-    say(order_problem::overlap, what() + ", overlaps the live block " + range_text(old->first, old->second.end) +
-                                    " handed out by " + who(old->second.allocated));
-    h.live.erase(old);
+// A block that was just handed out.
+struct order_checker::new_block {
+  std::uintptr_t begin, end;
+  heap& of;
+  mark by;
+  vector_clock known;  // what comes before
+};
+
+std::string order_checker::describe(new_block const& b) const {
+  return "block " + range_text(b.begin, b.end) + " of " + b.of.name + ", handed out by " + describe(b.by);
+}
+
+void order_checker::check_overlap(new_block const& b) {
+  auto& live = b.of.live;
+  for (auto old = overlapping(live, b.begin, b.end); old != live.end(); old = overlapping(live, b.begin, b.end)) {
+    report(order_problem::overlap, describe(b) + ", overlaps the live block " +
+                                       range_text(old->first, old->second.end) + " handed out by " +
+                                       describe(old->second.allocated));
+    live.erase(old);
   }
-  for (auto old = overlapping(dead_blocks_, begin, end); old != dead_blocks_.end();
-       old = overlapping(dead_blocks_, begin, end)) {
-    if (auto const missing = old->second.before.missing_in(known)) {
+}
+
+void order_checker::check_reuse(new_block const& b) {
+  for (auto old = overlapping(freed_blocks_, b.begin, b.end); old != freed_blocks_.end();
+       old = overlapping(freed_blocks_, b.begin, b.end)) {
+    if (auto const missing = old->second.before.missing_in(b.known)) {
       mark const freed = old->second.freed;
       bool const last_was_free = missing->slot == freed.slot && missing->operation == freed.operation;
-      say(order_problem::unordered_reuse,
-          what() + ", was freed by " + who(freed) + (last_was_free ? "" : " and last used by " + who(*missing)) +
-              ", which " + name(m.slot) + " does not come after" + missing_edge(*missing, m.slot, known));
+      report(order_problem::unordered_reuse, describe(b) + ", was freed by " + describe(freed) +
+                                                 (last_was_free ? "" : " and last used by " + describe(*missing)) +
+                                                 not_after(*missing, b.by.slot, b.known));
     }
-    clear_graves(std::max(begin, old->first), std::min(end, old->second.end));
+    forget_freed_blocks(std::max(b.begin, old->first), std::min(b.end, old->second.end));
   }
-  auto const under = overlapping(memory_, begin, end);
-  if (under != memory_.end()) {
-    region const& piece = under->second;
-    marks ready;
-    ready.add(piece.allocated);
-    if (begin < under->first || end > piece.end)
-      say(order_problem::outside_memory, what() + ", is not inside the one allocation of CUDA's that it overlaps, " +
-                                             range_text(under->first, piece.end));
-    else if (ready.missing_in(known))
-      say(order_problem::use_before_allocation, what() + ", lies in memory allocated by " + who(piece.allocated) +
-                                                    ", which " + name(m.slot) + " does not come after" +
-                                                    missing_edge(piece.allocated, m.slot, known));
-  } else if (dead_in(begin, end) != dead_memory_.end()) {
-    say(order_problem::outside_memory, what() + ", lies in memory that CUDA has back");
+}
+
+void order_checker::check_memory_under(new_block const& b, regions::iterator under) {
+  if (under == memory_.end()) {
+    if (freed_in(b.begin, b.end) != freed_memory_.end())
+      report(order_problem::outside_memory, describe(b) + ", lies in memory that CUDA has back");
+    return;
   }
+  region const& piece = under->second;
+  if (b.begin < under->first || b.end > piece.end)
+    report(order_problem::outside_memory, describe(b) +
+                                              ", is not inside the one allocation of CUDA's that it overlaps, " +
+                                              range_text(under->first, piece.end));
+  else if (!b.known.knows(piece.allocated))
+    report(order_problem::use_before_allocation, describe(b) + ", lies in memory allocated by " +
+                                                     describe(piece.allocated) +
+                                                     not_after(piece.allocated, b.by.slot, b.known));
+}
+
+order_checker::heap& order_checker::heap_of(owner const& o) {
+  heap& h = heaps_[o.id];
+  if (h.name.empty()) h.name = o.name;
+  return h;
+}
+
+void order_checker::block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes,
+                                    std::size_t alignment) {
+  vector_clock known = with_stacks(view(t));
+  std::uintptr_t const begin = address_of(p);
+  new_block const b{begin, begin + bytes, heap_of(o), act(t), std::move(known)};
+  check_overlap(b);
+  check_reuse(b);
+  auto const under = overlapping(memory_, b.begin, b.end);
+  check_memory_under(b, under);
   region made;
-  made.end = end;
+  made.end = b.end;
   made.alignment = alignment;
-  made.allocated = m;
+  made.allocated = b.by;
   made.on_host = under == memory_.end() || under->second.on_host;
-  h.live[begin] = std::move(made);
-  if (captured_work* const graph = work_captured_by(t)) graph->own.insert(m.operation);
+  b.of.live[begin] = std::move(made);
+  if (captured_work* const graph = work_captured_by(t)) graph->own.insert(b.by.operation);
+}
+
+// A free of what is no live block: `freed` describes it.
+void order_checker::report_no_block(owner const& o, std::uintptr_t begin, std::string const& freed) {
+  if (auto const dead = overlapping(freed_blocks_, begin, begin + 1); dead != freed_blocks_.end())
+    return report(order_problem::double_free, freed + ", was freed already, by " + describe(dead->second.freed));
+  regions& all = heap_of(o).live;
+  if (auto const live = around(all, begin); live != all.end())
+    return report(order_problem::foreign_free, freed + ", is no block: it lies " + std::to_string(begin - live->first) +
+                                                   " B into the block " + range_text(live->first, live->second.end));
+  if (o.complete) report(order_problem::foreign_free, freed + ", was never handed out");
 }
 
 void order_checker::block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes,
@@ -62,26 +102,16 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
   vector_clock const known = view(t);
   mark const m = act(t);
   std::uintptr_t const begin = address_of(p);
-  heap& h = heaps_[o.id];
-  if (h.name.empty()) h.name = o.name;
-  auto const what = [&] { return "block " + hex(begin) + " of " + h.name + ", freed by " + who(m); };
+  heap& h = heap_of(o);
+  auto const what = [&] { return "block " + hex(begin) + " of " + h.name + ", freed by " + describe(m); };
   auto const found = h.live.find(begin);
-  if (found == h.live.end()) {
-    if (auto const dead = overlapping(dead_blocks_, begin, begin + 1); dead != dead_blocks_.end())
-      return say(order_problem::double_free, what() + ", was freed already, by " + who(dead->second.freed));
-    auto const live = around(h.live, begin);
-    if (live != h.live.end())
-      return say(order_problem::foreign_free, what() + ", is no block: it lies " + std::to_string(begin - live->first) +
-                                                  " B into the block " + range_text(live->first, live->second.end));
-    if (o.complete) say(order_problem::foreign_free, what() + ", was never handed out");
-    return;
-  }
+  if (found == h.live.end()) return report_no_block(o, begin, what());
   region r = std::move(found->second);
   h.live.erase(found);
   if (r.end - begin != bytes || r.alignment != alignment)
-    say(order_problem::wrong_size, what() + " as " + std::to_string(bytes) + " B aligned to " +
-                                       std::to_string(alignment) + ", was handed out as " +
-                                       std::to_string(r.end - begin) + " B aligned to " + std::to_string(r.alignment));
+    report(order_problem::wrong_size,
+           what() + " as " + std::to_string(bytes) + " B aligned to " + std::to_string(alignment) +
+               ", was handed out as " + std::to_string(r.end - begin) + " B aligned to " + std::to_string(r.alignment));
   r.uses.add(r.allocated);
   captured_work* const graph = work_captured_by(t);
   if (graph != nullptr) graph->frees.insert(m.operation);
@@ -89,49 +119,48 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
   bool const from_outside = graph != nullptr && !graph->own.contains(r.allocated.operation);
   if (auto const missing = r.uses.missing_in(known); missing && !from_outside) {
     bool const unused = missing->operation == r.allocated.operation;
-    say(order_problem::free_not_after_use, what() + ", was " + (unused ? "allocated" : "last used") + " by " +
-                                               who(*missing) + ", which " + name(m.slot) + " does not come after" +
-                                               missing_edge(*missing, m.slot, known));
+    report(order_problem::free_not_after_use, what() + ", was " + (unused ? "allocated" : "last used") + " by " +
+                                                  describe(*missing) + not_after(*missing, m.slot, known));
   }
   if (t == nullptr && options_.host == host_clocks::per_thread) stacks_.join(known);
   vector_clock const behind = with_stacks(known);
   release_range(o.id, begin, r, m, from_outside ? nullptr : &behind);
-  grave g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
+  freed_range g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
   g.before.add(m);
-  bury(begin, std::move(g));
+  remember_freed_block(begin, std::move(g));
 }
 
 void order_checker::block_freed_nowhere(owner const& o, void const* p) {
   mark const m = act(nullptr);
   std::uintptr_t const begin = address_of(p);
-  say(order_problem::free_on_no_stream, "block " + hex(begin) + " of " + std::string(o.name) + " is freed by " +
-                                            who(m) +
-                                            " on a stream that is not valid (destroyed, say): nothing is "
-                                            "known to come before that free, and nobody can come after it");
-  // Its owner has it back all the same. What is said once covers whoever gets it next.
+  report(order_problem::free_on_no_stream, "block " + hex(begin) + " of " + std::string(o.name) + " is freed by " +
+                                               describe(m) +
+                                               " on a stream that is not valid (destroyed, say): nothing is "
+                                               "known to come before that free, and nobody can come after it");
+  // The owner has the block back all the same. One report is enough, so a later reuse of it is not checked.
   if (auto const h = heaps_.find(o.id); h != heaps_.end()) h->second.live.erase(begin);
 }
 
 void order_checker::owner_ended(std::uint64_t id) {
   heaps_.erase(id);
-  std::erase_if(dead_blocks_, [id](auto const& dead) { return dead.second.owner == id; });
+  std::erase_if(freed_blocks_, [id](auto const& dead) { return dead.second.owner == id; });
 }
 
-void order_checker::bury(std::uintptr_t begin, grave g) {
-  clear_graves(begin, g.end);
-  dead_blocks_[begin] = std::move(g);
+void order_checker::remember_freed_block(std::uintptr_t begin, freed_range g) {
+  forget_freed_blocks(begin, g.end);
+  freed_blocks_[begin] = std::move(g);
 }
 
-void order_checker::clear_graves(std::uintptr_t begin, std::uintptr_t end) {
-  for (auto old = overlapping(dead_blocks_, begin, end); old != dead_blocks_.end();
-       old = overlapping(dead_blocks_, begin, end)) {
+void order_checker::forget_freed_blocks(std::uintptr_t begin, std::uintptr_t end) {
+  for (auto old = overlapping(freed_blocks_, begin, end); old != freed_blocks_.end();
+       old = overlapping(freed_blocks_, begin, end)) {
     std::uintptr_t const first = old->first;
-    grave g = std::move(old->second);
-    dead_blocks_.erase(old);
-    if (g.end > end) dead_blocks_[end] = g;
+    freed_range g = std::move(old->second);
+    freed_blocks_.erase(old);
+    if (g.end > end) freed_blocks_[end] = g;
     if (first < begin) {
       g.end = begin;
-      dead_blocks_[first] = std::move(g);
+      freed_blocks_[first] = std::move(g);
     }
   }
 }
@@ -150,21 +179,21 @@ void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, 
         ++live;
         continue;
       }
-      say(order_problem::freed_under_live_block, what() + range_text(begin, r.end) + " is freed by " + who(by) +
-                                                     " while the block " + range_text(live->first, live->second.end) +
-                                                     " of " + h.name + ", handed out by " +
-                                                     who(live->second.allocated) + ", is live in it");
+      report(order_problem::freed_under_live_block,
+             what() + range_text(begin, r.end) + " is freed by " + describe(by) + " while the block " +
+                 range_text(live->first, live->second.end) + " of " + h.name + ", handed out by " +
+                 describe(live->second.allocated) + ", is live in it");
       live = h.live.erase(live);
     }
   }
-  for (auto dead = overlapping(dead_blocks_, begin, r.end); dead != dead_blocks_.end();
-       dead = overlapping(dead_blocks_, begin, r.end)) {
+  for (auto dead = overlapping(freed_blocks_, begin, r.end); dead != freed_blocks_.end();
+       dead = overlapping(freed_blocks_, begin, r.end)) {
     if (auto const missing = known == nullptr ? std::nullopt : dead->second.before.missing_in(*known))
-      say(order_problem::freed_under_pending_work,
-          what() + range_text(begin, r.end) + " is freed by " + who(by) + ", though the block at " + hex(dead->first) +
-              " of " + name_of_owner(dead->second.owner) + ", freed by " + who(dead->second.freed) +
-              ", may still be in use" + missing_edge(*missing, by.slot, *known));
-    clear_graves(std::max(begin, dead->first), std::min(r.end, dead->second.end));
+      report(order_problem::freed_under_pending_work,
+             what() + range_text(begin, r.end) + " is freed by " + describe(by) + ", though the block at " +
+                 hex(dead->first) + " of " + name_of_owner(dead->second.owner) + ", freed by " +
+                 describe(dead->second.freed) + ", may still be in use" + missing_edge(*missing, by.slot, *known));
+    forget_freed_blocks(std::max(begin, dead->first), std::min(r.end, dead->second.end));
   }
 }
 

@@ -1,5 +1,5 @@
-// The happens-before checker and graphs: a capture orders its own operations on lanes of its own; a launch uses, where
-// it stands, all memory that the graph touches.
+// The happens-before checker and graphs. Captured operations have clocks of their own, one for each stream of the
+// capture; a launch uses all memory that the graph touches, at the place of the launch.
 
 #include "model/capture.hpp"
 #include "checker/checker.hpp"
@@ -18,9 +18,9 @@ void order_checker::capture_ended(capture_state const& c) {
   for (auto const& [id, s] : c.streams) {
     auto const found = slots_.find(s.check_id);
     if (found == slots_.end()) continue;
-    // None of it ran, so nobody has to wait for it: what runs is the launches.
-    vector_clock const lane = streams_[found->second].clock;
-    host().join(lane);
+    // None of it ran, so that nobody has to wait for it. Only launches run.
+    vector_clock const captured = streams_[found->second].clock;
+    host().join(captured);
     streams_[found->second].open = false;
     ended_slots_.push_back(found->second);
     slots_.erase(found);
@@ -51,7 +51,7 @@ void order_checker::launched(timeline const& t, std::uint64_t execution, std::ui
 }
 
 std::string order_checker::name_of_replay(captured_use const& use, mark m) const {
-  return "the range " + range_text(use.begin, use.end) + ", used by a graph launched by " + who(m);
+  return "the range " + range_text(use.begin, use.end) + ", used by a graph launched by " + describe(m);
 }
 
 void order_checker::replay_on_region(captured_work const& graph, captured_use const& use, mark m,
@@ -59,9 +59,8 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
   marks allocated;
   allocated.add(r.allocated);
   if (!graph.own.contains(use.block) && allocated.missing_in(known))
-    say(order_problem::use_before_allocation, name_of_replay(use, m) + ", was allocated by " + who(r.allocated) +
-                                                  ", which " + name(m.slot) + " does not come after" +
-                                                  missing_edge(r.allocated, m.slot, known));
+    report(order_problem::use_before_allocation, name_of_replay(use, m) + ", was allocated by " +
+                                                     describe(r.allocated) + not_after(r.allocated, m.slot, known));
   r.uses.add(m);
   r.writes.add(m);
   if (options_.uninitialised) r.written.add(use.begin, std::min(use.end, r.end));
@@ -72,13 +71,13 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
   auto const found = around(memory_, use.begin);
   bool const is_own = graph.own.contains(use.block);
   if (is_own) {
-    auto const dead = overlapping(dead_memory_, use.begin, use.end);
-    bool const is_dead = dead != dead_memory_.end() && dead->second.born == use.block;
-    if (is_dead && graph.frees.contains(dead->second.freed.operation)) return;  // freed by the graph itself
-    if (!is_dead && found == memory_.end()) return;
-    std::uintptr_t const begin = is_dead ? dead->first : found->first;
-    std::uintptr_t const end = is_dead ? dead->second.end : found->second.end;
-    if (is_dead) dead_memory_.erase(dead);
+    auto const dead = overlapping(freed_memory_, use.begin, use.end);
+    bool const is_freed = dead != freed_memory_.end() && dead->second.block == use.block;
+    if (is_freed && graph.frees.contains(dead->second.freed.operation)) return;  // freed by the graph itself
+    if (!is_freed && found == memory_.end()) return;
+    std::uintptr_t const begin = is_freed ? dead->first : found->first;
+    std::uintptr_t const end = is_freed ? dead->second.end : found->second.end;
+    if (is_freed) freed_memory_.erase(dead);
     region made;
     made.end = end;
     made.allocated = m;  // by the launch's allocation node
@@ -87,8 +86,8 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
   } else if (found != memory_.end() && found->second.allocated.operation == use.block) {
     replay_on_region(graph, use, m, known, found->second);
   } else {
-    say(order_problem::use_after_free,
-        name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");
+    report(order_problem::use_after_free,
+           name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");
   }
 }
 
@@ -97,7 +96,7 @@ void order_checker::replay_on_blocks(captured_work const& graph, captured_use co
   auto const heap_found = heaps_.find(use.owner);
   if (heap_found == heaps_.end()) return;
   heap& h = heap_found->second;
-  auto const is_known = [&](operation_number born) { return born == use.block || graph.own.contains(born); };
+  auto const is_known = [&](operation_number block) { return block == use.block || graph.own.contains(block); };
   auto first = h.live.upper_bound(use.begin);
   if (first != h.live.begin() && std::prev(first)->second.end > use.begin) --first;
   for (auto live = first; live != h.live.end() && live->first < use.end; ++live) {
@@ -105,26 +104,26 @@ void order_checker::replay_on_blocks(captured_work const& graph, captured_use co
     if (is_known(r.allocated.operation)) {
       replay_on_region(graph, use, m, known, r);
     } else {
-      say(order_problem::use_after_free, name_of_replay(use, m) +
-                                             ", was freed since the graph was captured: the block " +
-                                             range_text(live->first, r.end) + " of " + h.name + ", handed out by " +
-                                             who(r.allocated) + ", is live in it");
+      report(order_problem::use_after_free, name_of_replay(use, m) +
+                                                ", was freed since the graph was captured: the block " +
+                                                range_text(live->first, r.end) + " of " + h.name + ", handed out by " +
+                                                describe(r.allocated) + ", is live in it");
     }
   }
-  auto dead = dead_blocks_.upper_bound(use.begin);
-  if (dead != dead_blocks_.begin() && std::prev(dead)->second.end > use.begin) --dead;
-  for (; dead != dead_blocks_.end() && dead->first < use.end; ++dead) {
-    grave& g = dead->second;
+  auto dead = freed_blocks_.upper_bound(use.begin);
+  if (dead != freed_blocks_.begin() && std::prev(dead)->second.end > use.begin) --dead;
+  for (; dead != freed_blocks_.end() && dead->first < use.end; ++dead) {
+    freed_range& g = dead->second;
     if (g.owner != use.owner) continue;
-    bool const by_graph = graph.own.contains(g.born) || graph.frees.contains(g.freed.operation);
+    bool const by_graph = graph.own.contains(g.block) || graph.frees.contains(g.freed.operation);
     std::optional<mark> missing;
-    if (g.born == use.block && !by_graph) {
-      say(order_problem::use_after_free, name_of_replay(use, m) + ", lies in a block of " + h.name +
-                                             " that was freed by " + who(g.freed) + ", before this launch");
+    if (g.block == use.block && !by_graph) {
+      report(order_problem::use_after_free, name_of_replay(use, m) + ", lies in a block of " + h.name +
+                                                " that was freed by " + describe(g.freed) + ", before this launch");
     } else if (!by_graph && (missing = g.before.missing_in(known))) {
-      say(order_problem::unordered_reuse,
-          name_of_replay(use, m) + ", was handed out since the graph was captured and freed by " + who(g.freed) +
-              ", which " + name(m.slot) + " does not come after" + missing_edge(*missing, m.slot, known));
+      report(order_problem::unordered_reuse, name_of_replay(use, m) +
+                                                 ", was handed out since the graph was captured and freed by " +
+                                                 describe(g.freed) + not_after(*missing, m.slot, known));
     }
     g.before.add(m);
   }

@@ -1,11 +1,12 @@
 #pragma once
 // The happens-before checker, internal. Streams, events and the host have vector clocks that grow by the calls; memory
-// remembers who allocated, used and freed it; a breach is seen when the call is made.
+// remembers who allocated, used and freed it; a violation is seen when the call is made.
 
-#include <weir/sim/order.hpp>
 #include "checker/written_ranges.hpp"
 #include "model/runtime.hpp"
 #include "model/vector_clock.hpp"
+
+#include <weir/sim/order.hpp>
 
 #include <array>
 #include <deque>
@@ -23,21 +24,21 @@ namespace weir::sim::detail {
 /// Memory that someone owns: an allocation of CUDA's, or a block of somebody who hands out blocks.
 struct region {
   std::uintptr_t end = 0;
-  std::size_t alignment = 0;  // as asked; 0: nobody said
+  std::size_t alignment = 0;  // as requested; 0: not known
   mark allocated;
   marks uses, writes;      // writes are uses too
-  bool on_host = false;    // the host may write it without a word
+  bool on_host = false;    // the host may write it without telling the check
   written_ranges written;  // only while reads of unwritten memory are looked for
 };
 
-/// Memory that was given back: whoever gets it next has to come after all of `before`.
-struct grave {
+/// Memory that was freed: whoever gets it next has to come after all of `before`.
+struct freed_range {
   std::uintptr_t end = 0;
   std::uint64_t owner = 0;  // 0: CUDA
   mark freed;
   marks before;
-  operation_number born = 0;  // the block's allocation
-  bool gone = false;          // the heap has it: whoever uses it may have got it from there
+  operation_number block = 0;  // the number of its allocation
+  bool gone = false;           // the host's heap has it, so that a use of it may be one of a new object
 };
 
 /// Memory that a graph touches: a range of a block, which goes by the number of its allocation.
@@ -53,11 +54,11 @@ struct captured_work {
   std::set<captured_use> uses;
 };
 
-/// How an operation uses memory; `unknown` counts as a write that may leave any byte as it is.
-enum class use { unknown, read, write };
+/// How an operation uses memory.
+enum class use { read, write };
 
 using regions = std::map<std::uintptr_t, region>;  // by first address; they do not overlap
-using graves = std::map<std::uintptr_t, grave>;
+using freed_ranges = std::map<std::uintptr_t, freed_range>;
 
 /// Guarded by the runtime's mutex.
 class order_checker {
@@ -80,24 +81,25 @@ class order_checker {
   void host_acquired(void const* place);
   /// The place of a host function that `t` was just given.
   host_function_place host_function(timeline const& t, mark at);
-  /// Something is done at this place that is no operation of CUDA's: it gets a number, and orders nothing.
+  /// Something other than an operation of CUDA happens at this place: it gets a number, and orders nothing.
   mark act(timeline const* t);
   void stream_ended(timeline const& t);
 
   // ---- CUDA's memory; `t` is null where the host acts
   void allocated(timeline const* t, void const* p, std::size_t bytes, bool on_host = false);
-  /// `waits_for`: the device that the call waits for; -1: none. The program earns no order by that wait.
+  /// `waits_for`: the device that the call waits for; -1: none. The free comes after its work, but the program may not
+  /// rely on that for anything else.
   void freed(timeline const* t, void const* p, int waits_for = -1);
   void forget(void const* p);
   /// A free that CUDA refused.
   void refused_free(timeline const* t, void const* p);
-  /// Whether some of that memory was freed and nobody can have got it since.
-  bool is_dead(void const* p, std::size_t bytes);
-  /// Keeps a freed block from the heap for a while, so that a use of it is known to be one; false: the heap may have
-  /// it.
-  bool hold_back(void* p, std::size_t bytes);
+  /// Whether some of that memory was freed and not allocated again since.
+  bool is_freed(void const* p, std::size_t bytes);
+  /// Keeps a freed block from the host's heap for a while, so that a use of it is known to be a use after free. False:
+  /// it may go to the heap.
+  bool quarantine(void* p, std::size_t bytes);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
-  void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how = use::unknown);
+  void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how);
   /// The calling thread, or the host function that it runs, reads or writes a range.
   void host_access(void const* p, std::size_t bytes, bool valid, use how);
 
@@ -109,7 +111,7 @@ class order_checker {
   };
   void block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
   void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
-  /// The free named a stream that there is none of.
+  /// The free named a stream that is not valid.
   void block_freed_nowhere(owner const& o, void const* p);
   void owner_ended(std::uint64_t id);
 
@@ -151,11 +153,11 @@ class order_checker {
   device_clocks& clocks_of(int device) { return devices_[static_cast<std::size_t>(device)]; }
   /// What the next operation of `s` comes after.
   vector_clock ahead(stream_state const& s);
-  /// The same for whoever acts; null is the host.
+  /// The same for the stream or, if null, the host.
   vector_clock view(timeline const* t);
-  /// `known`, and what threads learnt inside stacks: those pass it on by locks of their own.
+  /// `known`, and what threads learnt inside stacks, which pass it on by locks of their own.
   vector_clock with_stacks(vector_clock known) const;
-  /// The calling thread's knowledge is the stack's that it is in.
+  /// What the calling thread knows, the stack that it is in knows too.
   void tell_stacks();
 
   struct range_used;
@@ -165,15 +167,23 @@ class order_checker {
     std::uint64_t owner;
   };
   void use_regions(range_used const& u);
-  void use_dead(range_used const& u, bool valid);
+  void use_freed(range_used const& u, bool valid);
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
-  graves::iterator dead_in(std::uintptr_t begin, std::uintptr_t end);
-  void let_go_of_oldest();
-  void remember_dead(std::uintptr_t begin, grave g);
-  void bury(std::uintptr_t begin, grave g);
-  void clear_graves(std::uintptr_t begin, std::uintptr_t end);
-  /// Memory goes back: nothing that was cut from it may be live, nor have work to come that is not `known`; null: that
-  /// remains to be seen.
+  freed_ranges::iterator freed_in(std::uintptr_t begin, std::uintptr_t end);
+  void release_oldest();
+
+  struct new_block;
+  heap& heap_of(owner const& o);
+  void check_overlap(new_block const& b);
+  void check_reuse(new_block const& b);
+  /// `under`: the memory of CUDA's that the block lies in, if any.
+  void check_memory_under(new_block const& b, regions::iterator under);
+  void report_no_block(owner const& o, std::uintptr_t begin, std::string const& freed);
+  void remember_freed_memory(std::uintptr_t begin, freed_range g);
+  void remember_freed_block(std::uintptr_t begin, freed_range g);
+  void forget_freed_blocks(std::uintptr_t begin, std::uintptr_t end);
+  /// Memory goes back: no block that was cut from it may be live, and what `known` says has to come after all work on
+  /// those. `known` is null if that is not known yet.
   void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const* known);
 
   /// What `t` is capturing; null if it is not.
@@ -186,12 +196,15 @@ class order_checker {
 
   std::string name(slot_number slot) const;
   /// "cudaMemcpyAsync (operation 7) on stream 9".
-  std::string who(mark m) const;
+  std::string describe(mark m) const;
+  std::string describe(new_block const& b) const;
   std::string name_of_owner(std::uint64_t id) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
+  /// ", which stream 10 does not come after; ..." and the missing edge.
+  std::string not_after(mark missing, slot_number in, vector_clock const& known) const;
   void warn_of_lost_record(event_state const& e, mark anew);
   void warn_of_stale_wait(event_state const& e, mark by, vector_clock const& known);
-  void say(order_problem kind, std::string text);
+  void report(order_problem kind, std::string text);
 
   std::uint64_t number_;
   order_options options_;
@@ -205,19 +218,19 @@ class order_checker {
   std::array<device_clocks, max_devices> devices_;
 
   regions memory_;  // CUDA's
-  graves dead_memory_;
-  std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `dead_memory_` may be of, the oldest first
-  std::deque<kept_block> held_back_;                               // of `dead_memory_`, the oldest first
-  std::size_t held_back_bytes_ = 0;
+  freed_ranges freed_memory_;
+  std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `freed_memory_` may be of, the oldest first
+  std::deque<kept_block> quarantine_;                              // of `freed_memory_`, the oldest first
+  std::size_t quarantine_bytes_ = 0;
   std::map<std::uint64_t, heap> heaps_;
   std::map<std::uint64_t, captured_work> captures_;   // by the capture's id
   std::map<std::uint64_t, vector_clock> executions_;  // of executable graphs: what their latest launch came after
   std::vector<level> levels_;                         // that one use is in; kept, so that no use need allocate it
-  graves dead_blocks_;                                // of all owners: memory may pass from one to another
+  freed_ranges freed_blocks_;                         // of all owners: memory may pass from one to another
 };
 
-/// Does what makes the host wait, and lets it know what `seen` says it then knows: as of before, since other threads
-/// may queue more meanwhile.
+/// Calls `wait()`, which makes the host wait; then the host knows what `seen(checker)` said before the wait, since
+/// other threads may queue more meanwhile.
 template <class Seen, class Wait>
 void seeing(runtime& r, Seen seen, Wait wait) {
   if (r.check == nullptr) [[likely]]

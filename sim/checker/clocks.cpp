@@ -70,7 +70,7 @@ void order_checker::host_acquired(void const* place) {
 }
 
 host_function_place order_checker::host_function(timeline const& t, mark at) {
-  // What a graph runs has its place by the launch, and that is not known here.
+  // A host function of a graph has its place by the launch, which is not known here.
   return {t.capture == nullptr ? number_ : 0, at, streams_[slot_of(t)].clock};
 }
 
@@ -158,8 +158,8 @@ mark order_checker::act(timeline const* t) {
   } else {
     stream_state& s = streams_[m.slot];
     s.clock.set(m.slot, m.operation);
-    // Blocking streams come after the legacy one's work so far. What that stream in turn comes after is theirs only
-    // once it gets an operation of CUDA's.
+    // Blocking streams come after the legacy stream's work so far. They come after what the legacy stream in turn waits
+    // for only once it gets an operation of CUDA's.
     if (s.legacy) clocks_of(s.device).legacy.set(m.slot, m.operation);
   }
   return m;

@@ -12,8 +12,8 @@ namespace weir::sim::detail {
 namespace {
 
 constexpr std::size_t most_frees_remembered = 10'000;
-constexpr std::size_t most_held_back = most_frees_remembered;
-constexpr std::size_t most_bytes_held_back = std::size_t{64} << 20;
+constexpr std::size_t most_quarantined = most_frees_remembered;
+constexpr std::size_t most_bytes_quarantined = std::size_t{64} << 20;
 
 bool is_inside(std::uint64_t owner) {
   thread_state const& me = this_thread();
@@ -28,10 +28,10 @@ void order_checker::allocated(timeline const* t, void const* p, std::size_t byte
   mark const m = t == nullptr ? act(nullptr) : operate(*t);
   std::uintptr_t const begin = address_of(p);
   std::uintptr_t const end = begin + bytes;
-  for (auto old = overlapping(dead_memory_, begin, end); old != dead_memory_.end();
-       old = overlapping(dead_memory_, begin, end))
-    dead_memory_.erase(old);
-  clear_graves(begin, end);
+  for (auto old = overlapping(freed_memory_, begin, end); old != freed_memory_.end();
+       old = overlapping(freed_memory_, begin, end))
+    freed_memory_.erase(old);
+  forget_freed_blocks(begin, end);
   region made;
   made.end = end;
   made.allocated = m;
@@ -51,80 +51,81 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
   r.uses.add(r.allocated);
   if (auto const missing = r.uses.missing_in(known)) {
     bool const unused = missing->operation == r.allocated.operation;
-    say(order_problem::free_not_after_use,
-        "memory " + range_text(found->first, r.end) + ", " + (unused ? "allocated" : "used") + " by " + who(*missing) +
-            ", is freed by " + who(m) + ", which does not come after that" + missing_edge(*missing, m.slot, known));
+    report(order_problem::free_not_after_use, "memory " + range_text(found->first, r.end) + ", " +
+                                                  (unused ? "allocated" : "used") + " by " + describe(*missing) +
+                                                  ", is freed by " + describe(m) + ", which does not come after that" +
+                                                  missing_edge(*missing, m.slot, known));
   }
   release_range(0, found->first, r, m, &known);
-  remember_dead(found->first, {r.end, 0, m, {}, r.allocated.operation});
+  remember_freed_memory(found->first, {r.end, 0, m, {}, r.allocated.operation});
   memory_.erase(found);
 }
 
-void order_checker::remember_dead(std::uintptr_t begin, grave g) {
+void order_checker::remember_freed_memory(std::uintptr_t begin, freed_range g) {
   frees_.emplace_back(begin, g.freed.operation);
-  dead_memory_[begin] = std::move(g);
+  freed_memory_[begin] = std::move(g);
   if (frees_.size() <= most_frees_remembered) return;
   auto const [oldest, freed] = frees_.front();
   frees_.pop_front();
-  auto const dead = dead_memory_.find(oldest);
-  if (dead != dead_memory_.end() && dead->second.freed.operation == freed) dead_memory_.erase(dead);
+  auto const dead = freed_memory_.find(oldest);
+  if (dead != freed_memory_.end() && dead->second.freed.operation == freed) freed_memory_.erase(dead);
 }
 
 void order_checker::forget(void const* p) {
   auto const found = memory_.find(address_of(p));
   if (found == memory_.end()) return;
-  clear_graves(found->first, found->second.end);
+  forget_freed_blocks(found->first, found->second.end);
   memory_.erase(found);
 }
 
 void order_checker::refused_free(timeline const* t, void const* p) {
   if (p == nullptr) return;
   mark const refused{t == nullptr ? here() : slot_of(*t), this_thread().call, ++last_};  // orders nothing
-  std::string const freed = "memory " + hex(address_of(p)) + " is freed by " + who(refused);
+  std::string const freed = "memory " + hex(address_of(p)) + " is freed by " + describe(refused);
   std::uintptr_t const begin = address_of(p);
-  if (auto const dead = overlapping(dead_memory_, begin, begin + 1); dead != dead_memory_.end()) {
-    say(order_problem::double_free, freed + ", but it was freed already, by " + who(dead->second.freed));
+  if (auto const dead = overlapping(freed_memory_, begin, begin + 1); dead != freed_memory_.end()) {
+    report(order_problem::double_free, freed + ", but it was freed already, by " + describe(dead->second.freed));
   } else if (auto const live = around(memory_, begin); live != memory_.end()) {
-    say(order_problem::foreign_free, freed + ", but it lies " + std::to_string(begin - live->first) +
-                                         " B into the allocation " + range_text(live->first, live->second.end) +
-                                         ", or that has another kind of free");
+    report(order_problem::foreign_free, freed + ", but it lies " + std::to_string(begin - live->first) +
+                                            " B into the allocation " + range_text(live->first, live->second.end) +
+                                            ", or that has another kind of free");
   } else {
-    say(order_problem::foreign_free, freed + ", but CUDA never allocated it");
+    report(order_problem::foreign_free, freed + ", but CUDA never allocated it");
   }
 }
 
-graves::iterator order_checker::dead_in(std::uintptr_t begin, std::uintptr_t end) {
-  auto found = overlapping(dead_memory_, begin, end);
-  while (found != dead_memory_.end() && found->first < end && found->second.gone) ++found;
-  return found != dead_memory_.end() && found->first < end ? found : dead_memory_.end();
+freed_ranges::iterator order_checker::freed_in(std::uintptr_t begin, std::uintptr_t end) {
+  auto found = overlapping(freed_memory_, begin, end);
+  while (found != freed_memory_.end() && found->first < end && found->second.gone) ++found;
+  return found != freed_memory_.end() && found->first < end ? found : freed_memory_.end();
 }
 
-bool order_checker::is_dead(void const* p, std::size_t bytes) {
-  return dead_in(address_of(p), address_of(p) + bytes) != dead_memory_.end();
+bool order_checker::is_freed(void const* p, std::size_t bytes) {
+  return freed_in(address_of(p), address_of(p) + bytes) != freed_memory_.end();
 }
 
-// What the heap has again may be any object of the program's the next moment, and no address tells one from the other.
-bool order_checker::hold_back(void* p, std::size_t bytes) {
-  auto const dead = dead_memory_.find(address_of(p));
-  if (dead == dead_memory_.end() || dead->second.gone) return false;
-  // The thread sanitizer sees such uses itself, if the memory goes where it would without this check.
-  if (streams_are_fibers || bytes > most_bytes_held_back) {
+// Once the host's heap has a block again, its address may be that of any other object of the program.
+bool order_checker::quarantine(void* p, std::size_t bytes) {
+  auto const dead = freed_memory_.find(address_of(p));
+  if (dead == freed_memory_.end() || dead->second.gone) return false;
+  // The thread sanitizer sees such uses itself if the memory goes back to the heap at once.
+  if (streams_are_fibers || bytes > most_bytes_quarantined) {
     dead->second.gone = true;
     return false;
   }
-  held_back_.push_back({{p, {bytes, [](void* block, std::size_t size) { give_to_heap(block, size, false); }}}, 0});
-  held_back_bytes_ += bytes;
+  quarantine_.push_back({{p, {bytes, [](void* block, std::size_t size) { give_to_heap(block, size, false); }}}, 0});
+  quarantine_bytes_ += bytes;
   forbid(p, bytes);
-  while (held_back_.size() > most_held_back || held_back_bytes_ > most_bytes_held_back) let_go_of_oldest();
+  while (quarantine_.size() > most_quarantined || quarantine_bytes_ > most_bytes_quarantined) release_oldest();
   return true;
 }
 
-void order_checker::let_go_of_oldest() {
-  kept_block const oldest = std::move(held_back_.front());
-  held_back_.pop_front();
-  held_back_bytes_ -= oldest.memory.get_deleter().bytes;
-  auto const dead = dead_memory_.find(address_of(oldest.memory.get()));
-  if (dead != dead_memory_.end()) dead->second.gone = true;
+void order_checker::release_oldest() {
+  kept_block const oldest = std::move(quarantine_.front());
+  quarantine_.pop_front();
+  quarantine_bytes_ -= oldest.memory.get_deleter().bytes;
+  auto const dead = freed_memory_.find(address_of(oldest.memory.get()));
+  if (dead != freed_memory_.end()) dead->second.gone = true;
 }
 
 // Some operation, or the host, uses a range.
@@ -141,35 +142,34 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
   std::uintptr_t const begin = l.found->first;
   region& r = l.found->second;
   heap const* const of = l.of;
-  auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + who(u.by); };
+  auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + describe(u.by); };
   auto const where = [&] {
     return (of == nullptr ? "allocation " : "block of " + of->name + " ") + range_text(begin, r.end);
   };
   if (u.end > r.end)
-    say(order_problem::out_of_bounds,
-        what() + ", begins in the " + where() + " and leaves it by " + std::to_string(u.end - r.end) + " B");
+    report(order_problem::out_of_bounds,
+           what() + ", begins in the " + where() + " and leaves it by " + std::to_string(u.end - r.end) + " B");
   if (u.graph != nullptr) {
     u.graph->uses.insert({u.begin, std::min(u.end, r.end), r.allocated.operation, l.owner});
     if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
   }
   if (!known.knows(r.allocated))
-    say(order_problem::use_before_allocation, what() + ", was allocated by " + who(r.allocated) + ", which " +
-                                                  name(u.by.slot) + " does not come after" +
-                                                  missing_edge(r.allocated, u.by.slot, known));
+    report(order_problem::use_before_allocation,
+           what() + ", was allocated by " + describe(r.allocated) + not_after(r.allocated, u.by.slot, known));
   if (u.by_host && innermost)  // of one block, not of all that is cut from the same memory
     if (auto const missing = (u.how == use::read ? r.writes : r.uses).missing_in(known, u.by.operation))
-      say(order_problem::host_access_not_after_use,
-          what() + ", is still " + (r.writes.missing_in(known, u.by.operation) ? "written" : "read") + " by " +
-              who(*missing) + ", which " + name(u.by.slot) + " has not waited for" +
-              missing_edge(*missing, u.by.slot, known));
+      report(order_problem::host_access_not_after_use,
+             what() + ", is still " + (r.writes.missing_in(known, u.by.operation) ? "written" : "read") + " by " +
+                 describe(*missing) + ", which " + name(u.by.slot) + " has not waited for" +
+                 missing_edge(*missing, u.by.slot, known));
   r.uses.add(u.by);
   if (u.how != use::read) r.writes.add(u.by);
   if (!options_.uninitialised) return;
   auto const gap = r.written.gap(u.begin, std::min(u.end, r.end));
   if (innermost && u.how == use::read && gap && !r.on_host)
-    say(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " +
-                                               std::to_string(*gap - begin) + " B into the " + where() +
-                                               " since its allocation by " + who(r.allocated));
+    report(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " +
+                                                  std::to_string(*gap - begin) + " B into the " + where() +
+                                                  " since its allocation by " + describe(r.allocated));
   r.written.add(u.begin, std::min(u.end, r.end));  // said once is enough
 }
 
@@ -184,7 +184,7 @@ void order_checker::use_regions(range_used const& u) {
     if (auto const found = around(h.live, u.begin); found != h.live.end() && !is_later(found->second))
       levels_.push_back({&*found, &h, id});
   }
-  // What was cut last is the user's own; what that was cut from is the business of the stack between.
+  // The block that was cut last is the user's; those that it was cut from belong to the layers between.
   auto const innermost = std::max_element(levels_.begin(), levels_.end(), [](level const& a, level const& b) {
     return a.found->second.allocated.operation < b.found->second.allocated.operation;
   });
@@ -196,22 +196,22 @@ void order_checker::use_regions(range_used const& u) {
   }
 }
 
-void order_checker::use_dead(range_used const& u, bool valid) {
-  auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + who(u.by); };
-  auto const freed = [&](grave const& g) {
-    return " that was freed by " + who(g.freed) + ", before this call was made";
+void order_checker::use_freed(range_used const& u, bool valid) {
+  auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + describe(u.by); };
+  auto const freed = [&](freed_range const& g) {
+    return " that was freed by " + describe(g.freed) + ", before this call was made";
   };
   if (!valid && around(memory_, u.begin) == memory_.end()) {
-    auto const dead = dead_in(u.begin, u.end);
-    if (dead == dead_memory_.end())
-      say(order_problem::out_of_bounds, what() + ", runs into memory of CUDA's that begins later");
+    auto const dead = freed_in(u.begin, u.end);
+    if (dead == freed_memory_.end())
+      report(order_problem::out_of_bounds, what() + ", runs into memory of CUDA's that begins later");
     else if (dead->second.freed.operation < u.by.operation)  // host functions run late
-      say(order_problem::use_after_free, what() + ", lies in memory" + freed(dead->second));
+      report(order_problem::use_after_free, what() + ", lies in memory" + freed(dead->second));
   }
-  auto const dead = overlapping(dead_blocks_, u.begin, u.end);
-  if (dead != dead_blocks_.end() && dead->second.freed.operation < u.by.operation && !is_inside(dead->second.owner))
-    say(order_problem::use_after_free,
-        what() + ", lies in a block of " + name_of_owner(dead->second.owner) + freed(dead->second));
+  auto const dead = overlapping(freed_blocks_, u.begin, u.end);
+  if (dead != freed_blocks_.end() && dead->second.freed.operation < u.by.operation && !is_inside(dead->second.owner))
+    report(order_problem::use_after_free,
+           what() + ", lies in a block of " + name_of_owner(dead->second.owner) + freed(dead->second));
 }
 
 void order_checker::access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how) {
@@ -219,13 +219,13 @@ void order_checker::access(timeline const& t, mark m, void const* p, std::size_t
   stream_state const& s = streams_[slot_of(t)];
   range_used const u{begin, begin + bytes, m, valid ? s.clock : ahead(s), how, false, work_captured_by(&t)};
   use_regions(u);
-  use_dead(u, valid);
+  use_freed(u, valid);
 }
 
 void order_checker::host_access(void const* p, std::size_t bytes, bool valid, use how) {
   std::uintptr_t const begin = address_of(p);
   host_function_place const* const function = this_thread().host_function;
-  if (function != nullptr && function->check != number_) return;  // launched before this check, or by a graph
+  if (function != nullptr && function->check != number_) return;  // launched before this check began, or by a graph
   range_used const u{begin,
                      begin + bytes,
                      function != nullptr ? function->at : act(nullptr),
@@ -234,7 +234,7 @@ void order_checker::host_access(void const* p, std::size_t bytes, bool valid, us
                      true,
                      nullptr};
   use_regions(u);
-  use_dead(u, valid);
+  use_freed(u, valid);
 }
 
 }  // namespace weir::sim::detail

@@ -1,5 +1,5 @@
 #pragma once
-// Ranges of memory for the happens-before checker, internal: which lie where, and how reports write them.
+// Ranges of memory, internal: to look them up by address, and to write them in reports.
 
 #include "checker/checker.hpp"
 

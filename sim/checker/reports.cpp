@@ -1,4 +1,4 @@
-// What the happens-before checker says: names, and which edge is missing.
+// The happens-before checker's reports: names of operations and streams, and which edge is missing.
 
 #include "checker/checker.hpp"
 #include "model/call.hpp"
@@ -21,7 +21,7 @@ std::string order_checker::name(slot_number slot) const {
   return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
 }
 
-std::string order_checker::who(mark m) const {
+std::string order_checker::describe(mark m) const {
   std::string const number = "operation " + std::to_string(m.operation);
   std::string what = number;
   if (m.call > call_count)
@@ -57,18 +57,22 @@ std::string order_checker::missing_edge(mark missing, slot_number in, vector_clo
   return text + "; the last event recorded on " + other + " is too early: " + event;
 }
 
+std::string order_checker::not_after(mark missing, slot_number in, vector_clock const& known) const {
+  return ", which " + name(in) + " does not come after" + missing_edge(missing, in, known);
+}
+
 void order_checker::waited_for_nothing(timeline const* t, event_state const& e) {
   if (!options_.warnings) return;
-  say(order_problem::wait_for_nothing,
-      "event " + std::to_string(e.number) + " was never recorded: " + who(act(t)) + " waits for nothing");
+  report(order_problem::wait_for_nothing,
+         "event " + std::to_string(e.number) + " was never recorded: " + describe(act(t)) + " waits for nothing");
 }
 
 void order_checker::warn_of_lost_record(event_state const& e, mark anew) {
   vector_clock const& now = streams_[anew.slot].clock;
   if (e.recorded_by.operation == 0 || e.waited_for || now.covers(e.seen)) return;
-  say(order_problem::record_lost, "event " + std::to_string(e.number) + " is recorded anew by " + who(anew) +
-                                      ", which does not come after its record by " + who(e.recorded_by) +
-                                      "; nobody waited for that one, and nobody can any more");
+  report(order_problem::record_lost, "event " + std::to_string(e.number) + " is recorded anew by " + describe(anew) +
+                                         ", which does not come after its record by " + describe(e.recorded_by) +
+                                         "; nobody waited for that one, and nobody can any more");
 }
 
 void order_checker::warn_of_stale_wait(event_state const& e, mark by, vector_clock const& known) {
@@ -78,13 +82,13 @@ void order_checker::warn_of_stale_wait(event_state const& e, mark by, vector_clo
   if (!streams_[from].open || streams_[from].id != e.recorded_on || latest <= e.recorded_by.operation ||
       known[from] >= latest)
     return;
-  say(order_problem::stale_wait, "the wait for event " + std::to_string(e.number) + " by " + who(by) +
-                                     " adds nothing: that comes after all that stands before the record by " +
-                                     who(e.recorded_by) + " already, and " + name(from) +
-                                     " has had more work since, up to operation " + std::to_string(latest));
+  report(order_problem::stale_wait, "the wait for event " + std::to_string(e.number) + " by " + describe(by) +
+                                        " adds nothing: that comes after all that stands before the record by " +
+                                        describe(e.recorded_by) + " already, and " + name(from) +
+                                        " has had more work since, up to operation " + std::to_string(latest));
 }
 
-void order_checker::say(order_problem kind, std::string text) {
+void order_checker::report(order_problem kind, std::string text) {
   ++report_count;
   order_report made{kind, std::move(text)};
   if (report_handler != nullptr) report_handler(made);

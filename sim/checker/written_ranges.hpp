@@ -1,5 +1,5 @@
 #pragma once
-// Which bytes of a piece of memory were written, internal: so that a read of others can be seen.
+// Which bytes of a piece of memory were written, internal, to report reads of all others.
 
 #include <algorithm>
 #include <cstdint>

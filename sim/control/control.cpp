@@ -1,11 +1,12 @@
 // Settings of the simulated runtime, and what can be asked of it.
 
-#include <weir/sim/sim.hpp>
 #include "control/fault_injection.hpp"
 #include "control/refuse.hpp"
 #include "model/call.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/threads.hpp"
+
+#include <weir/sim/sim.hpp>
 
 #include <algorithm>
 #include <string>

@@ -20,7 +20,7 @@ namespace {
 
 namespace sim = weir::sim;
 
-// A name with a slip in it would change nothing, and nobody would know.
+// Refuses unknown names, since a misspelt one would have no effect and nobody would notice.
 void refuse_unknown_names() {
   static constexpr std::string_view prefix = "WEIR_SIM_", known[] = {"CAPACITY", "CHECK", "DEVICES", "MODE", "SEED"};
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
@@ -75,17 +75,17 @@ bool set_mode(std::string const& text) {
   return true;
 }
 
-std::atomic<unsigned> breaches{0};
+std::atomic<unsigned> violations{0};
 
 void print(sim::order_report const& report) {
-  breaches.fetch_add(1, std::memory_order_relaxed);
+  violations.fetch_add(1, std::memory_order_relaxed);
   std::fprintf(stderr, "weir::sim: %s\n", report.text.c_str());
 }
 
-// What was said on the way may be far up by now, and the program's status does not tell.
+// Prints the count at the end, since the reports may be far up by then and the exit status does not show them.
 void print_sum() {
-  unsigned const count = breaches.load(std::memory_order_relaxed);
-  if (count != 0) std::fprintf(stderr, "weir::sim: %u breach%s of order\n", count, count == 1 ? "" : "es");
+  unsigned const count = violations.load(std::memory_order_relaxed);
+  if (count != 0) std::fprintf(stderr, "weir::sim: %u violation%s of order\n", count, count == 1 ? "" : "s");
 }
 
 bool set_check(std::string const& text) {

@@ -1,8 +1,9 @@
 #include "control/fault_injection.hpp"
 
-#include <weir/sim/sim.hpp>
 #include "control/refuse.hpp"
 #include "scheduler/schedule.hpp"
+
+#include <weir/sim/sim.hpp>
 
 #include <algorithm>
 #include <array>

@@ -11,9 +11,9 @@
 
 namespace weir::sim::detail {
 
-/// Whether a call may have to fail or costs time; while none does, a call pays for one look at this.
+/// Whether any call may have to fail or costs time. While none does, this is all that a call looks at.
 extern std::atomic<bool> faults_are_set;
-/// What is to become of this call: success, or the code that it must return. Counts it, and its cost.
+/// Counts the call and its cost. Returns success, or the code that the call must return.
 cudaError_t inject_fault(call which);
 
 /// What the calls since `reset_counters` cost together.
@@ -21,7 +21,7 @@ extern std::atomic<std::uint64_t> simulated_nanoseconds;
 /// Forgets what calls cost.
 void forget_latencies();
 
-/// The number of the call of that name; throws `std::invalid_argument` that says who asked if there is none.
+/// The number of the call of that name. Throws `std::invalid_argument` if there is none; `who` is the function asked.
 std::size_t index_of(char const* who, char const* name);
 
 }  // namespace weir::sim::detail

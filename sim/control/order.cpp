@@ -1,11 +1,12 @@
-// The check of order as programs call it.
+// The functions of weir/sim/order.hpp.
 
-#include <weir/sim/order.hpp>
 #include "checker/checker.hpp"
 #include "control/refuse.hpp"
 #include "memory/blocks.hpp"
 #include "model/call.hpp"
 #include "scheduler/streams.hpp"
+
+#include <weir/sim/order.hpp>
 
 #include <memory>
 #include <utility>
@@ -37,7 +38,7 @@ void check_order(bool on, order_options options) {
   detail::runtime& r = detail::state();
   held_lock const held(r.mutex);
   r.check.reset();
-  // What they saw was in the numbers of an earlier check; all of it is past.
+  // Clocks of an earlier check mean nothing in this one.
   r.events.for_each([](detail::event_state& e) {
     e.seen.clear();
     e.recorded_by = {};

@@ -1,6 +1,5 @@
 // Back to a fresh process.
 
-#include <weir/sim/sim.hpp>
 #include "checker/checker.hpp"
 #include "control/fault_injection.hpp"
 #include "model/heap.hpp"
@@ -8,6 +7,8 @@
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
 #include "scheduler/threads.hpp"
+
+#include <weir/sim/sim.hpp>
 
 #include <vector>
 
@@ -30,9 +31,8 @@ void drop_work(runtime& r, held_lock& held) {
   }
 }
 
-// What a program could not destroy because an injected failure refused it, it will not try to destroy again. It would
-// stay for ever, and every later reset and wait for the legacy stream would look at it. All other streams and events
-// may be in a cache.
+// Destroys what an injected fault kept the program from destroying. The program will not try again, so that the objects
+// would stay for ever, and every later reset and wait for the legacy stream would look at them.
 void drop_what_failures_kept(runtime& r) {
   r.events.remove_if([](detail::event_state const& e) { return e.dies_with_reset; });
   r.streams.remove_if([&](timeline* t) {

@@ -1,6 +1,5 @@
-// Work that stands for a kernel.
+// `touch`: work that stands for a kernel.
 
-#include <weir/sim/sim.hpp>
 #include "checker/checker.hpp"
 #include "control/refuse.hpp"
 #include "memory/blocks.hpp"
@@ -9,6 +8,8 @@
 #include "scheduler/random.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
+
+#include <weir/sim/sim.hpp>
 
 #include <atomic>
 #include <cstring>
@@ -31,7 +32,7 @@ void require_access(runtime& r, int device, void const* p, std::size_t bytes) {
          "; give it access with cudaDeviceEnablePeerAccess, or for a pool's memory with cudaMemPoolSetAccess");
 }
 
-// Not optimised away, and a read for the sanitizers.
+// Reads every byte, in a way that is not optimised away and that the sanitizers see.
 void read_all(unsigned char const* first, std::size_t bytes) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < bytes; ++i) sum += first[i];

@@ -74,10 +74,10 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
   }
   std::size_t offset = 0;
   if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};
-  // Memory of the host's heap that begins outside every allocation must not run into one.
+  // Memory that begins outside every allocation must not run into one.
   bool const runs_into_next = after != r.allocations.end() && bytes > after->first - address;
-  bool const is_dead = r.check != nullptr && r.check->is_dead(p, bytes);
-  return {!runs_into_next && !is_dead, nullptr};
+  bool const is_freed = r.check != nullptr && r.check->is_freed(p, bytes);
+  return {!runs_into_next && !is_freed, nullptr};
 }
 
 bool reaches(runtime& r, int device, allocation const& a) {
@@ -94,7 +94,7 @@ allocation* find_live(runtime& r, void const* p) {
 
 void* make_allocation(runtime& r, allocation made, void* at) {
   if (!take_capacity(r, made)) return nullptr;
-  // No more than CUDA promises, so that nobody comes to rely on more; host memory is made of pages.
+  // Exactly the alignment that CUDA promises, so that nobody comes to rely on more; pinned memory is made of pages.
   std::size_t const alignment = made.kind == memory_kind::pinned ? 4096 : 256;
   void* const p = at != nullptr ? at : take_from_heap(made.bytes, alignment);
   if (p == nullptr) {
@@ -102,8 +102,8 @@ void* make_allocation(runtime& r, allocation made, void* at) {
     return nullptr;
   }
   made.block = ++r.memory_count;
-  // Stream-ordered memory too, and when its allocation executes once more: who reads it before must not find what the
-  // heap's last user left there.
+  // Stream-ordered memory too, which is overwritten again when its allocation executes: a read before that must not
+  // find what the heap's last user left there.
   if (at == nullptr) scribble(p, made.bytes, next_pattern(r));
   if (made.kind == memory_kind::async) forbid(p, made.bytes);
   count_live(r, made);
@@ -121,7 +121,7 @@ std::uint64_t begin_free(runtime& r, allocation& a) {
 void finish_free(runtime& r, std::uintptr_t address, std::uint64_t number, bool waited) {
   auto const found = r.allocations.find(address);
   if (found == r.allocations.end() || found->second.block > number) return;  // another block by now
-  // Who has taken it over may touch it from when that allocation executes.
+  // If another allocation has taken the block over, that allows it again when it executes.
   if (found->second.kind == memory_kind::async) forbid(reinterpret_cast<void*>(address), found->second.bytes);
   if (!found->second.freeing || found->second.free_number != number) return;
   if (found->second.graph != 0) {
@@ -138,7 +138,7 @@ void finish_free(runtime& r, std::uintptr_t address, std::uint64_t number, bool 
 
 void release_block(void* p, std::size_t bytes, bool waited) {
   order_checker* const check = state().check.get();
-  if (check == nullptr || !check->hold_back(p, bytes)) give_to_heap(p, bytes, waited);
+  if (check == nullptr || !check->quarantine(p, bytes)) give_to_heap(p, bytes, waited);
 }
 
 unsigned char next_pattern(runtime& r) { return r.pattern = static_cast<unsigned char>(r.pattern + 37); }

@@ -7,7 +7,7 @@ namespace weir::sim::detail {
 
 /// What lies at [p, p + bytes).
 struct range {
-  bool valid = false;              // false: it leaves its allocation, or that one's free was called; as far as known
+  bool valid = false;              // false: it leaves its allocation, or its free was called
   allocation const* in = nullptr;  // null for memory that CUDA does not know
   bool device_only() const { return in != nullptr && !in->on_host(); }
   bool reached_by_devices() const { return in != nullptr; }
@@ -26,21 +26,21 @@ allocation* find_live(runtime& r, void const* p);
 /// is too little. Nobody may touch stream-ordered memory before the allocation executes.
 void* make_allocation(runtime& r, allocation made, void* at = nullptr);
 
-/// Memory of the host counts against its capacity; false if that is used up.
+/// Counts memory against the host's capacity; false if there is too little left.
 bool charge_host(runtime& r, std::size_t bytes);
 void count_live(runtime& r, allocation const& a);
 void count_freed(runtime& r, allocation const& a);
 
-/// The free was called: the program has the memory no more, though work that was queued before may use it still.
-/// Returns the number of this free.
+/// The free was called: the memory is not the program's any more, but work queued before may still use it. Returns the
+/// number of this free.
 std::uint64_t begin_free(runtime& r, allocation& a);
-/// The free of that number executes. The block stays if another allocation has taken it over since that free was
-/// called. `waited`: for all work that there was, so that none is too late.
+/// The free of that number executes. Does nothing to the block if another allocation has taken it over since that free
+/// was called. `waited`: the host has waited for all work on the block.
 void finish_free(runtime& r, std::uintptr_t address, std::uint64_t number, bool waited = false);
 /// Undoes a `begin_free`, as a new allocation of the same size takes the block over.
 void revive(runtime& r, allocation& a);
 
-/// The block is the heap's again, unless the check of order holds it back.
+/// Gives the block back to the host's heap, unless the check of order keeps it in quarantine.
 void release_block(void* p, std::size_t bytes, bool waited);
 
 /// The next pattern to overwrite memory with: not that of the call before.

@@ -29,7 +29,8 @@ void give_room_back(runtime& r, pool_state& pool, std::size_t bytes) {
 
 bool keep(pool_state& pool, std::uintptr_t address, allocation const& freed) {
   constexpr std::size_t most_kept = 16;
-  // To the thread sanitizer whoever gets it would race with who had it, though the driver saw to it: it has to be new.
+  // Where a driver reuses memory on its own, the thread sanitizer would see a race between the two users. Under it
+  // every block is new.
   if (streams_are_fibers) return false;
   if (pool.destroyed || pool.reserved == pool.used) return false;
   auto* const p = reinterpret_cast<void*>(address);

@@ -9,12 +9,12 @@ namespace weir::sim::detail {
 bool take_room(runtime& r, pool_state& pool, std::size_t bytes);
 void give_room_back(runtime& r, pool_state& pool, std::size_t bytes);
 
-/// Keeps a block whose free has executed, to hand it out again. False: the pool does not.
+/// Keeps a block whose free has executed, to hand it out again. False: it was not kept.
 bool keep(pool_state& pool, std::uintptr_t address, allocation const& freed);
 
 /// Gives back what the pool holds beyond `keep` bytes and does not use.
 void trim(runtime& r, pool_state& pool, std::uint64_t keep);
-/// Sees to the release thresholds, as every synchronise does.
+/// Trims every pool to its release threshold, as every synchronise does.
 void trim_pools(runtime& r);
 
 }  // namespace weir::sim::detail

@@ -13,7 +13,7 @@
 
 namespace weir::sim::detail {
 
-/// The calls that count. A call that is not here does not compile; a call that nobody defines does not link.
+/// The calls that are counted. To use a name that is not here does not compile.
 inline constexpr std::string_view call_names[] = {
     "cudaGetDevice",
     "cudaSetDevice",
@@ -139,7 +139,7 @@ inline constexpr std::size_t call_count = std::size(call_names);
 inline constexpr std::string_view other_names[] = {"sim::touch", "sim::host_access", "checked_blocks::allocated",
                                                    "checked_blocks::freed"};
 
-/// The number that reports know a name by; does not compile for another name.
+/// The number of a name in reports; does not compile for a name that is in neither list.
 consteval call_number number_of(std::string_view name) {
   call_number n = 1;
   for (std::string_view const known : call_names) {
@@ -153,13 +153,13 @@ consteval call_number number_of(std::string_view name) {
   throw "no such name";
 }
 
-/// Calls in which host functions may run as time passes: those that wait, that ask whether a stream is done, or that
-/// put work into one. All else may come from a library that allocates under a lock of its own, which a host function
-/// may want too. On a GPU that is no matter, as host functions have a thread to themselves.
+/// The calls, by how their names begin, in which host functions may run in random and pct mode: those that wait, that
+/// ask whether a stream is done, or that put work into one. A library may make the other calls under a lock that a host
+/// function takes as well; on a GPU that works, as host functions have a thread of their own.
 inline constexpr std::string_view calls_with_host_functions[] = {
     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize",
     "cudaStreamQuery",       "cudaLaunchHostFunc",   "cudaStreamAddCallback",
-    "cudaGraphLaunch",       "cudaMemcpy",           "cudaMemset",  // and all that begin so
+    "cudaGraphLaunch",       "cudaMemcpy",           "cudaMemset",
 };
 
 /// A name of the list above, turned into its number by the compiler.

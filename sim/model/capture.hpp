@@ -18,7 +18,7 @@ using captured_order = std::map<std::uint64_t, std::uint64_t>;
 
 /// A stream that takes part in a capture.
 struct participant {
-  std::uint64_t check_id = 0;  // stands for the stream in the check of order while it captures
+  std::uint64_t check_id = 0;  // its id in the check of order while it captures
   captured_order after;        // what its next operation depends on
 };
 

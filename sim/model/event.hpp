@@ -23,7 +23,7 @@ struct event_state {
   point at;                                        // the latest snapshot
   vector_clock seen;                               // what the snapshot comes after; only while order is checked
   mark recorded_by;                                // the latest record, only while order is checked
-  std::uint64_t recorded_on = 0;                   // its stream, whose slot may be another one's by now
+  std::uint64_t recorded_on = 0;                   // its stream; the slot may be another stream's by now
   bool waited_for = false;                         // since that
   std::shared_ptr<clock::time_point> reached;      // set when the snapshot's work is done; timed events only
   std::shared_ptr<captured_point const> captured;  // set: the latest record was captured

@@ -9,9 +9,9 @@
 
 namespace weir::sim::detail {
 
-/// Handle values are numbers that nobody can dereference, so a stale or foreign handle is recognised, not followed.
-/// The value given back last is given out next: code that keys state by a handle meets the reuse that CUDA allows.
-/// Not thread-safe: the runtime's mutex guards it.
+/// Handle values are numbers that nobody can dereference, so a stale or foreign handle is recognised, not followed. The
+/// value given back last is given out next: code that keys state by a handle meets the reuse that CUDA allows. Not
+/// thread-safe: the runtime's mutex guards it.
 template <class Handle, class T, std::uintptr_t first_value>
 class handle_table {
  public:

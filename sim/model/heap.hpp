@@ -8,11 +8,11 @@ namespace weir::sim::detail {
 
 /// Null if the host has no room.
 void* take_from_heap(std::size_t bytes, std::size_t alignment);
-/// Gives a block back, as the stream whose turn it is. `waited`: after a wait for all work, which is no order that the
-/// program may rely on, so that the thread sanitizer is not told of it.
+/// Gives a block back, as the stream whose operation this is. `waited`: the host waited for all work on it. The program
+/// may not rely on the order of such a free, so the thread sanitizer does not see it.
 void give_to_heap(void* p, std::size_t bytes, bool waited);
 
-/// Under the address sanitizer: who touches the memory between the two makes a mistake.
+/// Between the two, the address sanitizer reports every access to the memory.
 void forbid(void* p, std::size_t bytes);
 void allow(void* p, std::size_t bytes);
 

@@ -21,9 +21,9 @@ struct allocation {
   bool freeing = false;              // the free was called; the memory goes when it executes
   bool kept_for_graph = false;       // the free executed, and the next launch of its graph needs the memory
   point freed_at;                    // the place of the free, for stream-ordered memory
-  std::uint64_t free_number = 0;     // which free that is, as another allocation may take the block over first
-  std::uint64_t block = 0;           // the number of that block, which allocations may hand on; counted with the frees
-  std::uint64_t graph = 0;           // of an allocation node: whose; the address is that graph's until it is gone
+  std::uint64_t free_number = 0;     // of its free: another allocation may take the block over before that executes
+  std::uint64_t block = 0;           // the number of the block; blocks and frees are numbered together
+  std::uint64_t graph = 0;  // of an allocation node: the capture's id; the address is the graph's until it is gone
 
   bool on_host() const { return kind == memory_kind::managed || kind == memory_kind::pinned; }
 };

@@ -15,7 +15,7 @@ namespace weir::sim::detail {
 
 inline constexpr int max_devices = 8;
 
-/// Memory that is kept after its free has executed; nobody may touch it meanwhile. Goes back by `give_back` in the end.
+/// Memory that is kept after its free has executed. Nobody may touch it meanwhile; `give_back` is called in the end.
 struct kept_block {
   struct release {
     std::size_t bytes;
@@ -36,7 +36,7 @@ struct pool_state {
   std::uint64_t reserved = 0, reserved_high = 0;
   std::uint64_t used = 0, used_high = 0;
   std::array<cudaMemAccessFlags, max_devices> access{};
-  // Freed but not yet executed, by stream id and size: the same stream may have it at once.
+  // Blocks whose free is still queued, by stream id and size: the same stream may have them at once.
   std::multimap<std::pair<std::uint64_t, std::size_t>, std::uintptr_t> pending;
   std::vector<kept_block> kept;  // the latest last
   cudaMemPool_t handle = nullptr;

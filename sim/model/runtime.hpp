@@ -1,7 +1,6 @@
 #pragma once
-// The one state of the simulated runtime, internal: devices, streams, events, pools and memory. One mutex guards all.
+// The one state of the simulated runtime, internal: devices, streams, events, pools and memory. One mutex guards it.
 
-#include <weir/sim/sim.hpp>
 #include "model/event.hpp"
 #include "model/graph.hpp"
 #include "model/handle_table.hpp"
@@ -9,6 +8,8 @@
 #include "model/pool.hpp"
 #include "model/stream.hpp"
 #include "model/thread.hpp"
+
+#include <weir/sim/sim.hpp>
 
 #include <array>
 #include <condition_variable>
@@ -32,7 +33,7 @@ struct device_state {
   std::vector<timeline*> timelines;  // all on this device, the legacy one too
   std::shared_ptr<pool_state> default_pool, current_pool;
   [[no_unique_address]] device_landmarks landmarks{};
-  std::array<bool, max_devices> reaches{};  // whose `cudaMalloc` memory it was given access to
+  std::array<bool, max_devices> reaches{};  // devices whose `cudaMalloc` memory it may use
 };
 
 /// The priorities of pct mode.
@@ -50,8 +51,8 @@ class order_checker;
 struct runtime {
   std::mutex mutex;
   std::condition_variable finished;  // notified when `running` becomes false, and in threads mode after each operation
-  bool running = false;              // some thread that is no worker executes queued operations
-  std::size_t under_way = 0;         // operations that somebody executes
+  bool running = false;              // a thread other than the workers executes queued operations
+  std::size_t under_way = 0;         // operations that are being executed
 
   std::vector<std::thread> workers;  // of threads mode: while there are any, nobody else executes what is queued
   std::condition_variable queued;    // notified when there may be something to do for them
@@ -85,7 +86,8 @@ struct runtime {
   std::vector<std::shared_ptr<capture_state>> captures;  // under way
   std::uint64_t capture_count = 0, captures_invalidated = 0, execution_count = 0;
 
-  std::shared_ptr<order_checker> check;  // null: the order is not checked. Never shared: its type is not known here
+  std::shared_ptr<order_checker>
+      check;  // null: the order is not checked. The only owner; a unique_ptr would need the type
   std::uint64_t checks = 0, owners = 0, event_count = 0, captured_streams = 0;
 
   runtime();

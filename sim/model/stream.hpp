@@ -19,17 +19,19 @@ struct runtime;
 
 using held_lock = std::unique_lock<std::mutex>;
 
-/// A place in one stream's work: everything up to its `sequence`-th operation. Streams go by id, for handles come back.
+/// A place in one stream's work: everything up to its `sequence`-th operation. The stream goes by its id, since handles
+/// are used again.
 struct point {
   std::uint64_t stream = 0;
   std::uint64_t sequence = 0;
   [[no_unique_address]] landmark reached{};
 };
 
-/// Called with the runtime's mutex held; gives it up for as long as it runs a user's code or touches a user's memory.
+/// What an operation does. Called with the runtime's mutex held; gives it up while it runs the program's code or
+/// touches its memory.
 using work = std::function<void(held_lock&)>;
 
-/// Whose code an operation runs. Host functions, the program's own code, run only in calls in which they may.
+/// A host function is the program's own code, and in random and pct mode runs in some calls only.
 enum class operation_kind { device_work, host_function };
 
 struct operation {

@@ -1,5 +1,5 @@
 #pragma once
-// What belongs to one host thread, internal, and what a thread does just now.
+// The state of one host thread, internal, and scopes that say what it is doing.
 
 #include "model/pool.hpp"
 #include "model/vector_clock.hpp"
@@ -18,12 +18,12 @@ struct host_function_place {
   vector_clock known;
 };
 
-/// Trivial, so that it can be used until the thread's very end.
+/// Trivial, so that it can be used until the thread ends.
 struct thread_state {
   std::uint64_t generation = 0;  // which `reset` this is about
   int device = 0;
   cudaError_t last_error = cudaSuccess;
-  bool in_call = false;  // the simulated runtime's own work: not the program's
+  bool in_call = false;  // does the simulated runtime's work, not the program's
   bool in_host_function = false;
   call_number call = 0;      // under way; only while order is checked
   unsigned times_asked = 0;  // about events that are not done, with no other call in between
@@ -32,7 +32,7 @@ struct thread_state {
   // The slot of the thread's clock, and the check that it was given by.
   std::uint64_t check = 0;
   slot_number slot = host_slot;
-  // Owners of checked blocks whose own work this is.
+  // The owners of checked blocks that the thread works for.
   std::array<std::uint64_t, 8> inside{};
   unsigned inside_depth = 0;
   std::array<std::uint64_t, max_devices> default_stream{};  // ids of the per-thread streams; 0: not made yet
@@ -40,10 +40,10 @@ struct thread_state {
 
 thread_state& this_thread();
 
-/// Every thread is back at device 0 without an error.
+/// Puts every thread back to device 0, without an error.
 void forget_threads();
 
-/// While one lives, what the thread does is done by that call.
+/// While one lives, reports name that call for what the thread does.
 class acting_as {
  public:
   explicit acting_as(call_number call) : me_(this_thread()), before_(me_.call) { me_.call = call; }

@@ -1,5 +1,5 @@
-// Streams as fibers of the thread sanitizer: the sanitizer is told when the thread goes on as a stream, and what orders
-// two of them. Compiled without it, nothing is here.
+// Tells the thread sanitizer when a thread goes on as a stream, and what orders two streams. Compiled without it,
+// nothing is here.
 
 #include "model/tsan_fibers.hpp"
 
@@ -29,7 +29,8 @@ void AnnotateIgnoreSyncEnd(char const* file, int line);
 
 namespace weir::sim::detail {
 
-// Comes after what the thread that makes it did: that has to be the one that queues the stream's work.
+// To the sanitizer it comes after what the thread that makes it did. So the thread that queues the stream's work makes
+// it.
 class fiber {
  public:
   static constexpr std::size_t stack_bytes = 512 * 1024;
@@ -37,7 +38,7 @@ class fiber {
   explicit fiber(std::uint64_t stream) : context_(nullptr) {
     stack_ = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stack_ == MAP_FAILED) throw std::bad_alloc();
-    mprotect(stack_, 4096, PROT_NONE);  // where a stack that overflows goes
+    mprotect(stack_, 4096, PROT_NONE);  // a guard page
     context_ = __tsan_create_fiber(0);
     __tsan_set_fiber_name(context_, ("stream " + std::to_string(stream)).c_str());
   }
@@ -68,7 +69,7 @@ struct call_to_make {
 constinit thread_local turn const* current = nullptr;
 constinit thread_local bool in_fiber = false;
 constinit thread_local call_to_make to_make{};
-constinit thread_local char worker = 0;  // where this lies is the landmark of a worker's beginning
+constinit thread_local char worker = 0;  // its address is the landmark of a worker's beginning
 
 // In the functions that are not sanitized a fiber is on its thread's stack, or reads what the thread wrote: it would
 // seem to race with it.
@@ -173,7 +174,7 @@ void look_again() {
 
 void call_as_stream(void (*function)(void*), void* data) {
   if (current == nullptr) return function(data);
-  at<__tsan_acquire>(current->on().context(), &worker, nullptr, nullptr);  // nothing to come after if it is no worker
+  at<__tsan_acquire>(current->on().context(), &worker, nullptr, nullptr);  // no effect in a thread that is no worker
   run_on(current->on().context(), current->on().stack(), function, data);
 }
 

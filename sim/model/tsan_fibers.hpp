@@ -1,6 +1,6 @@
 #pragma once
-// Streams as fibers of the thread sanitizer, internal: compiled under it, what a stream does is done, to the sanitizer,
-// by a thread of its own, and comes after what others do only where CUDA says so. Otherwise none of this does anything.
+// Streams as fibers of the thread sanitizer, internal. Compiled with it, the sanitizer sees each stream as a thread of
+// its own, ordered with others only where CUDA orders them. Otherwise none of this does anything.
 
 #include <cstdint>
 #include <memory>
@@ -25,17 +25,17 @@ struct timeline;
 
 inline constexpr bool streams_are_fibers = true;
 
-/// Who comes after a landmark comes after all that reached it before. Null: nothing did.
+/// A place in the order of streams: whoever comes after it comes after all that reached it before. Null: nothing did.
 using landmark = std::shared_ptr<char>;
 landmark new_landmark();
 
-/// A thread to the sanitizer, with a stack of its own: on the stack of the thread that runs it, the two would seem to
-/// race.
+/// What the sanitizer sees as a thread. It has a stack of its own, since on the stack of the thread that runs it the
+/// two would seem to race.
 class fiber;
 
-/// The fibers of a stream that nobody runs: one, unless several threads work for the stream at once, in immediate mode,
-/// or one queues its work while another runs it.
-/// Where this lies is the landmark that the stream's operations reach.
+/// The fibers of a stream that no thread runs just now. There are several only if several threads work for the stream
+/// at once, or one queues its work while another runs it. The address of this is the landmark that the stream's
+/// operations reach.
 struct stream_fibers {
   std::vector<std::shared_ptr<fiber>> idle;
 };
@@ -72,10 +72,10 @@ class turn {
 landmark hand_over(timeline const& t);
 /// The stream whose turn it is reaches a landmark.
 void reach(landmark const& p);
-/// The stream whose turn it is comes after a landmark; if it is no stream's, the calling thread does.
+/// The stream whose turn it is comes after a landmark; the calling thread does if it is no stream's turn.
 void come_after(landmark const& p);
 
-/// What the host comes after once it has waited. Asked for before: after the wait the stream may be gone.
+/// What the host comes after once it has waited. It is asked for before the wait, after which the stream may be gone.
 struct awaited {
   fibers_of_stream stream;
   void* of_device = nullptr;
@@ -84,18 +84,18 @@ awaited end_of(runtime& r, timeline const& t);
 awaited end_of_device(runtime& r, int device);
 void come_after(awaited const& end);
 
-/// The calling thread begins to execute the operations of streams: they come after what made the thread's own
-/// variables, such as `errno`.
+/// The calling thread begins to execute operations of streams. They come after the beginning of the thread, which made
+/// the thread's variables, such as `errno`.
 void begin_worker();
 
 /// Between the two, the sanitizer does not look at what the calling thread does.
 void look_away();
 void look_again();
 
-/// Calls a function as the stream whose turn it is; if it is no stream's, as the calling thread.
+/// Calls a function as the stream whose turn it is; as the calling thread if it is no stream's turn.
 void call_as_stream(void (*function)(void*), void* data);
 
-/// The same for anything that can be called. It holds all that it needs by value, and does not throw.
+/// The same for anything that can be called. It has to hold all that it needs by value, and must not throw.
 template <class Body>
 void as_stream(Body body) {
   struct there {
@@ -109,7 +109,7 @@ void as_stream(Body body) {
   call_as_stream(&there::call, &body);
 }
 
-/// While one lives, a host function's call into the stand-in is none of its stream's doing.
+/// While one lives, the sanitizer does not look at the call that a host function makes into the simulated runtime.
 class own_work {
  public:
   own_work();
@@ -133,7 +133,7 @@ struct device_landmarks {};
 
 struct turn {
   turn(runtime&, timeline const&, landmark = {}) {}
-  ~turn() {}  // so that one that only lives is no unused variable
+  ~turn() {}  // against warnings of unused variables
   turn(turn const&) = delete;
   turn& operator=(turn const&) = delete;
 };
@@ -161,8 +161,8 @@ struct own_work {
 
 #endif
 
-/// Gives up the runtime's mutex while `body` does what the stream whose turn it is does to memory. Who called has it
-/// again whatever a host function throws: there is state to put right on the way out.
+/// Gives up the runtime's mutex while `body` runs as the stream whose turn it is. The mutex is held again afterwards,
+/// also if `body`, a host function, throws.
 template <class Body>
 void unlocked(std::unique_lock<std::mutex>& held, Body body) {
   struct locked_again {

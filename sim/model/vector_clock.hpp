@@ -9,16 +9,16 @@
 
 namespace weir::sim::detail {
 
-/// A stream from creation to destruction, as an index; or a host thread. A stream gets a used slot only if its creator
-/// knows all that the stream before it did, so that no clock can mistake one for the other. Slot 0 is the host, or its
-/// first thread.
+/// The index of a stream, from its creation to its destruction, or of a host thread. A new stream gets the slot of an
+/// ended one only if its creator comes after all that that one did, so that no clock can mistake one for the other.
+/// Slot 0 is the host, or its first thread.
 using slot_number = std::uint32_t;
 inline constexpr slot_number host_slot = 0;
 
 /// Operations are numbered over all streams in the order of the calls that queue them; 0 is before all.
 using operation_number = std::uint64_t;
 
-/// What the program called, for reports; 0: nobody knows.
+/// The call that the program made, for reports; 0: not known.
 using call_number = std::uint16_t;
 
 /// One operation of one slot.

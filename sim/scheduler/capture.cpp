@@ -15,7 +15,7 @@ void invalidate(runtime& r, capture_state& c) {
   if (!std::exchange(c.invalidated, true)) ++r.captures_invalidated;
 }
 
-// Every capture for which `condition` holds is broken; true if there was one.
+// Breaks every capture for which `condition` holds; true if there was one.
 template <class Condition>
 bool invalidate_if(runtime& r, Condition condition) {
   bool found = false;
@@ -55,7 +55,7 @@ void enter(runtime& r, timeline& t, std::shared_ptr<capture_state> const& c) {
   c->streams[t.id].check_id = ++r.captured_streams | std::uint64_t{1} << 63;
 }
 
-// Depends on no node that the origin does not come after.
+// Whether the stream that the capture began on comes after all its nodes.
 bool is_joined(capture_state const& c) {
   auto const& end = c.streams.at(c.origin).after;
   return std::all_of(c.streams.begin(), c.streams.end(), [&](auto const& s) {
@@ -66,7 +66,7 @@ bool is_joined(capture_state const& c) {
   });
 }
 
-// What the graph allocated and did not free is there once it was launched.
+// Ends a capture. Memory that its graph allocates and does not free is the program's only after a launch.
 void close(runtime& r, capture_state& c) {
   c.ended = true;
   if (r.check != nullptr) [[unlikely]]
@@ -159,7 +159,7 @@ cudaError_t capture_wait(runtime& r, timeline& t, event_state const& e) {
 
 void leave_capture(runtime& r, timeline& t) {
   if (t.capture == nullptr || t.capture->origin != t.id) return;
-  std::shared_ptr<capture_state> const c = t.capture;  // nobody can end it any more
+  std::shared_ptr<capture_state> const c = t.capture;  // nobody can end it any more, so it is broken
   invalidate(r, *c);
   close(r, *c);
 }

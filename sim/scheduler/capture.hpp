@@ -9,8 +9,8 @@
 
 namespace weir::sim::detail {
 
-// ---- what a call has to ask before it does anything: `cudaSuccess`, or the code to refuse with. A refusal that CUDA
-// says breaks a capture has broken it then.
+// ---- Whether captures under way allow a call: `cudaSuccess`, or the code to refuse with. Where CUDA says that such a
+// call breaks a capture, it is broken then.
 /// Work for `t`.
 cudaError_t admit_work(runtime& r, timeline const& t);
 /// A wait for `t`, or a query of it.
@@ -18,15 +18,15 @@ cudaError_t admit_wait(runtime& r, timeline const& t);
 /// A wait for an event, or a query of it.
 cudaError_t admit_wait(runtime& r, event_state const& e);
 cudaError_t admit_device_wait(runtime& r, int device);
-/// A call that capture cannot see, such as `cudaMalloc`: the modes of the capture and of the thread decide.
+/// A call that a capture cannot record, such as `cudaMalloc`: the modes of the capture and of the thread decide.
 cudaError_t admit_unsafe(runtime& r);
 
 // ---- a capture's beginning, end and status
 cudaError_t begin_capture(runtime& r, timeline& t, cudaStreamCaptureMode mode);
 cudaError_t end_capture(runtime& r, timeline& t, cudaGraph_t& graph);
-/// What may be asked of a stream at any time; only the legacy one cannot say.
+/// Refused only for the legacy stream, while a blocking stream of its device captures.
 cudaError_t status_of(runtime& r, timeline const& t, cudaStreamCaptureStatus& status);
-/// The stream is destroyed.
+/// The stream is destroyed: a capture that began on it is broken.
 void leave_capture(runtime& r, timeline& t);
 void forget_captures(runtime& r);
 

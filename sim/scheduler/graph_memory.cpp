@@ -18,7 +18,7 @@ void release_memory(graph_state const& graph) {
     auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
     if (found == r.allocations.end() || found->second.graph != graph.number) continue;
     found->second.graph = 0;
-    // A free that is still queued sees to the rest itself.
+    // Otherwise a free that is still queued finishes it.
     if (found->second.kept_for_graph || m.freed) finish_free(r, found->first, found->second.free_number, true);
   }
 }

@@ -16,7 +16,7 @@ std::uint64_t next_random(runtime& r) {
   return x ^ (x >> 31);
 }
 
-// How often a thread has to ask about events, and do nothing else, until that is a way to wait for them.
+// After so many questions about events, and no other call between them, a thread counts as waiting.
 constexpr unsigned asked_often = 100;
 
 bool gets_on(runtime& r, timeline const& t, host_functions theirs) {
@@ -32,7 +32,7 @@ std::vector<timeline*> all_that_may_run(runtime& r, host_functions theirs) {
   return ready;
 }
 
-// ---- pct: ranks that are drawn stand above all that the changes give
+// ---- pct: drawn ranks are above those that the changes give
 
 std::uint64_t draw_rank(runtime& r) { return next_random(r) | std::uint64_t{1} << 63; }
 
@@ -96,7 +96,7 @@ bool run_by_rank(runtime& r, held_lock& held, std::vector<point> const& wanted) 
 
 void let_time_pass(runtime& r, held_lock& held, host_functions theirs) {
   if (r.running || !r.workers.empty()) return;
-  // In random mode nothing happens at most calls, so that work piles up.
+  // In random mode most calls run nothing, so that work piles up.
   if (r.how == mode::random && next_random(r) % 4 != 0) return;
   runs_operations const alone(r);
   r.how == mode::pct ? pass_by_rank(r, held, theirs) : pass_at_random(r, held, theirs);

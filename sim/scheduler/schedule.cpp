@@ -25,8 +25,8 @@ struct planned_operation {
   timeline* in;
 };
 
-// Everything that must run before `wanted` is reached. An operation only ever waits for operations that were queued
-// earlier, so their order of queueing is an order that keeps every promise.
+// Everything that must run before `wanted` is reached. An operation waits only for operations that were queued earlier,
+// so the order of queueing keeps every order that CUDA promises.
 std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
   std::vector<planned_operation> result;
   std::uint64_t const number = ++r.plans;
@@ -35,7 +35,7 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
     wanted.pop_back();
     timeline* const t = find_timeline(r, p.stream);
     if (t == nullptr) continue;
-    // What an earlier plan got to counts for nothing: an operation may have thrown, and those after it never ran.
+    // An earlier plan may not have run to its end, if an operation threw: begin anew.
     if (std::exchange(t->plan, number) != number) t->planned = t->completed;
     std::uint64_t sequence = t->planned;
     for (; sequence < p.sequence; ++sequence) {
@@ -49,7 +49,7 @@ std::vector<planned_operation> plan(runtime& r, std::vector<point> wanted) {
   return result;
 }
 
-// An operation stays in the queue until it is done: others look there while a host function runs.
+// The operation that is executed stays in the queue until it is done, since others look there meanwhile.
 class front_under_way {
  public:
   front_under_way(runtime& r, timeline* t) : r_(r), t_(t) {

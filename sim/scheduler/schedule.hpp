@@ -1,6 +1,5 @@
 #pragma once
-// The order of work, internal: what an operation waits for, when it runs, and what the host learns. Whatever looks at
-// the order of a program looks here.
+// The order of work, internal: what an operation waits for, when it runs, and how the host waits.
 
 #include "model/call.hpp"
 #include "model/runtime.hpp"
@@ -18,7 +17,7 @@ std::vector<point> implicit_order(runtime& r, timeline const& t);
 void enqueue(runtime& r, timeline& t, std::vector<point> after, work run,
              operation_kind kind = operation_kind::device_work);
 
-/// Whether what `t` gets next comes after `p` by what it was told to wait for.
+/// Whether the next operation of `t` comes after `p`, by what it and the operations before it wait for.
 bool comes_after(runtime& r, timeline const& t, point p);
 
 /// Puts an operation into a stream, or into the graph that the stream captures. In immediate mode it runs before this
@@ -42,13 +41,13 @@ point record(runtime& r, held_lock& held, timeline& t, std::shared_ptr<clock::ti
 /// Holds back what `t` gets from now on until `p` is reached.
 void wait_for(runtime& r, timeline& t, point p);
 
-/// What is queued takes its turn as before, but does nothing.
+/// Replaces all queued work by nothing; its order stays.
 void abandon_work(runtime& r);
 
 /// Whether all that the first waiting operation of `t` waits for is done; false if there is none, or it is under way.
 bool may_run(runtime& r, timeline const& t);
-/// Runs that operation. Two threads do not at once but in threads mode: `running` is set. A host function that throws
-/// is done with that, and what it threw goes to whoever waits here.
+/// Runs that operation. Outside threads mode one thread at a time does so (`runs_operations`). If a host function
+/// throws, its operation is done, and the exception goes to the caller.
 void run_front(runtime& r, held_lock& held, timeline* t);
 /// While one lives, the calling thread alone executes operations. Begins and ends with the runtime's mutex held.
 class runs_operations {
@@ -69,7 +68,7 @@ bool done(runtime& r, point p);
 /// Whether all work is done that a synchronise with `t` would wait for.
 bool done(runtime& r, timeline const& t);
 
-/// Makes the host wait: runs what must run before all these places are reached, and nothing else.
+/// Makes the host wait: runs what must run before all these places are reached, and nothing else. Then trims pools.
 void force(runtime& r, held_lock& held, std::vector<point> wanted);
 void force(runtime& r, held_lock& held, timeline const& t);
 void force_device(runtime& r, held_lock& held, int device);

@@ -10,7 +10,7 @@
 namespace weir::sim::detail {
 namespace {
 
-// The free has executed: anybody may have the block, or only the stream that freed it.
+// A block whose free has executed: one that another stream freed (`elsewhere`), or `t` itself.
 void* take_kept(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes,
                 bool elsewhere) {
   auto& kept = pool->kept;
@@ -31,7 +31,7 @@ void* take_kept(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& 
   return p;
 }
 
-// The free is still queued, but `t` comes after it.
+// A block whose free is still queued, but comes before what `t` gets next: freed by another stream, or by `t` itself.
 void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, std::size_t bytes, bool elsewhere) {
   auto chosen = pool.pending.end();
   std::uint64_t latest = 0;
@@ -65,7 +65,7 @@ void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
 
 // Of the blocks that CUDA allows, the one that a careless program expects least.
 void* reuse(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes) {
-  // What another stream freed comes first: whoever forgot an order between the two finds out.
+  // Blocks that another stream freed come first, so that a missing order between the two shows.
   void* p = nullptr;
   if (pool->may_reuse(cudaMemPoolReuseAllowOpportunistic)) p = take_kept(r, held, pool, t, bytes, true);
   if (p == nullptr && pool->may_reuse(cudaMemPoolReuseFollowEventDependencies))

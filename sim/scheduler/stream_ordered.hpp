@@ -8,10 +8,10 @@
 
 namespace weir::sim::detail {
 
-/// Gives stream-ordered memory to whom comes after this place in `t`: the allocation executes.
+/// Queues the allocation itself: when `t` gets there, the memory may be used.
 void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p);
 
-/// A block of the pool that `t` may have, now; null if there is none. It is live then.
+/// Allocates a freed block of the pool that CUDA allows `t` to have; null if there is none.
 void* reuse(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool, timeline& t, std::size_t bytes);
 
 }  // namespace weir::sim::detail

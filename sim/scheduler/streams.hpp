@@ -1,5 +1,5 @@
 #pragma once
-// Streams by their handles, and their end, internal.
+// Finds streams by their handles, and ends them, internal.
 
 #include "model/runtime.hpp"
 
@@ -8,7 +8,7 @@ namespace weir::sim::detail {
 /// The stream of a handle other than 0 for the calling thread and its current device; null if there is none.
 timeline* find_stream(runtime& r, cudaStream_t handle);
 
-/// The stream gets no more work.
+/// The stream gets no more work; it is forgotten once its work is done.
 void end_stream(runtime& r, timeline* t);
 
 }  // namespace weir::sim::detail

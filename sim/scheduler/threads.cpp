@@ -7,10 +7,10 @@
 namespace weir::sim::detail {
 namespace {
 
-// As many streams as this are at work at once, where they run host functions or touch memory.
+// As many streams as this can call host functions or touch memory at once.
 constexpr int worker_count = 4;
 
-// What was queued first, so that no stream waits for ever.
+// Of the streams that may go on, the one whose operation was queued first: so none waits for ever.
 timeline* first_that_may_run(runtime& r) {
   timeline* first = nullptr;
   for (auto const& device : r.devices)
@@ -23,10 +23,10 @@ void work_until_told(runtime& r) {
   in_call const own_work(this_thread());
   begin_worker();
   held_lock held(r.mutex);
-  // What is under way may wait for what is queued: two host functions that meet.
+  // An operation under way may wait for a queued one: two host functions that wait for each other.
   while (!r.workers_end || r.under_way != 0) {
     if (timeline* const t = first_that_may_run(r); t != nullptr) {
-      r.queued.notify_one();  // there may be more; what comes after this one the thread finds itself
+      r.queued.notify_one();  // for another thread; what comes after this operation this thread finds itself
       run_front(r, held, t);
       r.finished.notify_all();
       if (r.workers_end) r.queued.notify_all();
@@ -53,7 +53,7 @@ void stop_workers(runtime& r, held_lock& held) {
   if (std::exchange(r.workers_end, true)) return r.finished.wait(held, [&] { return !r.workers_end; });
   r.queued.notify_all();
   held.unlock();
-  for (std::thread& worker : r.workers) worker.join();  // who sees that there are some leaves them alone
+  for (std::thread& worker : r.workers) worker.join();  // as long as there are some, no other thread changes `workers`
   held.lock();
   r.workers.clear();
   r.workers_end = false;

@@ -5,8 +5,8 @@
 
 namespace weir::sim::detail {
 
-/// Starting them waits for who executes operations just now, stopping them until nothing is under way. No call for who
-/// executes one. May throw what `std::thread` does.
+/// Starting waits until no other thread executes operations; stopping waits until none is under way. Must not be called
+/// by a thread that executes one. Starting throws what `std::thread` throws.
 void start_workers(runtime& r, held_lock& held);
 void stop_workers(runtime& r, held_lock& held);
 

@@ -37,9 +37,11 @@ struct reuse_of_a_segment {
     return reuse.clock().lane_of(reuse.clock().identify(stream).key, stream);
   }
   block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(lane(stream), units(size)); }
-  block_id done(stream_ref stream, detail::units size) { return reuse.take_done(searcher(stream), units(size)); }
+  block_id done(stream_ref stream, detail::units size) {
+    return reuse.take_done(searcher(stream), units(size), reuse.all_lanes());
+  }
   block_id waiting(stream_ref stream, detail::units size) {
-    return reuse.take_waiting(searcher(stream), stream, units(size));
+    return reuse.take_waiting(searcher(stream), stream, units(size), reuse.all_lanes());
   }
   pool_reuse::lane_number searcher(stream_ref stream) {
     auto const found = lane(stream);
@@ -148,7 +150,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "where a wait fails nothing is taken") {
   free_behind_work(a, first);
   pool_reuse::lane_number const taker = lane(b);
   auto const no_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000});
-  CHECK(reuse.take_waiting(taker, no_stream, units(100)) == 0);
+  CHECK(reuse.take_waiting(taker, no_stream, units(100), reuse.all_lanes()) == 0);
   CHECK(pending(a) == 100);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   CHECK(waiting(b, 100) == first);
@@ -171,11 +173,11 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, 
   block_id const first = ready(a, 50), second = ready(b, 50);
   free_behind_work(a, first);
   CHECK(reuse.clock().open_count() == 2);
-  reuse.poll(pool_reuse::shared);
+  reuse.poll(reuse.all_lanes());
   CHECK(reuse.clock().open_count() == 1);  // b has nothing free
   CHECK(pending(a) == 50);
   a.finish();
-  reuse.poll(pool_reuse::shared);
+  reuse.poll(reuse.all_lanes());
   CHECK(reuse.clock().open_count() == 0);
   CHECK(shared() == 50);
   REQUIRE(second != 0);

@@ -324,8 +324,9 @@ TEST_CASE("one-shot streams neither strand memory nor get each other's too early
   for (cudaStream_t old : alive) REQUIRE(cudaStreamDestroy(old) == cudaSuccess);
   // Everything is found again, in one piece.
   sim::reset_counters();
-  void* const all = memory.allocate(legacy, 4_MiB);
+  memory.trim(8_MiB);
   CHECK(memory.snapshot().lanes <= 4);
+  void* const all = memory.allocate(legacy, 4_MiB);
   memory.deallocate(legacy, all, 4_MiB);
 }
 
@@ -658,5 +659,46 @@ TEST_CASE("a stream whose device CUDA did not say at first is waited for on its 
     sim::touch(near.get(), q, 2_MiB, sim::access::write);
     memory.deallocate(near, q, 2_MiB);
     CHECK(sim::report_count() == 0);
+  }
+}
+
+TEST_CASE("what a call costs does not grow with the number of streams that have freed memory") {
+  lazy_world const world;
+  source_state state;
+  {
+    auto memory = make(source{&state} | pool{});
+    std::vector<std::unique_ptr<mortal_stream>> streams(600);
+    std::uint64_t most = 0;
+    for (auto& s : streams) {
+      s = std::make_unique<mortal_stream>();
+      REQUIRE(cudaLaunchHostFunc(
+                  s->get(), [](void*) {}, nullptr) == cudaSuccess);
+      sim::reset_counters();
+      memory.deallocate(*s, memory.allocate(*s, 1_MiB), 1_MiB);
+      most = std::max(most, sim::calls());
+    }
+    CHECK(memory.snapshot().lanes == streams.size());
+    CHECK(most < 200);
+  }
+  CHECK(state.live_bytes == 0);
+}
+
+TEST_CASE("before a request is refused, every stream is looked at") {
+  lazy_world const world;
+  source_state state;
+  std::size_t const count = 200;
+  for (bool const wait : {false, true}) {
+    auto memory = make(source{&state} | pool{.max_bytes = count * 1_MiB, .growth_bytes = 1_MiB, .synchronize = false});
+    std::vector<std::unique_ptr<mortal_stream>> streams(count);
+    std::vector<void*> blocks(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      streams[i] = std::make_unique<mortal_stream>();
+      blocks[i] = memory.allocate(*streams[i], 1_MiB);
+    }
+    std::size_t const last = wait ? 150 : 120;
+    memory.deallocate(*streams[last], blocks[last], 1_MiB);
+    if (!wait) streams[last]->finish();
+    CHECK(memory.allocate(wait ? stream_ref(*streams[0]) : host_order, 1_MiB) == blocks[last]);
+    for (std::size_t i = 0; i < count; ++i) memory.deallocate(*streams[i], blocks[i], 1_MiB);
   }
 }

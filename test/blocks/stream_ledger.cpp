@@ -75,6 +75,27 @@ TEST_CASE("without a spare lane there is no lane, and reserving makes some") {
   CHECK(l.lane_count() == 14);
 }
 
+TEST_CASE("as many lanes as there can be are each found by their key, also after others closed") {
+  ledger l;
+  for (std::size_t spare = 1; l.lane_count() < ledger::max_lanes; spare *= 2) l.reserve(spare);
+  l.reserve(ledger::max_lanes);
+  REQUIRE(l.lane_count() == ledger::max_lanes);
+  bool opened = false;
+  std::set<lane_number> lanes;
+  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) lanes.insert(l.find_or_open(key, opened));
+  CHECK(lanes.size() == ledger::max_lanes - 1);
+  CHECK(l.find_or_open(ledger::max_lanes, opened) == ledger::shared);
+  for (std::uint64_t key = 1; key < ledger::max_lanes; key += 2) l.close(l.find(key));
+  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) {
+    lane_number const lane = l.find(key);
+    REQUIRE(key % 2 == (lane == ledger::shared));
+    if (lane != ledger::shared) REQUIRE(l.key(lane) == key);
+  }
+  CHECK(l.find_or_open(ledger::max_lanes, opened) != ledger::shared);
+  CHECK(opened);
+  CHECK(l.valid());
+}
+
 TEST_CASE("tickets rise over all lanes") {
   open_ledger l;
   lane_number const a = l.open(1), b = l.open(2);

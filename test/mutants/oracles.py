@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Shows that each oracle is alive and needed: with all of them four bugs are caught, without any one of them one is not.
 
-    oracles.py [--sim LIBRARY]    the stand-in, compiled with the address sanitizer; without, it is compiled here
+    oracles.py [--sim LIBRARY]    the simulated runtime, compiled with the address sanitizer; without, it is compiled here
     --sim-threads LIBRARY         the same, compiled with the thread sanitizer
     --compiler g++     --include FOLDER
 
-The oracles: the clocks of `sim::check_order`, the contents of blocks, the address sanitizer on the stand-in's memory, and
-the thread sanitizer, to which the stand-in's streams are threads. That one needs a program of its own.
+The oracles: the clocks of `sim::check_order`, the contents of blocks, the address sanitizer on the simulated runtime's
+memory, and the thread sanitizer, to which its streams are threads. That one needs a program of its own.
 """
 import argparse
 import concurrent.futures
@@ -33,7 +33,7 @@ ONLY = [
                        "    return upstream_.allocate(stream, bytes / 2, alignment);"),
                       (LIMIT, "    upstream_.deallocate(stream, p, bytes, alignment);",
                        "    upstream_.deallocate(stream, p, bytes / 2, alignment);")], "mutants/oracles")),
-    # Read by work that the stand-in does not know, and compared with nothing.
+    # Read by work that the simulated runtime does not know, and compared with nothing.
     ("address", Bug(0, "a source takes no room for a large alignment",
                     [("sources/common.hpp", "take(padded_or_zero(bytes, alignment));", "take(bytes);")],
                     "mutants/oracles")),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts known bugs (bugs.py) into copies of weir's headers, one at a time, and says which of them the tests catch.
 
-    run.py                          each bug against the one test that is to catch it; part of `test/run`
+    run.py                          each bug against the one test that is to catch it; part of `test/run all`
     run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
 
     --only TEXT        bugs of this number, or whose words have this in them
@@ -71,7 +71,7 @@ class Bench:
             raise Broken(" ".join(command) + "\n" + result.stdout)
 
     def prepare(self, kinds, jobs):
-        """The stand-in and the tests' main, once for each (sanitizer, optimised)."""
+        """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
             self.objects[kind] = []

@@ -1,5 +1,5 @@
-// A program with kernels, made by nvcc for NVIDIA's own runtime library, run on the stand-in's: it starts, and what it
-// calls on the host works. `kernels launch` launches as well, which is refused.
+// A program with kernels, made by nvcc for NVIDIA's own runtime library, run on the simulated one: it starts, and what
+// it calls on the host works. `kernels launch` launches as well, which is refused.
 #include <cuda_runtime.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A program that knows nothing of weir: linked with NVIDIA's own runtime library, run on the stand-in's.
+// A program that knows nothing of weir: linked with NVIDIA's own runtime library, run on the simulated one.
 // `program race` uses memory on a stream that does not come after its allocation.
 #include <cuda_runtime_api.h>
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -54,6 +55,12 @@ void with_stack(F const& recipe) {
     memory->deallocate(mortal, live, 1000);
     memory->deallocate(lasting, on_lasting, 1000);
     memory.reset();
+  }));
+  CHECK(child_ends_well(false, [&] {
+    if (weir::trim(*memory) != 0 || release_captured(*memory) != 0) ::_exit(2);
+    synchronize(*memory);
+    for (layer_numbers const& layer : numbers(*memory))
+      if (layer.reserved.value_or(0) != 0) ::_exit(3);
   }));
   CHECK(child_ends_well(false, [&] {
     try {
@@ -190,4 +197,75 @@ TEST_CASE("a child ends, though other threads of its parent were inside the stac
   stop = true;
   for (auto& t : threads) t.join();
   CHECK(ended_well == 40);
+}
+
+TEST_CASE("a child that frees through a log of its parent's does not wait for the parent's clock") {
+  sim::reset();
+  auto memory = make(host{} | logging{.path = "/dev/null"});
+  std::vector<void*> blocks;
+  // By another thread, so that this one has not asked for the time of day yet.
+  std::thread([&] {
+    for (int i = 0; i < 40; ++i) blocks.push_back(memory.allocate(host_order, 8));
+  }).join();
+  std::atomic<bool> stop{false}, ready{false};
+  std::thread asks_for_the_time([&] {
+    ::tm local{};
+    for (::time_t now = 0; !stop; ++now, ready = true) ::localtime_r(&now, &local);
+  });
+  while (!ready) std::this_thread::yield();
+  int ended_well = 0;
+  for (void* const p : blocks) {
+    if (!child_ends_well(false, [&] { memory.deallocate(host_order, p, 8); })) break;
+    ++ended_well;
+  }
+  stop = true;
+  asks_for_the_time.join();
+  for (void* const p : blocks) memory.deallocate(host_order, p, 8);
+  CHECK(ended_well == 40);
+}
+
+TEST_CASE("a child is given streams of its own, and none that its parent kept") {
+  sim::reset();
+  cudaStream_t of_parent = nullptr;
+  {
+    weir::stream const idle;
+    of_parent = idle.get();
+  }
+  auto const* const kept_by_parent = &detail::stream_cache::instance();
+  std::fflush(nullptr);
+  ::pid_t const child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    // With a lock of its own: a thread that is not here may have the parent's.
+    if (&detail::stream_cache::instance() == kept_by_parent) ::_exit(2);
+    auto made = std::make_unique<weir::stream>();
+    cudaStream_t const own = made->get();
+    made.reset();
+    ::_exit(own != of_parent && weir::stream().get() == own ? 0 : 3);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(weir::stream().get() == of_parent);
+}
+
+TEST_CASE("a stream and an event of the parent's stay so when a child moves them") {
+  sim::reset();
+  auto stream = std::make_unique<weir::stream>();
+  auto event = std::make_unique<weir::event>();
+  CHECK(child_ends_well(true, [&] {
+    { weir::stream const moved = std::move(*stream); }
+    { weir::event const moved = std::move(*event); }
+  }));
+  std::fflush(nullptr);
+  ::pid_t const child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    cudaStream_t const of_parent = stream->get();
+    { weir::stream const moved = std::move(*stream); }
+    ::_exit(weir::stream().get() != of_parent ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
 }

@@ -646,14 +646,14 @@ TEST_CASE_FIXTURE(captured_block, "memory freed in a capture and handed out agai
   CHECK_EQ(sim::report_count(), 0);
 }
 
-TEST_CASE_FIXTURE(captured_block, "memory freed in a capture and handed out elsewhere meanwhile is a breach") {
+TEST_CASE_FIXTURE(captured_block, "memory freed in a capture and handed out elsewhere meanwhile is a violation") {
   blocks.allocated(b, memory, 512, 256);
   CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
   blocks.freed(b, memory, 512, 256);
   ok(code_of_end(a));
 }
 
-TEST_CASE_FIXTURE(captured_block, "memory of a graph that is in use elsewhere at a launch is a breach") {
+TEST_CASE_FIXTURE(captured_block, "memory of a graph that is in use elsewhere at a launch is a violation") {
   sim::set_mode(sim::mode::lazy);  // what is wrong is not done
   executable const graph(a);
   graph.launch(a);
@@ -680,7 +680,7 @@ TEST_CASE_FIXTURE(captured_block, "memory of a graph that is in use elsewhere at
   CHECK_EQ(sim::report_count(), 0);
 }
 
-TEST_CASE_FIXTURE(captured_block, "memory handed out after a launch that it does not come after is a breach") {
+TEST_CASE_FIXTURE(captured_block, "memory handed out after a launch that it does not come after is a violation") {
   executable const graph(a);
   graph.launch(a);
   blocks.allocated(b, memory, 512, 256);

@@ -22,7 +22,7 @@ struct checking : fresh {
   checking() { sim::check_order(true); }
 };
 
-/// The only breach so far, which then is forgotten.
+/// The only violation so far, which then is forgotten.
 sim::order_report the_report() {
   auto const all = sim::reports();
   for (std::size_t i = 1; i < all.size(); ++i) MESSAGE(all[i].text);
@@ -467,7 +467,7 @@ TEST_CASE_FIXTURE(fresh, "no warning takes a new stream for the one that recorde
   CHECK_EQ(sim::report_count(), 0);
 }
 
-TEST_CASE_FIXTURE(checking, "a handler hears of a breach at once") {
+TEST_CASE_FIXTURE(checking, "a handler hears of a violation at once") {
   static std::string heard;
   heard.clear();
   sim::set_report_handler([](sim::order_report const& r) { heard = r.text; });

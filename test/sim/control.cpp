@@ -1,4 +1,4 @@
-// What tests do to the stand-in: counting, failing, touching, starting afresh; and the last error of a thread.
+// What tests do to the simulated runtime: counting, failing, touching, starting afresh; and the last error of a thread.
 
 #include "support.hpp"
 
@@ -178,8 +178,8 @@ TEST_CASE("reset forgets work, memory and settings, and leaves streams and event
   CHECK_EQ(d.reached(), numbers{2});
 }
 
-TEST_CASE_FIXTURE(fresh,
-                  "reset ends the streams and events that a plan did not let the program destroy, and only those") {
+TEST_CASE_FIXTURE(
+    fresh, "reset ends the streams and events that an injected fault did not let the program destroy, and only those") {
   for (bool const sticky : {false, true}) {
     cudaStream_t const kept = make_stream(), s = make_stream();
     cudaEvent_t const kept_event = make_event(), e = make_event();

@@ -1,4 +1,4 @@
-// Functions of the driver, asked for by name: the stand-in has none of them, and says so as CUDA does.
+// Functions of the driver, asked for by name: the simulated runtime has none of them, and says so as CUDA does.
 
 #include "support.hpp"
 

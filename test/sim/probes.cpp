@@ -1,5 +1,5 @@
 // needs: tsan
-// The probes of CUDA's behaviour, asked of the stand-in. test/gpu asks a GPU the same.
+// The probes of CUDA's behaviour, asked of the simulated runtime. test/gpu asks a GPU the same.
 
 #include "probes/all.hpp"
 #include "support.hpp"
@@ -28,7 +28,9 @@ void ask_all(sim::mode how, bool with_pending_work) {
 
 }  // namespace
 
-TEST_CASE("the stand-in answers every probe as CUDA does, when nothing runs early") { ask_all(sim::mode::lazy, true); }
+TEST_CASE("the simulated runtime answers every probe as CUDA does, when nothing runs early") {
+  ask_all(sim::mode::lazy, true);
+}
 
 TEST_CASE("and the probes that need no pending work, when everything runs at once") {
   ask_all(sim::mode::immediate, false);

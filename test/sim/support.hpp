@@ -1,5 +1,5 @@
 #pragma once
-// What the stand-in's own tests share.
+// What the simulated runtime's own tests share.
 
 #include <weir/sim/sim.hpp>
 

@@ -3,7 +3,7 @@
 
     check.py RULE [ROOT]    RULE: includes | opening | mirror | links;  ROOT: the repository (default: this one)
 
-Prints `file:line: what is wrong` for each breach; exit status 1 if there is any, 2 if it was called wrongly or found
+Prints `file:line: what is wrong` for each violation; exit status 1 if there is any, 2 if it was called wrongly or found
 no headers at all.
 """
 import re
@@ -157,10 +157,10 @@ def main(arguments):
         print(__doc__)
         return 2
     root = Path(arguments[1] if len(arguments) > 1 else Path(__file__).parents[2]).resolve()
-    breaches = list(RULES[arguments[0]](root))
-    for path, line, what in breaches:
+    violations = list(RULES[arguments[0]](root))
+    for path, line, what in violations:
         print(f"{path.relative_to(root)}:{line}: {what}")
-    return 1 if breaches else 0
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -108,8 +109,15 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
       deallocate_elsewhere(stream, p, bytes, alignment);
   }
 
-  /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held.
+  /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held, and lets
+  /// the layers below do the same; returns how many bytes the upstream got.
   std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept {
     std::size_t released = 0;
     for_each([&](one& a) {
       std::size_t const held = directory_.reserved(), own = a.pool.numbers().reserved.current;
@@ -139,11 +147,13 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     return any;
   }
 
+  /// The most bytes that all arenas hold together at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.
   pool_numbers numbers() const {
     pool_numbers sum;
     for_each([&](one& a) { sum += a.pool.numbers(); });
-    sum.reserved = directory_.level();
+    if (sum.reserved.peak != 0) sum.reserved = directory_.level();  // else the pools may say nothing any more
     sum.out_of_memory = refused_.load(std::memory_order_relaxed);
     return sum;
   }
@@ -224,7 +234,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
       for_each([&](one& a) {
         if (p == nullptr) p = a.pool.allocate(stream, bytes, alignment, detail::pool_effort::reuse);
       });
-      if (p == nullptr && trim() != 0) p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
+      if (p == nullptr && trim_layer() != 0) p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
       return p;
     };
     void* p = from_any();

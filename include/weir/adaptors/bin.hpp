@@ -3,13 +3,14 @@
 
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/core/any_ref.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,28 +22,13 @@ class binning_resource;
 
 namespace detail {
 
-/// The outermost layer that keeps memory and can give it back (`pool` and its like); below a reference the layers are
-/// someone else's. A null pointer of no use where there is none.
-template <class R>
-auto keeper(R& r) noexcept {
-  if constexpr (requires { std::size_t{r.trim(std::size_t{})}; })
-    return &r;
-  else if constexpr (!is_reference<R> && requires { r.upstream(); })
-    return detail::keeper(r.upstream());
-  else
-    return nullptr;
-}
-
 /// A bin's resource whose type is forgotten: one virtual call a request.
 class bin_resource {
  public:
   virtual ~bin_resource() = default;
   virtual void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept = 0;
-  virtual std::size_t trim(std::size_t keep) noexcept = 0;
-  virtual void synchronize() noexcept = 0;
-  virtual std::size_t release_captured(std::uint64_t capture) noexcept = 0;
-  virtual std::size_t reserved() = 0;
+  virtual void visit_layers(layer_visitor& visitor) = 0;
   virtual std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept = 0;
   virtual bool holds_captured(std::uint64_t capture) const noexcept = 0;
 };
@@ -59,26 +45,7 @@ class bin_model final : public bin_resource {
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept override {
     share(held_).deallocate(stream, p, bytes, alignment);
   }
-  std::size_t trim(std::size_t keep) noexcept override {
-    if constexpr (requires { keeper(held_)->trim(keep); }) return keeper(held_)->trim(keep);
-    return 0;
-  }
-  void synchronize() noexcept override {
-    if constexpr (requires { keeper(held_)->synchronize(); }) keeper(held_)->synchronize();
-  }
-  std::size_t release_captured(std::uint64_t capture) noexcept override {
-    if constexpr (requires { keeper(held_)->release_captured(capture); })
-      return keeper(held_)->release_captured(capture);
-    return 0;
-  }
-  std::size_t reserved() override {
-    if constexpr (requires { keeper(held_)->numbers().reserved.current; })
-      return keeper(held_)->numbers().reserved.current;
-    else if constexpr (requires { keeper(held_)->reserved(); })
-      return keeper(held_)->reserved();
-    else
-      return 0;
-  }
+  void visit_layers(layer_visitor& visitor) override { show_layers(held_, visitor); }
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
     return weir::taken(held_, bytes, alignment);
   }

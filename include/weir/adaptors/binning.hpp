@@ -5,6 +5,8 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
 
@@ -71,6 +73,7 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
 
  public:
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "binning";
 
   /// Makes the bins' resources, and throws what they throw.
   template <recipe F>
@@ -115,13 +118,20 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   }
 
   /// Gives back what is idle in bins that can (`pool`, `fixed_size` ...), large bins first, until they hold at most
-  /// `keep` bytes; returns how many went. Does not wait; call `synchronize` first to give back all that can be.
+  /// `keep` bytes, then lets the layers below do the same (`weir::trim`); returns how many bytes the bins gave back.
+  /// Does not wait; call `synchronize` first to give back all that can be.
   std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept {
     std::size_t released = 0, held = reserved();
     for (std::size_t i = count_; i-- > 0;) {
       if (keep != 0 && held <= keep) break;
-      std::size_t const own = bins_[i]->reserved(), excess = held - std::min(held, keep);
-      std::size_t const gone = bins_[i]->trim(own - std::min(own, excess));
+      std::size_t const own = reserved_by(*bins_[i]), excess = held - std::min(held, keep);
+      std::size_t const gone = detail::trim_layers(*bins_[i], own - std::min(own, excess), own_layers);
       released += gone;
       held -= std::min(held, gone);
     }
@@ -129,13 +139,14 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   }
   /// Lets the host wait for the work on freed blocks, in bins that can.
   void synchronize() noexcept {
-    for (std::size_t i = 0; i < count_; ++i) bins_[i]->synchronize();
+    for (std::size_t i = 0; i < count_; ++i) detail::synchronize_layers(*bins_[i], own_layers);
   }
 
   /// As `pool_resource::release_captured`, in bins that can; the upstream is asked by itself.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept {
     std::size_t released = 0;
-    for (std::size_t i = 0; i < count_; ++i) released += bins_[i]->release_captured(capture);
+    for (std::size_t i = 0; i < count_; ++i)
+      released += detail::release_captured_layers(*bins_[i], capture, own_layers);
     return released;
   }
 
@@ -151,10 +162,14 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   }
 
   /// Bytes that the bins hold, as far as they say (`pool`, `fixed_size` ... do).
-  std::size_t reserved() const {
+  std::size_t reserved() const noexcept {
     std::size_t sum = 0;
-    for (std::size_t i = 0; i < count_; ++i) sum += bins_[i]->reserved();
+    for (std::size_t i = 0; i < count_; ++i) sum += reserved_by(*bins_[i]);
     return sum;
+  }
+  /// Shows the bins' layers, from the first bin to the last, each from the top down to the upstream that all share.
+  void visit_parts(layer_visitor& visitor) const {
+    for (std::size_t i = 0; i < count_; ++i) bins_[i]->visit_layers(visitor);
   }
   std::size_t bin_count() const noexcept { return count_; }
   /// The largest request that a bin serves; `i` below `bin_count()`.
@@ -175,6 +190,11 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
  private:
   using base::upstream_;
 
+  static constexpr auto own_layers = layer_visitor::extent::own;
+  static std::size_t reserved_by(detail::bin_resource& bin) noexcept {
+    return detail::reserved_by_layers(bin, own_layers);
+  }
+
   // Sizes above 8 B fall into 8 classes for each power of two, so that one byte finds the first bin to look at.
   static constexpr std::size_t classes = 62 * 8;
   static std::size_t class_of(std::size_t bytes) noexcept {
@@ -190,12 +210,12 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   bool make_room(int& tried) noexcept {
     if (tried == 0) {
       tried = 1;
-      if (trim() != 0) return true;
+      if (trim_layer() != 0) return true;
     }
     if (tried != 1) return false;
     tried = 2;
     synchronize();
-    return trim() != 0;
+    return trim_layer() != 0;
   }
 
   std::size_t count_;

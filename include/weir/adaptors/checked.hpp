@@ -38,6 +38,8 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
   using base = detail::adaptor_base<checked_resource, Upstream>;
 
  public:
+  static constexpr char const* layer_name = "checked";
+
   template <recipe F>
   checked_resource(F const& upstream, checked const& options)
       : base(upstream), blocks_(detail::require_valid(options).name) {}

@@ -65,6 +65,8 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   using base = detail::adaptor_base<limit_resource, Upstream>;
 
  public:
+  static constexpr char const* layer_name = "limit";
+
   /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
   /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
   template <recipe F>
@@ -72,6 +74,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       : base(upstream),
         granularity_(detail::require_valid(options).granularity),
         max_(budget(options, upstream_)),
+        name_(options.name),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
 
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.
@@ -120,6 +123,8 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     credit_released();
     return captured_.total();
   }
+  /// Whose budget it is; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
   std::size_t max_bytes() const noexcept { return max_; }
   /// The most bytes that were charged at one time by requests that were served.
@@ -239,6 +244,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
 
   std::size_t granularity_;
   std::size_t max_;
+  std::string name_;
   std::string label_;
   // On a line of its own: every request of every thread writes it. Changed by questions too, which credit.
   alignas(64) mutable std::atomic<std::size_t> used_{0};

@@ -75,6 +75,9 @@ class log_file {
     delete this;
   }
 
+  /// True in a forked child of the process that opened it: nothing may be written there. Costs a load.
+  bool is_inherited() const noexcept { return is_inherited_; }
+
   /// Adds a line (with its newline, and no longer than `max_line`); `now` also writes it out. Allocates nothing.
   void append(std::string_view line, bool now) noexcept {
     std::lock_guard const lock(mutex_);
@@ -128,7 +131,10 @@ class log_file {
     /// not here to give them back.
     void forget_parent() noexcept {
       new (&mutex) std::mutex;
-      for (log_file* each = first; each != nullptr; each = each->next_) new (&each->mutex_) std::mutex;
+      for (log_file* each = first; each != nullptr; each = each->next_) {
+        new (&each->mutex_) std::mutex;
+        each->is_inherited_ = true;
+      }
       first = nullptr;
     }
   };
@@ -218,6 +224,7 @@ class log_file {
   bool regular_;
   bool at_once_;
   ::pid_t process_ = ::getpid();
+  bool is_inherited_ = false;  // changes only in a child with one thread
   mutable std::mutex mutex_;
   std::vector<char> buffer_;
   std::size_t used_ = 0;

@@ -72,6 +72,8 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
   using base = detail::adaptor_base<logging_resource, Upstream>;
 
  public:
+  static constexpr char const* layer_name = "logging";
+
   /// Throws `std::invalid_argument` for wrong options and `std::system_error` if the file cannot be opened or written.
   template <recipe F>
   logging_resource(F const& upstream, logging const& options)
@@ -81,14 +83,15 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
   /// Throws what the upstream throws; the file then holds this failure and all that was logged before it.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    void* const p = this->pass(stream, bytes, alignment, [=, this] { log_failure(stream, bytes); });
-    file_->append(detail::log_line("allocate", p, bytes, stream), false);
+    void* const p =
+        this->pass(stream, bytes, alignment, [=, this] { log("allocate failure", nullptr, bytes, stream, true); });
+    log("allocate", p, bytes, stream);
     return p;
   }
 
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    file_->append(detail::log_line("free", p, bytes, stream), false);
+    log("free", p, bytes, stream);
     upstream_.deallocate(stream, p, bytes, alignment);
   }
 
@@ -115,8 +118,10 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
                                   detail::log_line::header);
   }
 
-  void log_failure(stream_ref stream, std::size_t bytes) noexcept {
-    file_->append(detail::log_line("allocate failure", nullptr, bytes, stream), true);
+  /// `now`: also writes out the line and all before it. Asks first whose process this is: another thread of the parent
+  /// may have been asking for the time of day when this one was forked, and its lock would never be free.
+  void log(char const* action, void const* p, std::size_t bytes, stream_ref stream, bool now = false) noexcept {
+    if (!file_->is_inherited()) file_->append(detail::log_line(action, p, bytes, stream), now);
   }
 
   std::string path_;

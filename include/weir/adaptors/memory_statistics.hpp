@@ -35,6 +35,9 @@ struct memory_statistics {
   counter allocations;        ///< how many
   std::int64_t failures = 0;  ///< requests that ended in an exception; they are in no other number
 
+  /// How many allocations are live.
+  std::int64_t live() const noexcept { return allocations.current; }
+
   /// One request was served; `taken` is what it took of the upstream.
   void add(std::size_t bytes, std::size_t taken) noexcept {
     requested.add(static_cast<std::int64_t>(bytes));

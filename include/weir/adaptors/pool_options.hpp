@@ -67,8 +67,9 @@ struct pool {
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
-  /// With more than this held, a free that makes a whole segment idle gives it back, if its work is done by then; else
-  /// a later such free or `trim` does. The default keeps all until `trim`.
+  /// With more than this held, every segment that is known to be idle is given back before a call of the pool returns.
+  /// A free that leaves no live block in a segment asks CUDA whether its work is done; until it is, the frees that
+  /// follow ask again. The default keeps all until `trim`.
   std::size_t release_threshold = ~std::size_t{0};
   stream_lifetime streams = stream_lifetime::may_end;
   when_pending pending = when_pending::grow;
@@ -128,6 +129,9 @@ struct pool_numbers {
   std::uint64_t waits = 0;             ///< times one stream was made to wait for another
   std::uint64_t synchronizations = 0;  ///< times the host waited
   std::uint64_t out_of_memory = 0;     ///< requests refused
+
+  /// How many allocations are live.
+  std::uint64_t live() const noexcept { return allocations - deallocations; }
 
   void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
     allocated.add(block_bytes);

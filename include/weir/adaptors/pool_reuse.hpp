@@ -28,6 +28,39 @@ class pool_reuse {
   stream_clock& clock() noexcept { return clock_; }
   stream_clock const& clock() const noexcept { return clock_; }
 
+  /// The lanes that a search looks at: all of them where there are few. Where there are many it looks at some, and the
+  /// next search at others, so that what a call costs does not grow with the number of streams.
+  class lanes {
+   public:
+    template <class F>
+    void for_each(F f) const {
+      for (std::size_t i = 0; i < count_; ++i) f(at(i));
+    }
+    /// The first result of `f(lane)` that is not 0, or 0.
+    template <class F>
+    block_id first_of(F f) const {
+      block_id found = 0;
+      for (std::size_t i = 0; i < count_ && found == 0; ++i) found = f(at(i));
+      return found;
+    }
+    bool are_all() const noexcept { return count_ == of_; }
+
+   private:
+    friend pool_reuse;
+    lanes(std::size_t first, std::size_t count, std::size_t of) noexcept : first_(first), count_(count), of_(of) {}
+    lane_number at(std::size_t i) const noexcept { return static_cast<lane_number>(1 + (first_ + i) % of_); }
+
+    std::size_t first_, count_, of_;
+  };
+  lanes all_lanes() const noexcept { return {0, clock_.lane_count() - 1, clock_.lane_count() - 1}; }
+  lanes next_lanes() noexcept {
+    std::size_t const all = clock_.lane_count() - 1;
+    if (all <= lanes_a_search) return all_lanes();
+    lanes const some(next_lane_ % all, lanes_a_search, all);
+    next_lane_ = some.first_ + lanes_a_search;
+    return some;
+  }
+
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
   void reserve() {
     if (clock_.is_short_of_lanes()) [[unlikely]]
@@ -64,16 +97,16 @@ class pool_reuse {
   }
 
   /// The same after asking CUDA what is done by now, and what `lane` has already waited for. Never makes anyone wait.
-  block_id take_done(lane_number lane, request const& r) noexcept {
-    poll(lane);
+  block_id take_done(lane_number lane, request const& r, lanes const& looked_at) noexcept {
+    poll(looked_at, lane);
     if (block_id const id = take_ready(lane, r); id != 0) return id;
     if (block_id const id = store_.find_hidden(shared, r); id != 0) return store_.take(id, r);
     if (lane == shared) return 0;
-    for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
-      if (!may_give(giver, lane)) continue;
-      block_id const id = store_.find(giver, r);
-      if (id != 0 && clock_.available(lane, giver, store_.ticket(id))) return store_.take(id, r);
-    }
+    block_id const known = looked_at.first_of([&](lane_number giver) {
+      block_id const id = may_give(giver, lane) ? store_.find(giver, r) : 0;
+      return id != 0 && clock_.available(lane, giver, store_.ticket(id)) ? id : 0;
+    });
+    if (known != 0) return store_.take(known, r);
     return take_run(lane, r, lane, [&](block_id id) {
       lane_number const whose = store_.blocks()[id].lane;
       return whose == shared || clock_.available(lane, whose, store_.ticket(id));
@@ -83,26 +116,30 @@ class pool_reuse {
   /// A block that `lane` may use once its stream waits for others, on the device: the wait is as narrow as the block's
   /// own work allows. First a block of one other stream, then neighbours of several. 0 in host order: a host cannot
   /// queue.
-  block_id take_waiting(lane_number lane, stream_ref stream, request const& r) noexcept {
+  block_id take_waiting(lane_number lane, stream_ref stream, request const& r, lanes const& looked_at) noexcept {
     if (lane == shared || clock_.is_captured(lane)) return 0;
-    for (lane_number giver = 1; giver < clock_.lane_count(); ++giver) {
-      if (!may_give(giver, lane)) continue;
-      block_id const id = store_.find(giver, r);
-      if (id != 0 && clock_.join(lane, stream, giver, store_.ticket(id))) return store_.take(id, r);
-    }
-    for (lane_number from = 1; from < clock_.lane_count(); ++from) {
-      if (clock_.is_captured(from)) continue;
+    block_id const waited_for = looked_at.first_of([&](lane_number giver) {
+      block_id const id = may_give(giver, lane) ? store_.find(giver, r) : 0;
+      return id != 0 && clock_.join(lane, stream, giver, store_.ticket(id)) ? id : 0;
+    });
+    if (waited_for != 0) return store_.take(waited_for, r);
+    return looked_at.first_of([&](lane_number from) -> block_id {
+      if (clock_.is_captured(from)) return 0;
       auto const can_wait_for = [&](block_id id) { return !clock_.is_captured(store_.blocks()[id].lane); };
       block_store::run const found = store_.find_run(from, r, can_wait_for);
-      if (found.first == 0) continue;
+      if (found.first == 0) return 0;
       bool joined = true;
       store_.for_each_in(found, [&](block_id id) {
         lane_number const whose = store_.blocks()[id].lane;
         joined = joined && (whose == shared || clock_.join(lane, stream, whose, store_.ticket(id)));
       });
-      if (joined) return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);
-    }
-    return 0;
+      return joined ? store_.take(store_.merge(found, lane, clock_.on_free(lane)), r) : 0;
+    });
+  }
+
+  /// True if the segment that `id` is part of is idle once work that is queued now is done.
+  bool will_be_idle(block_id id) const noexcept {
+    return store_.is_all_free(id, [&](lane_number lane) { return !clock_.is_captured(lane); });
   }
 
   /// Takes back a block freed on `lane` (`shared`: in host order) and returns the free block it is part of now.
@@ -112,13 +149,13 @@ class pool_reuse {
 
   /// Asks CUDA, without waiting, which freed blocks are done, and shares those. Forgets streams that left nothing here,
   /// except `keep`.
-  void poll(lane_number keep) noexcept {
+  void poll(lanes const& looked_at, lane_number keep = shared) noexcept {
     relaxed_capture calls;
-    for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
-      if (!clock_.is_open(lane)) continue;
+    looked_at.for_each([&](lane_number lane) {
+      if (!clock_.is_open(lane)) return;
       if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane, calls));
       if (store_.free_bytes(lane) == 0 && lane != keep) clock_.retire(lane);
-    }
+    });
   }
 
   /// Waits for each stream's frees in turn, without the lock.
@@ -140,7 +177,7 @@ class pool_reuse {
       }
       clock_.end_wait(lane);
     }
-    poll(shared);
+    poll(all_lanes());
   }
 
   /// The live block that was allocated so, or 0.
@@ -155,7 +192,7 @@ class pool_reuse {
     lane_number const lane = clock_.lane_of(key, stream);
     if (lane != shared || key == 0) [[likely]]
       return lane;
-    poll(shared);
+    poll(next_lanes());
     return clock_.lane_of(key, stream);
   }
 
@@ -232,7 +269,7 @@ class pool_reuse {
   }
 
   void add_lanes() {
-    poll(shared);  // streams that ended make room
+    poll(next_lanes());  // streams that ended make room
     if (!clock_.is_short_of_lanes()) return;
     store_.reserve_lanes(clock_.lane_count() + clock_.lanes_to_add());  // first: no lane may be without its blocks
     clock_.add_lanes();
@@ -245,8 +282,11 @@ class pool_reuse {
     return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);
   }
 
+  static constexpr std::size_t lanes_a_search = 64;
+
   block_store store_;
   stream_clock clock_;
+  std::size_t next_lane_ = 0;
 };
 
 }  // namespace weir::detail

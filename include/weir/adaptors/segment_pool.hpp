@@ -82,8 +82,8 @@ class segment_pool {
     }
     numbers_.count_deallocation(bytes, blocks()[id].bytes());
     block_id const free = reuse_.give(id, lane);
-    if (numbers_.reserved.current > options_.release_threshold && reuse_.store().is_whole(free)) [[unlikely]]
-      release_idle(lock, options_.release_threshold);
+    if (is_above_threshold()) [[unlikely]]
+      keep_threshold_after(lock, free);
     return true;
   }
 
@@ -98,7 +98,7 @@ class segment_pool {
     if (reuse_.clock().is_over()) return 0;
     spin_guard lock(mutex_);
     reuse_.try_to_keep_ages();
-    return release_idle(lock, keep);
+    return release_idle(lock, lesser(keep, options_.release_threshold));
   }
 
   void synchronize() noexcept {
@@ -106,12 +106,16 @@ class segment_pool {
     spin_guard lock(mutex_);
     ++numbers_.synchronizations;
     reuse_.synchronize(lock);
+    give_idle(lock, options_.release_threshold);
   }
 
   std::size_t release_captured(std::uint64_t capture) noexcept {
     if (reuse_.clock().is_over()) return 0;
     spin_guard lock(mutex_);
-    return reuse_.release_captured(capture);
+    std::size_t const bytes = reuse_.release_captured(capture);
+    may_be_idle_ = true;
+    give_idle(lock, options_.release_threshold);
+    return bytes;
   }
 
   /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
@@ -189,7 +193,7 @@ class segment_pool {
     reuse_.reserve();
     block_id id = reuse_.take_ready(reuse_.clock().lane_of(key, stream), r);
     if (id == 0) [[unlikely]]
-      id = search(lock, key, stream, r, effort);
+      id = search_and_keep_threshold(lock, key, stream, r, effort);
     if (id == 0) return nullptr;
     block const& b = blocks()[id];
     numbers_.count_allocation(r.requested, b.bytes());
@@ -243,19 +247,36 @@ class segment_pool {
     return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
   }
 
+  bool is_above_threshold() const noexcept { return numbers_.reserved.current > options_.release_threshold; }
+
+  /// `freed` may have been the last live block of its segment. That goes back as soon as it is idle: if CUDA does not
+  /// yet say so, the frees to come ask again, and what a search learns serves too.
+  [[gnu::noinline]] void keep_threshold_after(spin_guard& lock, block_id freed) noexcept {
+    may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(freed);
+    if (!may_be_idle_) return;
+    reuse_.poll(reuse_.next_lanes());
+    give_idle(lock, options_.release_threshold);
+  }
+  [[gnu::noinline]] block_id search_and_keep_threshold(spin_guard& lock, std::uint64_t key, stream_ref stream,
+                                                       request const& r, pool_effort effort) {
+    block_id const id = search(lock, key, stream, r, effort);
+    if (is_above_threshold()) give_idle(lock, options_.release_threshold);
+    return id;
+  }
+
   /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
-  [[gnu::noinline]] block_id search(spin_guard& lock, std::uint64_t key, stream_ref stream, request const& r,
-                                    pool_effort effort) {
+  block_id search(spin_guard& lock, std::uint64_t key, stream_ref stream, request const& r, pool_effort effort) {
     auto const lane = [&] { return reuse_.clock().lane_of(key, stream); };  // may change while the lock is dropped
+    auto looked_at = effort == pool_effort::reuse ? reuse_.all_lanes() : reuse_.next_lanes();
     auto const waiting = [&] {
       reuse_.reserve_to_search(lane());
-      block_id const id = reuse_.take_waiting(lane(), stream, r);
+      block_id const id = reuse_.take_waiting(lane(), stream, r, looked_at);
       if (id != 0) ++numbers_.waits;
       return id;
     };
     auto const ready = [&] {
       reuse_.reserve_to_search(lane());
-      return noting_reuse(lane(), [&] { return reuse_.take_done(lane(), r); });
+      return noting_reuse(lane(), [&] { return reuse_.take_done(lane(), r, looked_at); });
     };
     block_id id = ready();
     if (id == 0 && options_.pending == when_pending::wait) id = waiting();
@@ -263,9 +284,16 @@ class segment_pool {
     if (id == 0 && effort == pool_effort::reuse && source_.calls().wait(lock)) id = ready();
     if (id == 0) id = waiting();
     if (id != 0 || effort != pool_effort::all) return id;
+    if (!looked_at.are_all()) {
+      looked_at = reuse_.all_lanes();
+      id = ready();
+      if (id == 0) id = waiting();
+      if (id != 0) return id;
+    }
     if (options_.synchronize) {
       ++numbers_.synchronizations;
       reuse_.synchronize(lock);
+      looked_at = reuse_.all_lanes();
       id = ready();
     }
     if (id == 0 && release_idle(lock, 0) != 0) id = take_grown(lock, r, ready);
@@ -316,16 +344,28 @@ class segment_pool {
     auto const address = reinterpret_cast<std::uintptr_t>(p);
     segments_.add({p, bytes, reuse_.store().add_segment(address, static_cast<units>(bytes / unit_bytes))});
     numbers_.reserved.add(bytes);
+    may_be_idle_ = true;  // others, which it did not matter to give back before
     ++numbers_.growths;
     return true;
   }
 
+  /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(spin_guard& lock, std::size_t keep) noexcept {
+    reuse_.poll(reuse_.all_lanes());
+    may_be_idle_ = true;
+    return give_idle(lock, keep);
+  }
+  /// The same without asking.
+  std::size_t give_idle(spin_guard& lock, std::size_t keep) noexcept {
     std::size_t released = 0;
-    reuse_.poll(shared);
-    if (!source_.may_be_asked()) return 0;
+    if (!may_be_idle_ || numbers_.reserved.current <= keep || !source_.may_be_asked()) return 0;
+    may_be_idle_ = false;
     for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
-      if (i >= segments_.size() || !reuse_.store().is_idle(segments_[i].first)) continue;
+      if (i >= segments_.size()) continue;
+      if (!reuse_.store().is_idle(segments_[i].first)) {
+        may_be_idle_ = may_be_idle_ || reuse_.will_be_idle(segments_[i].first);
+        continue;
+      }
       segment const gone = segments_.remove(i);
       reuse_.store().remove_segment(gone.first);
       numbers_.reserved.current -= gone.bytes;
@@ -342,6 +382,7 @@ class segment_pool {
   spin_lock mutable mutex_;
   pool_reuse reuse_;
   segment_list segments_;
+  bool may_be_idle_ = false;      // some segment, now or when its work is done, and nobody has looked since
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };

@@ -106,6 +106,8 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   using base = detail::adaptor_base<statistics_resource, Upstream>;
 
  public:
+  static constexpr char const* layer_name = "statistics";
+
   template <recipe F>
   statistics_resource(F const& upstream, statistics const& options)
       : base(upstream), label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics") {}

@@ -49,8 +49,15 @@ class block_store {
       if (table_[id].is_free() && table_[id].lane != shared) return true;
     return false;
   }
-  /// True if a free block is a whole segment.
-  bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
+  /// True if every block of the segment that `id` is part of is free, in a lane that `may_end(lane)` accepts.
+  template <class MayEnd>
+  bool is_all_free(block_id id, MayEnd may_end) const noexcept {
+    auto const ends = [&](block_id b) { return table_[b].is_free() && may_end(table_[b].lane); };
+    block_id left = id, right = id;
+    while (left != 0 && ends(left)) left = table_[left].left;
+    while (left == 0 && right != 0 && ends(right)) right = table_[right].right;
+    return left == 0 && right == 0;
+  }
   /// Forgets an idle segment.
   void remove_segment(block_id segment) noexcept {
     free_.pull(segment);
@@ -222,6 +229,9 @@ class block_store {
   }
 
  private:
+  /// True if a free block is a whole segment.
+  bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
+
   static constexpr std::size_t records_a_call = 4;
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);

@@ -19,24 +19,29 @@ class stream_ledger {
   using ticket = std::uint64_t;
   static constexpr lane_number shared = 0;  ///< stands for no stream
   static constexpr int max_events = 4;      ///< a lane
+  static constexpr std::size_t max_lanes = 0xffff;
 
-  stream_ledger() : keys_(1), lanes_(1) {}
+  stream_ledger() : keys_(1), lanes_(1), next_(1), buckets_(1) {}
 
-  /// Has at least `spare` lanes ready to `open`. May throw `std::bad_alloc`.
+  /// Has at least `spare` lanes ready to `open`, if that many may be. May throw `std::bad_alloc`.
   void reserve(std::size_t spare) {
-    if (closed_ >= spare || keys_.size() + spare > max_lanes) return;
-    std::size_t const size = keys_.size() + spare - closed_;
+    if (closed_ >= spare) return;
+    std::size_t const old = keys_.size(), wanted = old + spare - closed_;
+    std::size_t const size = wanted < max_lanes ? wanted : max_lanes;
     lanes_.grow(size);
+    next_.grow(size);
+    make_buckets_for(size);
     keys_.grow(size);
-    closed_ = spare;
+    for (std::size_t lane = size; lane-- > old;) chain(first_closed_, static_cast<lane_number>(lane));
+    closed_ += size - old;
   }
 
   /// The lane of a stream's key (never 0), or `shared` if it has none.
   lane_number find(std::uint64_t key) const noexcept {
     if (lane_number const lane = find_cached(key); lane != shared) return lane;
-    for (std::size_t lane = 1; lane < keys_.size(); ++lane)
-      if (keys_[lane] == key) return static_cast<lane_number>(lane);
-    return shared;
+    lane_number lane = buckets_[bucket_of(key)];
+    while (lane != shared && keys_[lane] != key) lane = next_[lane];
+    return lane;
   }
   /// The same for streams seen of late; `shared` says nothing. Any key.
   lane_number find_cached(std::uint64_t key) const noexcept {
@@ -49,11 +54,12 @@ class stream_ledger {
     lane_number found = find(key);
     opened = false;
     if (found == shared && closed_ != 0) {
-      for (found = 1; keys_[found] != 0; ++found) {
-      }
+      found = first_closed_;
+      unchain(first_closed_, found);
       --closed_;
       opened = true;
       keys_[found] = key;
+      chain(buckets_[bucket_of(key)], found);
       lane_state& l = lanes_[found];
       l.issued = l.covered = l.completed = last_;
       l.count = 0;  // the handles stay, to be recorded anew
@@ -66,6 +72,8 @@ class stream_ledger {
   /// Ends a lane whose frees are all done.
   void close(lane_number lane) noexcept {
     if (slot& s = cache_[slot_of(keys_[lane])]; s.key == keys_[lane]) s = {};
+    unchain(buckets_[bucket_of(keys_[lane])], lane);
+    chain(first_closed_, lane);
     keys_[lane] = 0;
     ++closed_;
   }
@@ -172,6 +180,7 @@ class stream_ledger {
     for (std::size_t i = 1; i < keys_.size(); ++i) {
       lane_state const& l = lanes_[i];
       closed += keys_[i] == 0;
+      if (keys_[i] != 0 && find(keys_[i]) != i) return false;
       if (l.covered > l.issued || l.completed > l.covered || l.issued > last_ || l.count > max_events) return false;
       for (int e = 1; e < l.count; ++e)
         if (l.entries[(l.first + e - 1) % max_events].upto > l.entries[(l.first + e) % max_events].upto) return false;
@@ -180,7 +189,6 @@ class stream_ledger {
   }
 
  private:
-  static constexpr std::size_t max_lanes = 0xffff;
   static constexpr std::size_t cache_size = 64;
   static constexpr int known_lanes = 8;
 
@@ -209,8 +217,29 @@ class stream_ledger {
   };
 
   // Fibonacci hashing: keys may differ in any of their bits.
-  static std::size_t slot_of(std::uint64_t key) noexcept {
-    return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 58);
+  static std::uint64_t hash_of(std::uint64_t key) noexcept { return key * 0x9e3779b97f4a7c15u; }
+  static std::size_t slot_of(std::uint64_t key) noexcept { return static_cast<std::size_t>(hash_of(key) >> 58); }
+  std::size_t bucket_of(std::uint64_t key) const noexcept {
+    return static_cast<std::size_t>(hash_of(key) >> 32) & (buckets_.size() - 1);
+  }
+  /// Has a bucket a lane, at least; a power of two.
+  void make_buckets_for(std::size_t lanes) {
+    if (lanes <= buckets_.size()) return;
+    std::size_t count = buckets_.size();
+    while (count < lanes) count *= 2;
+    grown_array<lane_number> more(count);
+    buckets_.swap(more);
+    for (std::size_t lane = 1; lane < keys_.size(); ++lane)
+      if (keys_[lane] != 0) chain(buckets_[bucket_of(keys_[lane])], static_cast<lane_number>(lane));
+  }
+  void chain(lane_number& first, lane_number lane) noexcept {
+    next_[lane] = first;
+    first = lane;
+  }
+  void unchain(lane_number& first, lane_number lane) noexcept {
+    lane_number* at = &first;
+    while (*at != lane) at = &next_[*at];
+    *at = next_[lane];
   }
   static void drop_oldest(lane_state& l) noexcept {
     l.first = static_cast<std::uint8_t>((l.first + 1) % max_events);
@@ -222,6 +251,9 @@ class stream_ledger {
   std::size_t closed_ = 0;
   grown_array<std::uint64_t> keys_;  // of open lanes; 0: closed
   grown_array<lane_state> lanes_;
+  grown_array<lane_number> next_;     // of the closed lanes, or of those in the same bucket
+  grown_array<lane_number> buckets_;  // first lanes, by their keys' hashes
+  lane_number first_closed_ = shared;
   slot cache_[cache_size] = {};
   cover answer_{};
 };

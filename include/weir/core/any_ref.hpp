@@ -1,6 +1,8 @@
 #pragma once
 // A reference to any stack: for types that must not name the stack they take memory from.
 
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -24,6 +26,7 @@ struct erased_functions {
   std::size_t (*taken)(void const* r, std::size_t bytes, std::size_t alignment) noexcept;
   bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
   int (*device)(void* r) noexcept;
+  void (*visit_layers)(void* r, layer_visitor& visitor);
 };
 
 template <class R>
@@ -42,15 +45,14 @@ inline constexpr erased_functions functions_of = {
       return weir::holds_captured(*static_cast<R const*>(r), capture);
     },
     [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
+    [](void* r, layer_visitor& visitor) { detail::show_layers(*static_cast<R*>(r), visitor); },
 };
 
 // References have constructors of their own: what they refer to is referred to directly.
 template <class R>
-inline constexpr bool is_reference = false;
+inline constexpr bool is_reference = is_resource_ref<R>;
 template <bool Device, bool Host>
 inline constexpr bool is_reference<basic_any_ref<Device, Host>> = true;
-template <class R>
-inline constexpr bool is_reference<resource_ref<R>> = true;
 
 }  // namespace detail
 
@@ -99,6 +101,11 @@ class basic_any_ref {
   bool holds_captured(std::uint64_t capture) const noexcept { return functions_->holds_captured(resource_, capture); }
   /// The stack's device (`device_of`).
   int device() const noexcept { return functions_->device(resource_); }
+  /// Shows all layers, outermost first, to those who look beyond references: what `weir::trim`, `numbers` and their
+  /// like ask through.
+  void visit_layers(layer_visitor& visitor) const {
+    if (visitor.how_far() == layer_visitor::extent::all) functions_->visit_layers(resource_, visitor);
+  }
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.

@@ -2,6 +2,8 @@
 // A stack behind one type: for APIs that must not be templates.
 
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -18,8 +20,8 @@ namespace weir {
 /// Owns a stack whose type is forgotten; copies share it, the last one destroys it. Thread-safe as the stack is.
 /// One that was moved from serves zero bytes and null, and refuses everything else (`std::logic_error`, or the misuse
 /// handler) until a stack is assigned to it. Costs one virtual call a request. `Device` and `Host` are what it promises
-/// of the memory; use the aliases below. When not to use it: where the stack's type is at hand, `share(memory)` is
-/// cheaper and can be asked with `find`.
+/// of the memory; use the aliases below. `weir::trim`, `numbers`, `find_limit` and `report_of` ask the stack that it
+/// holds. When not to use it: where the stack's type is at hand, `share(memory)` is cheaper.
 template <bool Device, bool Host>
 class basic_any_resource {
  public:
@@ -69,6 +71,9 @@ class basic_any_resource {
   bool holds_captured(std::uint64_t capture) const noexcept { return held_->holds_captured(capture); }
   /// The stack's device (`device_of`).
   int device() const noexcept { return held_->device(); }
+  /// Shows all layers, outermost first: what `weir::trim`, `numbers` and their like ask through. One that was moved
+  /// from has none.
+  void visit_layers(layer_visitor& visitor) const { held_->visit_layers(visitor); }
 
   basic_any_resource operator()() const { return *this; }
   friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
@@ -90,6 +95,7 @@ class basic_any_resource {
     virtual int device() noexcept { return -1; }
     virtual std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return bytes; }
     virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
+    virtual void visit_layers(layer_visitor&) {}
 
     static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
   };
@@ -119,6 +125,7 @@ class basic_any_resource {
     }
     bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held, capture); }
     int device() noexcept override { return weir::device_of(held); }
+    void visit_layers(layer_visitor& visitor) override { detail::show_layers(held, visitor); }
 
     R held;
   };

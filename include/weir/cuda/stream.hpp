@@ -27,12 +27,19 @@ inline std::uint64_t stream_id(cudaStream_t handle) {
   return id;
 }
 
-/// The streams that `weir::stream`s have given back. Never destroyed (nor freed at exit): that is the point.
+/// The streams that `weir::stream`s have given back. Never destroyed (nor freed at exit): that is the point. A forked
+/// child begins with an empty one: the streams are its parent's, and so may the lock be.
 class stream_cache {
  public:
+  /// The process's own.
   static stream_cache& instance() {
-    static stream_cache* const cache = new stream_cache;
-    return *cache;
+    stream_cache* known = __atomic_load_n(&latest, __ATOMIC_ACQUIRE);
+    while (known == nullptr || known->made_after_ != forks) {
+      auto* const made = new stream_cache;
+      if (__atomic_compare_exchange_n(&latest, &known, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return *made;
+      delete made;
+    }
+    return *known;
   }
 
   lasting_stream take(unsigned flags) {
@@ -65,6 +72,10 @@ class stream_cache {
   }
 
  private:
+  static inline constinit stream_cache* latest = nullptr;
+
+  cuda_life life_;  // sees to it that forks are counted
+  unsigned made_after_ = forks;
   std::mutex mutex_;
   std::vector<lasting_stream> idle_;
   std::size_t made_ = 0;

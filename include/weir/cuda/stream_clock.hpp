@@ -53,7 +53,11 @@ class stream_clock {
   /// True if few lanes are left for streams not seen before.
   bool is_short_of_lanes() const noexcept { return ledger_.closed_count() < spare_lanes; }
   /// Half as many again; enough at first that a program with few streams is never asked which of them ended.
-  std::size_t lanes_to_add() const noexcept { return 2 * spare_lanes + ledger_.lane_count() / 2; }
+  std::size_t lanes_to_add() const noexcept {
+    std::size_t const more = 2 * spare_lanes + ledger_.lane_count() / 2,
+                      most = ledger_.max_lanes - ledger_.lane_count();
+    return more < most ? more : most;
+  }
   /// May throw `std::bad_alloc`.
   void add_lanes() {
     std::size_t const more = lanes_to_add();

@@ -1,6 +1,6 @@
 #pragma once
-// Checks the order of a program on the stand-in: whether every use of memory comes after its allocation and before its
-// free, and every reuse after the last use. It looks at the calls, so it needs no unlucky schedule.
+// Checks the order of a program on the simulated runtime: every use of memory has to come after its allocation and
+// before its free, and every reuse after the last use. It looks at the calls, so it needs no unlucky schedule.
 
 #include <weir/sim/sim.hpp>
 
@@ -30,22 +30,22 @@ enum class order_problem {
   freed_under_pending_work,   ///< memory went back while a block cut from it waits for its last work
   host_access_not_after_use,  ///< the host reads or writes memory whose work it has not waited for
   uninitialised_read,         ///< device memory was read that nobody wrote since its allocation
-  // Warnings, only if asked for: right as such, but calls that order nothing.
+  // Warnings, only if asked for: calls that are allowed, but order nothing.
   wait_for_nothing,  ///< a wait for an event that was never recorded, or a query of one
   stale_wait,        ///< a wait that adds nothing, for a record that its stream has had more work since
   record_lost        ///< an event recorded anew elsewhere, though nobody waited for its last record
 };
 
-/// One breach. The text is a sentence: both operations, their streams, and the edge that is missing.
+/// One violation. The text is a sentence: both operations, their streams, and the edge that is missing between them.
 struct order_report {
   order_problem kind;
   std::string text;
 };
 
-/// Who knows what a host thread has waited for.
+/// Which host threads count as having waited for what one of them has waited for.
 enum class host_clocks {
-  one,         ///< all threads: whatever they do among themselves, there is no false report
-  per_thread,  ///< that thread, and who comes after it by `host_release` and `host_acquire`
+  one,         ///< all: however the threads order themselves, there is no false report
+  per_thread,  ///< that thread, and those that come after it by `host_release` and `host_acquire`
 };
 
 /// What else the check looks at.
@@ -57,35 +57,36 @@ struct order_options {
   bool warnings = false;
 };
 
-/// Switches the check on or off; `reset` switches it off. On, it knows what is allocated and queued from now on, and
-/// forgets earlier reports. Costs up to some hundred nanoseconds a call; off, none. Not while another thread uses the
-/// runtime.
+/// Switches the check on or off; `reset` switches it off. Switched on, it forgets earlier reports and watches what is
+/// allocated and queued from now on. It costs up to some hundred nanoseconds a call, and nothing while it is off. Do
+/// not call it while another thread uses the runtime.
 void check_order(bool on, order_options options = {});
 
-/// Order between host threads, for `host_clocks::per_thread`: a thread that acquires a place comes after all that
-/// released it before. A place is any address, such as that of a mutex or of a flag. Release before a thread is created
-/// or a mutex unlocked, and at a thread's end; acquire first thing in a thread, after a lock, after a join. They do
-/// nothing else, and nothing at all under `host_clocks::one`. What threads learn of each other inside a stack with
-/// `weir::checked` on top is the stack's to know, not its callers'.
+/// Tell the check of order between host threads, for `host_clocks::per_thread`: a thread that acquires a place comes
+/// after all that released it before. A place is any address, such as that of a mutex or a flag. Release before a
+/// thread is created, before a mutex is unlocked and at a thread's end; acquire at a thread's beginning, after a lock
+/// and after a join. They do nothing under `host_clocks::one`. Order that threads get from locks inside a stack with
+/// `weir::checked` on top counts for that stack only, not for its callers.
 void host_release(void const* place);
 void host_acquire(void const* place);
 
-/// Says that the calling thread reads or writes [p, p + bytes) through a plain pointer now: managed, pinned or any host
-/// memory. The check reports it if the host does not come after the work on that memory: after all uses for a write,
-/// after all writes for a read, a block as one thing. Called in a host function it takes that function's place in its
-/// stream. Does nothing while the check is off. Throws `std::invalid_argument` for memory that only devices reach.
+/// Tells the check that the calling thread reads or writes [p, p + bytes) through a plain pointer now: managed, pinned
+/// or any host memory. It is a violation if the host does not come after the work on that block: after all uses for a
+/// write, after all writes for a read. Called in a host function, it takes that function's place in its stream. Does
+/// nothing while the check is off. Throws `std::invalid_argument` for memory that only devices reach.
 void host_access(void const* p, std::size_t bytes, access what);
 
-/// The breaches so far (the first 1000 of them), and how many there were.
+/// The violations so far (the first 1000 of them), and how many there were.
 std::vector<order_report> reports();
 std::uint64_t report_count();
 void clear_reports();
 
-/// Called for each breach when it is found, inside the call that commits it: to print, or to abort. It must call
-/// neither CUDA nor the stand-in. Null, the default: reports are only collected. `reset` leaves it.
+/// Sets what is called for each violation when it is found, inside the call that commits it: to print, or to abort. It
+/// must call neither CUDA nor `weir::sim`. With null, the default, reports are only collected. `reset` does not change
+/// it.
 void set_report_handler(void (*handler)(order_report const&));
 
-/// Blocks that something hands out from CUDA's memory (a pool, say), to be checked as CUDA's own allocations are.
+/// Blocks that something (a pool, say) hands out from CUDA's memory, to be checked as CUDA's own allocations are.
 /// `weir::checked` does this for every resource that stands under it. Thread-safe; does nothing while the check is off.
 class checked_blocks {
  public:
@@ -104,7 +105,8 @@ class checked_blocks {
   /// The block's user gives it back and says that all work on it is done.
   void freed_by_host(void const* p, std::size_t bytes, std::size_t alignment);
 
-  /// While one lives, memory that the calling thread touches is the owner's business: it may clear freed blocks.
+  /// While one lives, the calling thread works for the blocks' owner, which may use its blocks when they are free: to
+  /// clear them, say.
   class inside {
    public:
     explicit inside(checked_blocks const& blocks);

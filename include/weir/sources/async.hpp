@@ -37,6 +37,16 @@ struct async {
   async_resource operator()() const;
 };
 
+/// What CUDA's memory pool says of itself, in bytes. With `use_default_pool` that is everyone's together.
+struct async_numbers {
+  struct level {
+    std::size_t current = 0;
+    std::size_t peak = 0;
+  };
+  level allocated;  ///< in use
+  level reserved;   ///< held from the system
+};
+
 /// Gives device memory in stream order. In `host_order` it allocates on a stream of its own and waits for that.
 /// Thread-safe. Alignment: 256 B or as asked, up to 2 MiB.
 class async_resource {
@@ -44,6 +54,7 @@ class async_resource {
   static constexpr bool device_accessible = true;
   static constexpr bool host_accessible = false;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "async";
 
   /// Throws `std::invalid_argument` for wrong options or a device without memory pools, `out_of_memory` if the initial
   /// bytes are not to be had.
@@ -94,9 +105,29 @@ class async_resource {
     detail::freed(code, "async", "cudaFreeAsync", p, bytes);
   }
 
-  /// Gives memory that no allocation uses back to the system until the pool holds `keep_bytes`. Frees whose stream was
-  /// not synchronised since count as use. Throws `cuda_error`.
-  void trim(std::size_t keep_bytes = 0) { pool_.trim(keep_bytes); }
+  /// Gives memory that no allocation uses back to the system until the pool holds `keep_bytes`; returns how many bytes
+  /// went, and 0 where CUDA refuses. Frees whose stream was not synchronised since count as use, but for those in
+  /// `host_order`, such as a pool's. With `use_default_pool`, what others keep in that pool goes too.
+  std::size_t trim(std::size_t keep_bytes = 0) noexcept try {
+    if (life_.is_over()) return 0;
+    std::size_t const before = pool_.get(cudaMemPoolAttrReservedMemCurrent);
+    // CUDA counts a free as done once the host has seen it so. Nothing is queued here but frees, so this is no wait.
+    detail::check(detail::relaxed([&] { return cudaStreamSynchronize(own_stream_.get()); }), "cudaStreamSynchronize");
+    pool_.trim(keep_bytes);
+    std::size_t const after = pool_.get(cudaMemPoolAttrReservedMemCurrent);
+    return before - (after < before ? after : before);  // another thread may have taken more meanwhile
+  } catch (...) {
+    return 0;
+  }
+
+  /// What CUDA's pool holds from the system, and what of it is in use. Up to four CUDA calls. Throws `cuda_error`.
+  async_numbers numbers() const {
+    if (life_.is_over()) detail::check(detail::cuda_life::error, "async");
+    return {{pool_.get(cudaMemPoolAttrUsedMemCurrent), pool_.get(cudaMemPoolAttrUsedMemHigh)},
+            {pool_.get(cudaMemPoolAttrReservedMemCurrent), pool_.get(cudaMemPoolAttrReservedMemHigh)}};
+  }
+  /// The most that CUDA's pool may hold; 0: as much as the device has.
+  std::size_t max_bytes() const noexcept { return max_bytes_; }
 
   cudaMemPool_t pool() const noexcept { return pool_.get(); }
   int device() const noexcept { return device_; }

@@ -113,6 +113,7 @@ class immediate_source {
   static constexpr bool device_accessible = true;
   static constexpr bool host_accessible = Kind::host_accessible;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = Kind::name;
 
   /// `device` negative: the current one. Throws `std::invalid_argument` if the device cannot do it.
   explicit immediate_source(int device) : device_(chosen_device(Kind::name, device)) { Kind::require(device_); }

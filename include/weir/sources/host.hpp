@@ -22,6 +22,7 @@ class host_resource {
   static constexpr bool device_accessible = false;
   static constexpr bool host_accessible = true;
   static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "host";
 
   host_resource() = default;
   host_resource(host_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)

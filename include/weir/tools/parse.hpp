@@ -135,6 +135,7 @@ class promised_resource {
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return stack_.taken(bytes, alignment); }
   bool holds_captured(std::uint64_t capture) const noexcept { return stack_.holds_captured(capture); }
   int device() const noexcept { return stack_.device(); }
+  void visit_layers(layer_visitor& visitor) const { stack_.visit_layers(visitor); }
 
  private:
   basic_any_resource<false, false> stack_;

@@ -1,6 +1,6 @@
 #pragma once
 // What a probe is: one question about CUDA's behaviour, asked with the runtime API alone, so that the same source runs
-// on the stand-in and on a GPU. A new probe is a function and a line in the table at the end of its file.
+// on the simulated runtime and on a GPU. A new probe is a function and a line in the table at the end of its file.
 
 #include <cuda_runtime_api.h>
 
@@ -61,7 +61,7 @@ class verdict {
 };
 
 /// What there must be besides a device: a second one, or a runtime under which queued work can wait for the host (the
-/// stand-in's immediate mode is none).
+/// simulated runtime's immediate mode is none).
 enum class needs { nothing, pending_work, two_devices };
 
 struct probe {

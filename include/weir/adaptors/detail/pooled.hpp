@@ -5,6 +5,7 @@
 #include <weir/adaptors/pool_options.hpp>
 #include <weir/adaptors/segment_pool.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -35,9 +36,16 @@ class pooled : public adaptor_base<Derived, Upstream> {
       report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
   }
 
-  /// Gives idle segments back to the upstream until at most `keep` bytes are held; returns how many went. Does not
-  /// wait: memory whose work is not done stays. Call `synchronize` first to give back all that can be.
-  std::size_t trim(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
+  /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the
+  /// same, so that others can have the memory (`weir::trim`); returns how many bytes the upstream got. Does not wait:
+  /// memory whose work is not done stays. Call `synchronize` first to give back all that can be.
+  std::size_t trim(std::size_t keep = 0) noexcept {
+    std::size_t const released = trim_layer(keep);
+    weir::trim(upstream_, keep);
+    return released;
+  }
+  /// The same without the layers below, which keep what they get.
+  std::size_t trim_layer(std::size_t keep = 0) noexcept { return segments_.trim(keep); }
 
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { segments_.synchronize(); }

@@ -283,7 +283,7 @@ TEST_CASE("launches of one executable graph come after each other") {
   });
 }
 
-TEST_CASE("what a host function asks the stand-in is no race, and no order") {
+TEST_CASE("what a host function asks the simulated runtime is no race, and no order") {
   in_each_mode([](two_streams& t) {
     sim::check_order(true);
     auto const ask = [](void* p) {

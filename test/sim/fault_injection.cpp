@@ -1,5 +1,5 @@
 // needs: tsan
-// What tests plan for calls: failures of one call, of a name, of all from some call on; and what calls cost.
+// Fault injection: failures of one call, of a name, of all from some call on; and what calls cost.
 
 #include "support.hpp"
 
@@ -87,14 +87,14 @@ TEST_CASE_FIXTURE(fresh, "the k-th call of one name fails, whatever is called in
   CHECK_THROWS_AS(sim::fail_call("cudaMalloc", 0, cudaErrorUnknown), std::invalid_argument);
 }
 
-TEST_CASE_FIXTURE(fresh, "plans count every call, also one that fails by another plan, and can be forgotten") {
+TEST_CASE_FIXTURE(fresh, "every fault counts every call, also one that fails by another fault, and can be forgotten") {
   void* p = nullptr;
   sim::fail_call(1, cudaErrorUnknown);
   sim::fail_call("cudaMalloc", 2, cudaErrorMemoryAllocation);
   CHECK_EQ(cudaMalloc(&p, 10), cudaErrorUnknown);
   CHECK_EQ(cudaMalloc(&p, 10), cudaErrorMemoryAllocation);
   sim::fail_call("cudaMalloc", 1, cudaErrorUnknown);
-  sim::fail_call("cudaMalloc", 1, cudaErrorNotSupported);  // the later plan for a name replaces the earlier one
+  sim::fail_call("cudaMalloc", 1, cudaErrorNotSupported);  // a later fault of a name replaces the earlier one
   CHECK_EQ(cudaMalloc(&p, 10), cudaErrorNotSupported);
   sim::fail_call("cudaMalloc", 1, cudaErrorUnknown);
   sim::clear_failure();

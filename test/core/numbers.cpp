@@ -1,0 +1,237 @@
+#include <weir/core/numbers.hpp>
+
+#include <weir/sim/sim.hpp>
+#include <weir/tools.hpp>
+#include <weir/weir.hpp>
+
+#include <doctest/doctest.h>
+#include <adaptors/test_source.hpp>
+#include <core/recorder.hpp>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+struct fresh_sim {
+  fresh_sim() { sim::reset(); }
+  ~fresh_sim() { sim::reset(); }
+  fresh_sim(fresh_sim const&) = delete;
+  fresh_sim& operator=(fresh_sim const&) = delete;
+};
+
+std::string names_of(std::vector<layer_numbers> const& layers) {
+  std::string text;
+  for (layer_numbers const& one : layers)
+    text += (text.empty() ? "" : " ") + std::string(one.depth, '>') + one.layer +
+            (one.name.empty() ? "" : "(" + one.name + ")");
+  return text;
+}
+
+template <class Memory>
+std::string error_of_find(Memory& memory, char const* name) {
+  return message_of<std::invalid_argument>([&] { static_cast<void>(weir::find(memory, name)); });
+}
+template <class Memory>
+std::string error_of_limit(Memory& memory, char const* name) {
+  return message_of<std::invalid_argument>([&] { static_cast<void>(find_limit(memory, name)); });
+}
+
+/// A layer of the user's own that knows some things about itself.
+template <resource Upstream>
+class quota_resource : public passing_resource<Upstream> {
+ public:
+  template <class F, class Options>
+  quota_resource(F const& upstream, Options const&) : passing_resource<Upstream>(upstream, {"quota(of 7)"}) {}
+
+  struct known {
+    struct level {
+      int current, peak;
+    };
+    level requested{3, 5};
+    std::size_t pending = 2;
+    int live() const { return 1; }
+  };
+  known numbers() const { return {}; }
+  std::string name() const { return "mine"; }
+  std::size_t used() const { return 4; }
+  std::size_t max_bytes() const { return 7; }
+  std::size_t peak() const { return 6; }
+  std::uint64_t refused() const { return 9; }
+};
+struct quota {
+  template <resource Upstream>
+  using on = quota_resource<Upstream>;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fresh_sim, "each layer says what it knows, and leaves the rest empty") {
+  auto memory = make(async{.max_bytes = 1_GiB} | limit{.max_bytes = 64_MiB, .name = "search"} |
+                     pool{.max_bytes = 32_MiB} | statistics{});
+  void* const a = memory.allocate(host_order, 1000);
+  void* const b = memory.allocate(host_order, 5000);
+  memory.deallocate(host_order, b, 5000);
+  CHECK_THROWS_AS(memory.allocate(host_order, 40_MiB), out_of_memory);
+
+  std::vector<layer_numbers> const now = numbers(memory);
+  CHECK(names_of(now) == "statistics pool limit(search) async");
+  CHECK(now[0] == layer_numbers{.layer = "statistics",
+                                .requested = 1000,
+                                .requested_peak = 6000,
+                                .allocated = 1024,
+                                .allocated_peak = 6144,
+                                .live = 1,
+                                .failed = 1});
+  CHECK(now[1] == layer_numbers{.layer = "pool",
+                                .requested = 1000,
+                                .requested_peak = 6000,
+                                .allocated = 1024,
+                                .allocated_peak = 6144,
+                                .reserved = 2_MiB,
+                                .reserved_peak = 2_MiB,
+                                .pending = 0,
+                                .free = 2_MiB - 1024,
+                                .captured = 0,
+                                .max_bytes = 32_MiB,
+                                .live = 1,
+                                .refused = 1});
+  CHECK(now[2] == layer_numbers{.layer = "limit",
+                                .name = "search",
+                                .charged = 2_MiB,
+                                .charged_peak = 2_MiB,
+                                .max_bytes = 64_MiB,
+                                .refused = 0});
+  CHECK(now[3] == layer_numbers{.layer = "async",
+                                .allocated = 2_MiB,
+                                .allocated_peak = 2_MiB,
+                                .reserved = 2_MiB,
+                                .reserved_peak = 2_MiB,
+                                .max_bytes = 1_GiB});
+  memory.deallocate(host_order, a, 1000);
+}
+
+TEST_CASE_FIXTURE(fresh_sim, "a stack says the same whatever is known of its type") {
+  auto memory = make(async{} | pool{} | binning{.bins = {bin{64_KiB}, bin{1_MiB, pool{}}}} |
+                     limit{.max_bytes = 64_MiB, .name = "search"});
+  void* const p = memory.allocate(host_order, 100'000);
+  std::vector<layer_numbers> const typed = numbers(memory);
+  CHECK(names_of(typed) == "limit(search) binning >fixed_size >pool pool async");
+  CHECK(typed[1].reserved == 2_MiB);
+  CHECK(typed[3].reserved == 2_MiB);
+  CHECK(typed[4].live == 1);
+  CHECK(numbers(std::as_const(memory)) == typed);
+  CHECK(numbers(share(memory)) == typed);
+  CHECK(numbers(any_ref(memory)) == typed);
+  CHECK(numbers(any_resource(share(memory))) == typed);
+  memory.deallocate(host_order, p, 100'000);
+}
+
+TEST_CASE_FIXTURE(fresh_sim, "a parsed stack names all of its layers, and reports on them") {
+  auto const parsed =
+      parse("async | pool | limit(1GiB, name=search) | arena | statistics | fixed_size(4096) | logging(/dev/null)");
+  CHECK(names_of(numbers(parsed)) == "logging fixed_size statistics arena limit(search) pool async");
+  CHECK(report_of(parsed).chain() ==
+        "logging > fixed_size(4.00 KiB) > statistics > arena > search: limit(1.00 GiB) > pool > async(0)");
+  for (char const* source : {"device", "managed", "pinned", "host"}) {
+    auto const bare = parse<basic_any_resource<false, false>>(source);
+    CHECK(names_of(numbers(bare)) == source);
+    CHECK(numbers(bare)[0] == layer_numbers{.layer = source});
+  }
+}
+
+TEST_CASE_FIXTURE(fresh_sim, "where CUDA does not answer, nothing is known") {
+  auto memory = make(async{});
+  sim::fail_call("cudaMemPoolGetAttribute", 2, cudaErrorUnknown);
+  CHECK(numbers(memory)[0] == layer_numbers{.layer = "async"});
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(numbers(memory)[0].reserved == 0);
+}
+
+TEST_CASE("layers of the user's own take part by what they have") {
+  auto memory = make(recorder<>{} | quota{} | passing{"plain(with settings)"});
+  std::vector<layer_numbers> const known{{.layer = "plain"},
+                                         {.layer = "quota",
+                                          .name = "mine",
+                                          .requested = 3,
+                                          .requested_peak = 5,
+                                          .pending = 2,
+                                          .charged = 4,
+                                          .charged_peak = 6,
+                                          .max_bytes = 7,
+                                          .live = 1,
+                                          .refused = 9},
+                                         {.layer = "recorder"}};
+  CHECK(numbers(memory) == known);
+  any_resource const erased(recorder<>{} | quota{} | passing{"plain(with settings)"});
+  CHECK(numbers(erased) == known);
+  limit_ref const found = find_limit(erased, "mine");
+  CHECK(found.used() == 4);
+  CHECK(found.max_bytes() == 7);
+  CHECK(found.peak() == 6);
+  CHECK(found.refused() == 9);
+}
+
+TEST_CASE_FIXTURE(fresh_sim, "a limit is found by its name, and followed while the stack is used") {
+  auto const check = [](auto& memory) {
+    limit_ref const search = find_limit(memory, "search"), index = find_limit(memory, "index");
+    void* const p = memory.allocate(host_order, 1_MiB);
+    CHECK(search.used() == 1_MiB);
+    CHECK(index.used() == 1_MiB);
+    CHECK(search.max_bytes() == 2_MiB);
+    CHECK(index.max_bytes() == 64_MiB);
+    CHECK_THROWS_AS(memory.allocate(host_order, 2_MiB), out_of_memory);
+    CHECK(search.refused() == 1);
+    CHECK(index.refused() == 0);
+    memory.deallocate(host_order, p, 1_MiB);
+    CHECK(search.used() == 0);
+    CHECK(search.peak() == 1_MiB);
+    CHECK(find_limit(memory).max_bytes() == 2_MiB);  // the outermost
+  };
+  auto memory = make(device{} | limit{.max_bytes = 64_MiB, .name = "index"} | statistics{} |
+                     limit{.max_bytes = 2_MiB, .name = "search"});
+  check(memory);
+  any_resource const parsed = parse("device | limit(64MiB, name=index) | statistics | limit(2MiB, name=search)");
+  check(parsed);
+}
+
+TEST_CASE_FIXTURE(fresh_sim, "a layer is found by its name or by what it is, in bins too, and asked alone") {
+  any_resource const memory{async{} | pool{} |
+                            binning{.bins = {bin{64_KiB}, bin{1_MiB,
+                                                              [](auto upstream) {
+                                                                return upstream | pool{} |
+                                                                       limit{.max_bytes = 8_MiB, .name = "large"};
+                                                              }}}} |
+                            pool{} | statistics{}};
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  CHECK(weir::find(memory, "large").numbers().max_bytes == 8_MiB);
+  CHECK(weir::find(memory, "large").limit().has_value());
+  CHECK(!weir::find(memory, "pool").limit().has_value());
+  CHECK(find_limit(memory).max_bytes() == 8_MiB);
+
+  layer_ref const outer = weir::find(memory, "pool");
+  CHECK(outer.keeps_memory());
+  CHECK(!weir::find(memory, "statistics").keeps_memory());
+  std::size_t const held = outer.reserved();
+  CHECK(held > 0);
+  CHECK(outer.trim() == held);
+  CHECK(outer.reserved() == 0);
+  CHECK(weir::find(memory, "async").reserved() >= held);  // nobody asked the layers below
+}
+
+TEST_CASE_FIXTURE(fresh_sim, "who asks for a name that is not there learns which are") {
+  any_resource const memory =
+      parse("device | limit(64MiB, name=index) | pool | limit(32MiB) | limit(2MiB, name=search)");
+  CHECK(error_of_limit(memory, "serch") ==
+        "weir: this stack has no limit called 'serch'; it has 'search', one without a name, 'index'");
+  CHECK(error_of_find(memory, "arena") ==
+        "weir: this stack has no layer called 'arena'; it has limit 'search', limit, pool, limit 'index', device");
+  auto bare = make(device{});
+  CHECK(error_of_limit(bare, "") == "weir: this stack has no limit");
+  CHECK(error_of_limit(bare, "a\nb") == "weir: this stack has no limit called 'a\\nb'");
+}
