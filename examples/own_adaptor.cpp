@@ -15,6 +15,7 @@
 #include <utility>
 
 using namespace weir::literals;
+using weir::operator|;  // in the namespace of one's own types, so that they stack on each other too
 
 /// The source: one buffer for whoever comes first. A source is a resource and its options, which are a recipe.
 class borrowed_resource {

@@ -24,6 +24,16 @@ RMM = "RMM pool"
 # What the plot of waste shows, and what its stacks are called in the others.
 PLOTTED = {"weir-pool": WEIR, "rmm-pool": RMM, "thrust-pool": "Thrust disjoint pool", "pytorch-model": "PyTorch's rules",
            "pytorch-expandable-model": "PyTorch's rules, expandable"}
+# The columns of the page's tables, by peer and by what the replay calls a stack, and what their heads mean.
+COLUMNS = {WEIR: "pool", PLAIN: "plain", "weir arena": "arena", "weir pool | binning": "bins", RMM: "RMM pool",
+           "RMM arena": "RMM arena", "RMM binning over pool": "RMM bins", "CUB CachingDeviceAllocator": "CUB",
+           "Thrust disjoint pool": "Thrust", "mimalloc (host memory)": "mimalloc", "jemalloc (host memory)": "jemalloc"}
+REPLAYED = {"weir-pool": "pool", "weir-arena": "arena", "weir-pool-binning": "bins", "rmm-pool": "RMM pool",
+            "rmm-binning": "RMM bins", "thrust-pool": "Thrust", "pytorch-model": "PyTorch",
+            "pytorch-expandable-model": "expandable"}
+KEY = """Columns: `pool`, `arena` and `bins` (over the pool) are weir's, `plain` is its pool on plain streams; `RMM bins`
+stand over its pool; `CUB` is `CachingDeviceAllocator`, `Thrust` the disjoint pool; `mimalloc` and `jemalloc` give host
+memory; `PyTorch` is the model of its rules, `expandable` the same with expandable segments."""
 
 
 class Figures:
@@ -187,36 +197,43 @@ def memory_targets(traces):
 
 
 def markdown(table, traces):
-    """The main workloads as tables for docs/performance.md."""
-    peers = [WEIR, PLAIN, "weir arena", "weir pool | binning", RMM, "RMM arena", "RMM binning over pool",
-             "CUB CachingDeviceAllocator", "Thrust disjoint pool", "mimalloc (host memory)", "jemalloc (host memory)"]
-    peers = [p for p in peers if any(p in figures for figures in table.values())]
+    """The main workloads as tables for docs/performance.md, which wraps at 120 columns."""
 
-    def rows(title, workloads, cell, peers=peers):
-        yield f"| {title} | " + " | ".join(p.replace("|", "\\|") for p in peers) + " |"
+    def row(cells):
+        text = "| " + " | ".join(cells) + " |"
+        return text if len(text) <= 120 else text.replace("| ", "|").replace(" |", "|")
+
+    def rows(title, workloads, cell, columns=COLUMNS, name=lambda workload: workload):
+        """Only the columns that have a figure for some of the workloads."""
+        workloads = [w for w in workloads if w in table]
+        peers = [p for p in columns if any(p in table[w] for w in workloads)]
+        yield row([title, *(columns[p] for p in peers)])
         yield "|---|" + "---:|" * len(peers)
         for w in workloads:
-            if w in table:
-                yield f"| {w} | " + " | ".join(cell(table[w][p]) if p in table[w] else "" for p in peers) + " |"
+            yield row([name(w), *(cell(table[w][p]) if p in table[w] else "" for p in peers)])
         yield ""
 
-    def time(f):
-        return number(f.median)
+    def shorter(threads):
+        return threads.replace("1000 live <= 64 KiB", "1000 live").replace(" on one stream", ", 1 stream")
 
     threaded = [w for w in table if "thread" in w]
-    yield from rows("ns/op", [w for w in table if w not in threaded], time)
-    yield from rows("CUDA calls/op", ["pair 4 KiB", "random <= 64 KiB, 1000 live, 8 streams", "allocated on one stream, freed on another"],
-                    lambda f: f"{f.calls:.2f}")
-    yield from rows("threads, ns/op (least; p99 of a call)", threaded,
-                    lambda f: f"{number(f.median)} ({number(f.least)}{'; ' + number(f.p99) if f.p99s else ''})")
+    yield KEY
+    yield ""
+    yield from rows("ns/op", [w for w in table if w not in threaded], lambda f: number(f.median))
+    yield from rows("CUDA calls/op", ["pair 4 KiB", "random <= 64 KiB, 1000 live, 8 streams",
+                                      "allocated on one stream, freed on another"], lambda f: f"{f.calls:.2f}")
+    for title, cell in (("threads, ns/op", lambda f: number(f.median)),
+                        ("threads, the least", lambda f: number(f.least)),
+                        ("p99 of a call, ns", lambda f: number(f.p99) if f.p99s else "")):
+        yield from rows(title, threaded, cell, name=shorter)
     yield from rows("host memory a live block, B", [w for w in table if any(f.metadata for f in table[w].values())],
-                    lambda f: f"{f.metadata:.1f}" if f.metadata else "", [WEIR, PLAIN])
-    stacks = ["weir-pool", "weir-arena", "weir-pool-binning", "rmm-pool", "rmm-binning", "thrust-pool", "pytorch-model", "pytorch-expandable-model"]
-    stacks = [s for s in stacks if any(s in found for found in traces.values())]
-    yield "| reserved / requested | " + " | ".join(stacks) + " |"
+                    lambda f: f"{f.metadata:.1f}" if f.metadata else "", {p: COLUMNS[p] for p in (WEIR, PLAIN)})
+    stacks = [s for s in REPLAYED if any(s in found for found in traces.values())]
+    yield row(["reserved / requested", *(REPLAYED[s] for s in stacks)])
     yield "|---|" + "---:|" * len(stacks)
     for trace, found in traces.items():
-        yield f"| {short(trace)} | " + " | ".join(f"{held(found[s]):.3f}" if s in found and found[s]["whole"] == "1" else "" for s in stacks) + " |"
+        ran_whole = {s: f"{held(found[s]):.3f}" for s in stacks if s in found and found[s]["whole"] == "1"}
+        yield row([short(trace), *(ran_whole.get(s, "") for s in stacks)])
 
 
 def machine(context):

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "captures.hpp"
 #include "test_source.hpp"
 
 using namespace weir;
@@ -605,4 +606,24 @@ TEST_CASE_FIXTURE(fresh_sim, "threads that run out at the same time do not lock 
     CHECK(state.peak_bytes <= 16_MiB);
   }
   CHECK(state.live_bytes == 0);
+}
+
+TEST_CASE("the memory of a capture is released in every arena") {
+  watched_world const world;
+  auto memory = make(device{} | arena{});
+  {
+    mortal_stream const stream;
+    begin_capture(stream, cudaStreamCaptureModeRelaxed);
+    std::uint64_t const capture = capture_id(stream);
+    auto const use = [&] { memory.deallocate(stream, memory.allocate(stream, 1_MiB), 1_MiB); };
+    use();
+    elsewhere(use);
+    CHECK(memory.arenas() == 2);
+    { captured_graph const graph(stream); }
+    CHECK(memory.numbers().captured == 2_MiB);
+    CHECK(memory.release_captured(capture) == 2_MiB);
+    CHECK(memory.numbers().captured == 0);
+  }
+  std::size_t const held = memory.numbers().reserved.current;
+  CHECK(memory.trim() == held);
 }

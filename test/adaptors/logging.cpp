@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
@@ -18,6 +19,10 @@
 
 using namespace weir;
 using namespace weir::test;
+
+/// In place of the C library's, which asks the kernel whether the program has more rights than its user.
+static bool is_privileged = false;
+extern "C" char* secure_getenv(char const* name) noexcept { return is_privileged ? nullptr : std::getenv(name); }
 
 namespace {
 
@@ -70,6 +75,15 @@ TEST_CASE("wrong options are refused") {
   CHECK(contains(refusal({.path = "x", .buffer_bytes = SIZE_MAX}), "buffer_bytes"));
   CHECK(contains(refusal({.path = std::string("x\0y", 3)}), "zero byte"));
   CHECK(logging{.path = "x"}.valid());
+}
+
+TEST_CASE("a program with more rights than its user does not let the user name the file") {
+  log_variable const variable("/dev/null");
+  CHECK(logging{}.resolved_path() == "/dev/null");
+  is_privileged = true;
+  CHECK(contains(refusal({}), "path is empty"));
+  CHECK(logging{.path = "x"}.valid());
+  is_privileged = false;
 }
 
 TEST_CASE("a file that cannot be opened is an error when the resource is made, and the upstream is closed again") {

@@ -29,8 +29,8 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   void* const p = fails ? nullptr : std::aligned_alloc(a, (bytes + a - 1) / a * a);
   return p != nullptr ? p : throw std::bad_alloc();
 }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 TEST_CASE("an array grows to the size that is asked for, keeps what is there, and fills the rest with fresh elements") {
   constexpr std::size_t large = grown_array<numbered>::page_bytes / sizeof(numbered);

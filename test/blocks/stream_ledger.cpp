@@ -232,6 +232,19 @@ TEST_CASE("a lane remembers eight others, and forgets the one that it met first"
   for (std::size_t i = 1; i < waited.size(); ++i) CHECK(l.available(taker, waited[i].first, waited[i].second));
 }
 
+TEST_CASE("a lane that takes the place of one that is forgotten is known for its own waits alone") {
+  open_ledger l;
+  lane_number const taker = l.open(1), ninth = l.open(2);
+  auto const waited_for = l.issue(ninth), not_waited_for = l.issue(ninth);
+  for (std::uint64_t key = 3; key <= 10; ++key) {  // all later
+    lane_number const giver = l.open(key);
+    l.joined(taker, giver, l.issue(giver));
+  }
+  l.joined(taker, ninth, waited_for);
+  CHECK(l.available(taker, ninth, waited_for));
+  CHECK_FALSE(l.available(taker, ninth, not_waited_for));
+}
+
 TEST_CASE("a lane that comes to stand for another stream inherits nothing") {
   open_ledger l;
   lane_number const lane = l.open(1), other = l.open(2);

@@ -19,6 +19,50 @@ static_assert(std::is_same_v<made_by<stack>, passing_resource<recorder_resource<
 static_assert(!std::is_move_constructible_v<made_by<stack>>);
 }  // namespace
 
+/// A source and an adaptor of a user's that owe nothing to weir but this line.
+namespace theirs {
+namespace {
+using weir::operator|;
+
+struct source_resource {
+  int asked = 0;
+  void* allocate(stream_ref, std::size_t, std::size_t) { return &++asked; }
+  void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept {}
+};
+struct source {
+  source_resource operator()() const { return {}; }
+};
+
+template <resource Upstream>
+struct layer {
+  template <recipe F, class Options>
+  layer(F const& upstream, Options const&) : below(upstream()) {}
+  void* allocate(stream_ref s, std::size_t n, std::size_t a) { return below.allocate(s, n, a); }
+  void deallocate(stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { below.deallocate(s, p, n, a); }
+  Upstream& upstream() { return below; }
+  Upstream below;
+};
+struct adaptor {
+  template <resource Upstream>
+  using on = layer<Upstream>;
+};
+
+}  // namespace
+}  // namespace theirs
+
+namespace elsewhere {
+struct other {};
+void operator|(other, other);  // hides weir's, which this file uses: the operands' namespaces have to bring it
+
+TEST_CASE("a source of one's own stands under an adaptor of one's own") {
+  auto memory = make(theirs::source{} | theirs::adaptor{} | passing{} | theirs::adaptor{});
+  static_assert(
+      std::is_same_v<decltype(memory), theirs::layer<passing_resource<theirs::layer<theirs::source_resource>>>>);
+  static_cast<void>(memory.allocate(host_order, 1, 1));
+  CHECK(find<theirs::source_resource>(memory).asked == 1);
+}
+}  // namespace elsewhere
+
 TEST_CASE("writing a recipe builds nothing") {
   fresh_record const record;
   auto const recipe = recorder<>{} | passing{} | passing{"top"};

@@ -105,6 +105,10 @@ BUGS = [
         "if (k.giver == giver) return t <= k.upto;", "if (k.giver == giver) return true;", "blocks/stream_ledger"),
     bug(0, "a new stream inherits what the lane's last one waited for", LEDGER,
         "for (auto& k : l.knows) k = {};", "", "blocks/stream_ledger"),
+    bug(0, "who takes the place of one that was waited for is taken for waited for as far", LEDGER,
+        "l.knows[l.next_known] = {giver, upto};",
+        "known& k = l.knows[l.next_known];\n    k = {giver, k.upto < upto ? upto : k.upto};", "blocks/stream_ledger",
+        random=False),
     bug(0, "recorded counts as done", LEDGER, "t <= lanes_[giver].completed", "t <= lanes_[giver].covered",
         "blocks/stream_ledger"),
     bug(0, "a lane's blocks are all done when one is", LANES,
@@ -249,6 +253,8 @@ BUGS = [
     bug(34, "a stream that a forked child moves becomes its own", "cuda/stream.hpp",
         "stream_(std::exchange(other.stream_, {})), life_(other.life_) {}", "stream_(std::exchange(other.stream_, {})) {}",
         "shutdown/forked", random=False),
+    bug(0, "the user of a privileged program names the file that it empties", "adaptors/logging.hpp",
+        "::secure_getenv(", "std::getenv(", "adaptors/logging", random=False),
 
     # ---- capture
     bug(36, "the host asks about events while a stream is captured, as if none were", "cuda/capture.hpp",
@@ -260,6 +266,10 @@ BUGS = [
     bug(36, "where CUDA does not say whether a stream captures, it is taken for no", "cuda/capture.hpp",
         "return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);",
         "return code == cudaErrorStreamCaptureImplicit;", "sources/device", random=False),
+    bug(36, "a capture's memory is released in the first arena only", "adaptors/arena.hpp",
+        "for_each([&](one& a) { released += a.pool.release_captured(capture); });",
+        "if (one* const a = existing(0); a != nullptr) released += a->pool.release_captured(capture);",
+        "adaptors/arena", random=False),
 
     # ---- devices
     bug(0, "a pool is for the device that is current when it is made, not for its source's", "adaptors/pool.hpp",

@@ -136,6 +136,8 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     return released;
   }
 
+  /// The most bytes that all arenas hold together at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   /// The block that serves a request, as `pool_resource::taken`.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
     return pass_through_ ? base::taken(bytes, alignment) : round_up_or_zero(bytes, detail::unit_bytes);
@@ -147,8 +149,6 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     return any;
   }
 
-  /// The most bytes that all arenas hold together at any time; 0: no limit but the upstream's.
-  std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   /// The sum over all arenas; peaks are sums of peaks, but for `reserved`, whose peak is that of the sum.
   pool_numbers numbers() const {
     pool_numbers sum;

@@ -26,7 +26,8 @@ class logging_resource;
 /// Logs what passes in RMM's format: `Thread,Time,Action,Pointer,Size,Stream`, with the actions `allocate`, `free` and
 /// `allocate failure`. When not to use it: in a hot loop where 100 ns a request matter; `statistics` costs 5.
 struct logging {
-  /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names.
+  /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names, but
+  /// in a program with more rights than its user (set-user-ID and the like), who must not say which file it empties.
   std::string path = {};
   unsigned mode = 0600;                 ///< who may read a new or emptied file, as in chmod
   bool follow_links = false;            ///< let the path end in a symbolic link, such as /dev/stderr
@@ -37,7 +38,7 @@ struct logging {
 
   /// The path that will be opened.
   std::string resolved_path() const {
-    char const* const variable = std::getenv("WEIR_LOG_FILE");
+    char const* const variable = ::secure_getenv("WEIR_LOG_FILE");
     std::string resolved = !path.empty() ? path : variable != nullptr ? variable : "";
     for (std::size_t at = 0; (at = resolved.find("%p", at)) != std::string::npos;)
       resolved.replace(at, 2, std::to_string(::getpid()));
@@ -83,8 +84,7 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
   /// Throws what the upstream throws; the file then holds this failure and all that was logged before it.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    void* const p =
-        this->pass(stream, bytes, alignment, [=, this] { log("allocate failure", nullptr, bytes, stream, true); });
+    void* const p = this->pass(stream, bytes, alignment, [=, this] { log_failure(stream, bytes); });
     log("allocate", p, bytes, stream);
     return p;
   }
@@ -116,6 +116,10 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
     [[maybe_unused]] static bool const time_zone_read = (::tzset(), true);
     return detail::log_file::open({path, options.mode, options.follow_links, options.buffer_bytes},
                                   detail::log_line::header);
+  }
+
+  void log_failure(stream_ref stream, std::size_t bytes) noexcept {
+    log("allocate failure", nullptr, bytes, stream, true);
   }
 
   /// `now`: also writes out the line and all before it. Asks first whose process this is: another thread of the parent

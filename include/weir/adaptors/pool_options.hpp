@@ -14,7 +14,7 @@ namespace weir {
 namespace detail {
 
 /// `WEIR_NO_CACHING=1` in the environment makes every pool pass requests straight through, for sanitizers and leak
-/// hunts.
+/// hunts. Read in privileged programs too: it names no file and only makes the program slower.
 inline bool caching_disabled() noexcept {
   char const* const value = std::getenv("WEIR_NO_CACHING");
   return value != nullptr && value[0] == '1' && value[1] == '\0';

@@ -110,7 +110,9 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
 
   template <recipe F>
   statistics_resource(F const& upstream, statistics const& options)
-      : base(upstream), label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics") {}
+      : base(upstream),
+        name_(options.name),
+        label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics") {}
 
   /// Throws what the upstream throws, and counts it as a failure.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
@@ -144,6 +146,8 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     detail::spin_guard const lock(counters_.lock);
     return counters_.numbers;
   }
+  /// Whose numbers they are; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
     detail::spin_guard const lock(counters_.lock);
@@ -201,6 +205,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
                           " B were given back that are not live; a size or a pointer is wrong, or it was freed twice");
   }
 
+  std::string name_;
   std::string label_;
   detail::statistics_counters counters_;
 };

@@ -93,9 +93,9 @@ class basic_any_resource {
     }
     virtual void describe(report& out) const { out.below("moved from", moved_from); }
     virtual int device() noexcept { return -1; }
+    virtual void visit_layers(layer_visitor&) {}
     virtual std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return bytes; }
     virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
-    virtual void visit_layers(layer_visitor&) {}
 
     static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
   };

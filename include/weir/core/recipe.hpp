@@ -54,7 +54,8 @@ struct stacked {
   }
 };
 
-/// Puts an adaptor on top. Allocates nothing and calls nothing.
+/// Puts an adaptor on top. Allocates nothing and calls nothing. Found wherever one side is weir's; a source and an
+/// adaptor of your own on each other need `using weir::operator|;` in the namespace of one of them.
 template <recipe Bottom, adaptor_over<made_by<Bottom>> Adaptor>
 constexpr stacked<Bottom, Adaptor> operator|(Bottom bottom, Adaptor adaptor) {
   return {bottom, adaptor};
