@@ -223,7 +223,7 @@ class segment_pool {
     std::size_t const before = reuse_.store().free_bytes(lane);
     block_id const id = take();
     if (id != 0)
-      last_call = {.capture = reuse_.clock().capture_in(lane), .reused = before - reuse_.store().free_bytes(lane)};
+      last_call = {call_note::captured, reuse_.clock().capture_in(lane), before - reuse_.store().free_bytes(lane)};
     return id;
   }
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
@@ -237,7 +237,7 @@ class segment_pool {
     std::size_t const held = blocks()[id].bytes();
     std::uint64_t const owner = reuse_.owner(id, who);
     if (reuse_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
-    last_call.capture = owner;
+    last_call = {call_note::captured, owner, 0};
     return true;
   }
 
