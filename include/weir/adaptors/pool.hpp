@@ -2,10 +2,10 @@
 // The pool: memory kept in segments, cut into blocks and reused in stream order.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/adaptors/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
 #include <string>
