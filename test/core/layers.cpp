@@ -5,7 +5,7 @@
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
-#include <adaptors/captures.hpp>
+#include <support/captures.hpp>
 #include <core/recorder.hpp>
 
 #include <functional>

@@ -5,7 +5,7 @@
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
-#include <adaptors/test_source.hpp>
+#include <support/test_source.hpp>
 #include <core/recorder.hpp>
 
 #include <stdexcept>

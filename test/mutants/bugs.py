@@ -171,7 +171,7 @@ BUGS = [
     bug(0, "what a capture uses again is charged twice", LIMIT,
         "held -= credit_reused(charge, bytes, alignment);", "held -= 0;", "adaptors/accounts", random=False),
     bug(0, "a pool grows for a capture whose budget is full", SEGMENTS,
-        "bool const own_only = captured_memory_only::is_set();", "bool const own_only = false;",
+        "if (captured_memory_only::is_set()) {", "if (false) {",
         "adaptors/accounts", random=False),
     bug(0, "a budget is credited with a free that the pool found wrong", LIMIT,
         "    if (call.what == detail::call_note::misuse) [[unlikely]]\n      return;\n", "", "adaptors/accounts", random=False),

@@ -1,5 +1,5 @@
 // Every option that a text can name does what it does in C++: seen by what the stack asks of the stand-in.
-#include <adaptors/temporary_folder.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <weir/core/bytes.hpp>
 #include <weir/sim/sim.hpp>
