@@ -45,8 +45,10 @@ void use(anything const& stack) {
 void read_only(std::string_view text) {
   try {
     for (auto& layer : weir::detail::config_reader(text).layers()) {
-      std::size_t bytes = 0;
-      layer.take("bytes", bytes, weir::detail::config_layer::place::first);
+      struct {
+        std::size_t bytes = 0;
+      } into;
+      layer.take(weir::option::bytes("bytes", "bytes", &decltype(into)::bytes).first(), into);
       layer.finish();
     }
   } catch (weir::config_error const& refused) {

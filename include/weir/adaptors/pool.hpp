@@ -2,11 +2,10 @@
 // The pool: memory kept in segments, cut into blocks and reused in stream order.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
 #include <string>
@@ -21,7 +20,7 @@ class pool_resource : public detail::pooled<pool_resource<Upstream>, Upstream> {
   using base = detail::pooled<pool_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "pool";
+  static constexpr char const* layer_name = pool::layer_name;
 
   template <recipe F>
   pool_resource(F const& upstream, pool const& options) : base(upstream, detail::require_valid(options)) {

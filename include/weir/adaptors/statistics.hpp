@@ -3,13 +3,14 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
-#include <weir/support/spin_lock.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -28,6 +29,12 @@ struct statistics {
 
   template <resource Upstream>
   using on = statistics_resource<Upstream>;
+
+  static constexpr char const* layer_name = "statistics";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::text("name", "name", &statistics::name));
+  }
 
   std::string problem() const { return {}; }
   bool valid() const { return true; }
@@ -106,7 +113,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   using base = detail::adaptor_base<statistics_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "statistics";
+  static constexpr char const* layer_name = statistics::layer_name;
 
   template <recipe F>
   statistics_resource(F const& upstream, statistics const& options)
@@ -131,9 +138,10 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     bool const is_counted = take_off(bytes, taken);
     if (!is_counted && !weir::knows_blocks<Upstream>) [[unlikely]]
       return report_excess(p, bytes);
-    detail::last_call = {};
+    detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
-    if (is_counted == detail::last_call.is_misuse) [[unlikely]] {
+    bool const is_misuse = detail::last_call.what == detail::call_note::misuse;
+    if (is_counted == is_misuse) [[unlikely]] {
       if (is_counted)
         count([=](memory_statistics& n) { n.put_back(bytes, taken); });
       else

@@ -17,16 +17,16 @@
 //
 // The heap (`stream_ordered_heap`) answers which block a stream may have; nothing that is called here calls back.
 
-#include <weir/pool/pool_options.hpp>
-#include <weir/pool/stream_ordered_heap.hpp>
-#include <weir/pool/segment_list.hpp>
-#include <weir/pool/segment_source.hpp>
-#include <weir/support/spin_lock.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/segment_list.hpp>
+#include <weir/pool/segment_source.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -255,7 +255,7 @@ class caching_allocator {
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
-    last_call.capture = static_cast<std::uint64_t>(owner);
+    last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
   /// There is no room to remember the stream: sees its work done, or never hands the block out again.
@@ -277,7 +277,7 @@ class caching_allocator {
     std::size_t const before = heap_.free_bytes(who);
     block_id const id = take();
     if (id != 0)
-      last_call = {.capture = static_cast<std::uint64_t>(who.capture), .reused = before - heap_.free_bytes(who)};
+      last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), before - heap_.free_bytes(who)};
     return id;
   }
   block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
