@@ -107,7 +107,10 @@ TEST_CASE("where CUDA does not say whether a stream captures, a call may break a
   fresh_world const world;
   weir::stream const s;
   for (cudaError_t const code : {cudaErrorUnknown, cudaErrorMemoryAllocation, cudaErrorNotPermitted}) {
-    sim::fail_call("cudaStreamIsCapturing", 1, code);
+    sim::fail_call(1, code);
+    CHECK_FALSE(detail::may_break_capture(s.get()));  // it is asked again
+    sim::fail_call(1, code);
+    sim::fail_call("cudaStreamIsCapturing", 2, code);
     CHECK(detail::may_break_capture(s.get()));
   }
   CHECK(cudaGetLastError() == cudaSuccess);

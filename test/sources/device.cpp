@@ -50,6 +50,10 @@ TEST_CASE("a free on a stream that captures breaks nothing, even if CUDA does no
   sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorUnknown);
   memory.deallocate(stream, p, 1000);
   CHECK(sim::captures_invalidated() == 0);
+  sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorUnknown);
+  sim::fail_call(2, cudaErrorUnknown);  // when it is asked again
+  memory.deallocate(stream, p, 1000);
+  CHECK(sim::captures_invalidated() == 0);
   CHECK(sim::live_allocations() == 1);  // the graph may use it
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
