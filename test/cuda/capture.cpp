@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <atomic>
 #include <memory>
@@ -12,13 +13,9 @@
 #include <thread>
 
 using namespace weir;
+using weir::test::fresh_world;
 
 namespace {
-
-struct fresh_world {
-  fresh_world() { sim::reset(); }
-  ~fresh_world() { sim::reset(); }
-};
 
 /// A stream that captures until the end of the scope.
 struct capturing : weir::stream {
