@@ -5,7 +5,7 @@
 #include "replaying.hpp"
 #include "trace.hpp"
 
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 #pragma once
 // Traces of allocations and frees, read from files.
 
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 
 #include <cstddef>
 #include <cstdint>

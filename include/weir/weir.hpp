@@ -1,6 +1,6 @@
 #pragma once
 // All of weir that most programs need; includes nothing but the CUDA runtime's headers.
-// Not in here: <weir/bridges/thrust.hpp> (Thrust), <weir/tools.hpp> (stacks from text), <weir/adaptors/checked.hpp>
+// Not in here: <weir/bridges/thrust.hpp> (Thrust), <weir/tools.hpp> (stacks from text), <weir/testing/checked.hpp>
 // (tests).
 
 #include <weir/adaptors.hpp>     // pool, arena, limit, statistics, logging ...

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "captures.hpp"
-#include "test_source.hpp"
+#include "support/captures.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "test_source.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "temporary_folder.hpp"
-#include "test_source.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

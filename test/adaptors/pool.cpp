@@ -20,8 +20,8 @@
 #include <random>
 #include <vector>
 
-#include "streams_at_work.hpp"
-#include "test_source.hpp"
+#include "support/streams_at_work.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

@@ -2,7 +2,7 @@
 // Pools while streams are captured into graphs: no capture is ever broken, and a graph's memory is nobody else's.
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include "captures.hpp"
-#include "test_source.hpp"
+#include "support/captures.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

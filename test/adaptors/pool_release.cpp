@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "captures.hpp"
-#include "streams_at_work.hpp"
-#include "test_source.hpp"
+#include "support/captures.hpp"
+#include "support/streams_at_work.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;

@@ -1,5 +1,5 @@
 // The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "streams_at_work.hpp"
-#include "test_source.hpp"
+#include "support/streams_at_work.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -687,18 +687,28 @@ TEST_CASE("before a request is refused, every stream is looked at") {
   lazy_world const world;
   source_state state;
   std::size_t const count = 200;
-  for (bool const wait : {false, true}) {
-    auto memory = make(source{&state} | pool{.max_bytes = count * 1_MiB, .growth_bytes = 1_MiB, .synchronize = false});
-    std::vector<std::unique_ptr<mortal_stream>> streams(count);
-    std::vector<void*> blocks(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      streams[i] = std::make_unique<mortal_stream>();
-      blocks[i] = memory.allocate(*streams[i], 1_MiB);
-    }
-    std::size_t const last = wait ? 150 : 120;
-    memory.deallocate(*streams[last], blocks[last], 1_MiB);
-    if (!wait) streams[last]->finish();
-    CHECK(memory.allocate(wait ? stream_ref(*streams[0]) : host_order, 1_MiB) == blocks[last]);
-    for (std::size_t i = 0; i < count; ++i) memory.deallocate(*streams[i], blocks[i], 1_MiB);
+  auto memory = make(source{&state} | pool{.max_bytes = count * 1_MiB, .growth_bytes = 1_MiB, .synchronize = false});
+  std::vector<std::unique_ptr<mortal_stream>> streams(count);
+  std::vector<void*> blocks(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    streams[i] = std::make_unique<mortal_stream>();
+    blocks[i] = memory.allocate(*streams[i], 1_MiB);
   }
+  SUBCASE("for what is done") {
+    for (std::size_t i = 0; i < count; ++i) {
+      memory.deallocate(*streams[i], blocks[i], 1_MiB);
+      streams[i]->finish();
+      CHECK(memory.allocate(host_order, 1_MiB) == blocks[i]);
+    }
+    CHECK(memory.numbers().waits == 0);
+  }
+  SUBCASE("for what can be waited for") {
+    mortal_stream const other;
+    for (std::size_t i = 0; i < count; ++i) {
+      memory.deallocate(*streams[i], blocks[i], 1_MiB);
+      CHECK(memory.allocate(other, 1_MiB) == blocks[i]);
+    }
+    CHECK(memory.numbers().waits == count);
+  }
+  for (void* const p : blocks) memory.deallocate(host_order, p, 1_MiB);
 }

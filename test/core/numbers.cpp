@@ -63,6 +63,7 @@ class quota_resource : public passing_resource<Upstream> {
   std::size_t max_bytes() const { return 7; }
   std::size_t peak() const { return 6; }
   std::uint64_t refused() const { return 9; }
+  std::size_t captured() const { return 1; }
 };
 struct quota {
   template <resource Upstream>
@@ -161,6 +162,7 @@ TEST_CASE("layers of the user's own take part by what they have") {
                                           .requested = 3,
                                           .requested_peak = 5,
                                           .pending = 2,
+                                          .captured = 1,
                                           .charged = 4,
                                           .charged_peak = 6,
                                           .max_bytes = 7,

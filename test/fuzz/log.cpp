@@ -1,9 +1,9 @@
 // What goes into a log comes back as it was: texts escaped for CSV, the numbers of a line, the lines of a file.
 #include "target.hpp"
 
-#include <weir/adaptors/log_file.hpp>
-#include <weir/adaptors/log_line.hpp>
-#include <weir/core/escape.hpp>
+#include <weir/adaptors/detail/log_file.hpp>
+#include <weir/adaptors/detail/log_line.hpp>
+#include <weir/core/printable.hpp>
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
-// Programs in correct stream order on whole stacks: the steps of `laws/random_program.hpp`, taken from bytes. Whatever
+// Programs in correct stream order on whole stacks: the steps of `random/program.hpp`, taken from bytes. Whatever
 // the check of order, the contents or the sanitizers complain about is the stack's fault.
 #include "target.hpp"
 
-#include <laws/random_program.hpp>
+#include <random/program.hpp>
 
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/tools/parse.hpp>
 
 #include <iterator>

@@ -1,6 +1,6 @@
 // Options that make no sense: every layer refuses them when it is made, names the option and its value, and leaves
 // nothing behind.
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/weir.hpp>
 

@@ -1,5 +1,5 @@
 // Sizes and alignments that cannot be: every stack refuses them with the right error, is as it was, and goes on.
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/weir.hpp>
 

@@ -1,7 +1,7 @@
 // Memory given back wrongly: each way, at each layer that can see it, ends the program with words that say what it was.
 #include "death.hpp"
 
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/weir.hpp>

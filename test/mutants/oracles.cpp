@@ -2,7 +2,7 @@
 // arguments: `clock`, `contents`; the address sanitizer, if it is compiled in, is told by ASAN_OPTIONS; and the thread
 // sanitizer, which takes streams for threads, looks where it is compiled in.
 // Exit status 0: nothing found.
-#include <weir/adaptors/checked.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/sim/order.hpp>

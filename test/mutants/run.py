@@ -25,7 +25,7 @@ from pathlib import Path
 from bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
-RANDOM = "laws/random_stacks"
+RANDOM = "random/stacks"
 NO_BUG = "(no bug)"
 ENDLESS = 20  # seconds; a bug may well keep a test from ending
 

@@ -22,4 +22,4 @@ void use_the_plugin() {
 }
 
 extern "C" [[gnu::visibility("default")]] std::uint64_t number_of_thread();
-std::uint64_t number_of_thread() { return detail::running_thread::this_number(); }
+std::uint64_t number_of_thread() { return detail::thread_registry::this_number(); }

@@ -50,9 +50,9 @@ TEST_CASE("a pool that a library shares takes no two threads for one, though eac
   std::set<std::uint64_t> numbers;
   for (int i = 0; i < 8; ++i)
     std::thread([&] {
-      CHECK(numbers.insert(detail::running_thread::this_number()).second);
+      CHECK(numbers.insert(detail::thread_registry::this_number()).second);
       CHECK(numbers.insert(in_plugin()).second);
-      CHECK(in_plugin() != detail::running_thread::this_number());  // else they are not two copies
+      CHECK(in_plugin() != detail::thread_registry::this_number());  // else they are not two copies
     }).join();
   REQUIRE(::dlclose(library) == 0);
 }

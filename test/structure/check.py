@@ -3,6 +3,9 @@
 
     check.py RULE [ROOT]    RULE: includes | opening | mirror | links;  ROOT: the repository (default: this one)
 
+The floors that `includes` goes by are those of the tables in docs/architecture.md: a folder includes itself and what is
+on lower floors, or only what its row says that it `knows only`. Page and tree have to name the same folders.
+
 Prints `file:line: what is wrong` for each violation; exit status 1 if there is any, 2 if it was called wrongly or found
 no headers at all.
 """
@@ -10,15 +13,9 @@ import re
 import sys
 from pathlib import Path
 
-# A header may include folders with the same number or a lower one; of those at 0, blocks include blocks only.
-LEVEL = {"version": -1, "blocks": 0, "cuda": 0, "core": 1, "sources": 2, "adaptors": 3, "bridges": 4, "tools": 5}
-MADE_FOR_THE_SIM = {"adaptors/checked.hpp"}  # the one way from the library to the simulated runtime
-# The same inside sim/, whose headers nobody else includes.
-SIM_LEVEL = {"model": 0, "checker": 1, "memory": 2, "scheduler": 3, "control": 4, "api": 5}
-UMBRELLA_LEVEL = 6  # weir.hpp includes everything
-
 # Folders whose own work is to meet someone else's headers.
 FREE_TO_INCLUDE_OTHERS = {"bridges", "tools"}
+KNOWS_THE_SIM = "testing"  # the one way from the library to the simulated runtime
 CUDA_HEADER = re.compile(r"cuda(_runtime(_api)?|_profiler_api)?\.h$|driver_types\.h$|vector_types\.h$|host_defines\.h$")
 STD_HEADER = re.compile(r"[a-z_]+$|(sys/\w+|pthread|unistd|sched|time|dlfcn|execinfo|stdint|fcntl|cxxabi|ucontext)(\.h)?$")  # and POSIX
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -36,86 +33,98 @@ def sim_headers(root):
     return sorted((root / "sim").rglob("*.hpp"))
 
 
-def place(root, path):
-    """The folder of a header, and whether it is an umbrella (include/weir/NAME.hpp)."""
-    parts = path.relative_to(root / "include" / "weir").parts
-    return (parts[0], False) if len(parts) > 1 else (parts[0][: -len(".hpp")], True)
+class Floor:
+    """A row of the page: `| 3 | `pool/heap` | its blocks; knows only `support` |`."""
+
+    def __init__(self, line, number, folder, words):
+        self.line, self.number, self.folder = line, int(number), folder
+        only = re.search(r"knows only ((?:`[^`]+`(?:, | and )?)+)", words)
+        self.only = re.findall(r"`([^`]+)`", only.group(1)) if only else None
+
+    def may_include(self, other):
+        if self.folder == other.folder or other.folder == "version.hpp":
+            return True
+        if self.only is not None:
+            return other.folder in self.only
+        same_room = self.folder.split("/")[0] == other.folder.split("/")[0] != "sim"
+        return other.number < self.number or (other.number == self.number and same_room)
 
 
-def level(folder):
-    return UMBRELLA_LEVEL if folder == "weir" else LEVEL.get(folder)
+def floors(root):
+    page = root / "docs" / "architecture.md"
+    found = {}
+    for line, text in enumerate(page.read_text().splitlines() if page.exists() else [], 1):
+        row = re.match(r"\| (\d+) \| `([^`]+)` \| (.*)\|$", text)
+        if row:
+            found[row.group(2)] = Floor(line, *row.groups())
+    return found
+
+
+def room(path, known):
+    """The row of the page that a header stands in: its folder's, or its own where it is an umbrella of all."""
+    if path in known:
+        return path
+    return path.rsplit("/", 1)[0] if "/" in path else path[: -len(".hpp")]
 
 
 def includes(root):
-    for path in headers(root):
-        folder, umbrella = place(root, path)
-        if folder != "sim" and level(folder) is None:
-            yield path, 1, f"folder or umbrella '{folder}' has no place in the order; add it to {Path(__file__).name}"
+    known, used = floors(root), set()
+    library = [(p, str(p.relative_to(root / "include" / "weir"))) for p in headers(root)]
+    sim = [(p, str(p.relative_to(root))) for p in sorted((root / "sim").rglob("*")) if p.suffix in (".hpp", ".cpp")]
+    for path, name in library + sim:
+        own = room(name, known)
+        used.add(own)
+        if own not in known and own != "sim":
+            yield path, 1, f"'{own}' has no place on docs/architecture.md"
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
-            if match:
-                wrong = judge(str(path.relative_to(root / "include" / "weir")), folder, umbrella, *match.groups())
-                if wrong:
-                    yield path, number, wrong
-    yield from includes_of_sim(root)
-
-
-def includes_of_sim(root):
-    """The simulated runtime's sources include its own headers, downwards, and those of its public face."""
-    for path in sorted(p for p in (root / "sim").rglob("*") if p.suffix in (".hpp", ".cpp")):
-        folder = path.parent.name
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            match = INCLUDE.match(line)
-            wrong = match and judge_in_sim(folder, *match.groups())
+            wrong = match and judge(known, own, *match.groups())
             if wrong:
                 yield path, number, wrong
+    for floor in known.values():
+        if floor.folder not in used:
+            yield root / "docs" / "architecture.md", floor.line, f"there is no '{floor.folder}'"
 
 
-def judge_in_sim(folder, bracket, included):
-    if folder not in SIM_LEVEL:
-        return f"folder '{folder}' of the simulated runtime has no place in the order; add it to {Path(__file__).name}"
-    if bracket == "<":
-        if included.startswith("weir/") and not included.startswith("weir/sim/"):
-            return f"<{included}>: the simulated runtime includes nothing of the library above it"
-        return None
-    if "/" not in included:  # one source compiled twice, in two ways
-        return None if included.endswith(".cpp") else f'"{included}": headers here are included as "folder/name.hpp"'
-    target = included.split("/")[0]
-    if target not in SIM_LEVEL:
-        return f'"{included}": folder \'{target}\' has no place in the order'
-    if SIM_LEVEL[target] > SIM_LEVEL[folder]:
-        return f'"{included}": sim/{folder} ({SIM_LEVEL[folder]}) may not include {target} ({SIM_LEVEL[target]})'
-    return None
-
-
-def judge(path_in_library, folder, umbrella, bracket, included):
-    if included.startswith("weir/"):
-        if bracket == '"':
-            return f'"{included}": library headers are included as <{included}>'
-        rest = included[len("weir/"):]
-        target = rest.split("/")[0] if "/" in rest else rest[: -len(".hpp")]
-        if folder == "sim":
-            above = f"<{included}>: the simulated runtime includes nothing of the library above it"
-            return None if target in ("sim", "version") else above
-        if target == "sim" and path_in_library in MADE_FOR_THE_SIM:
-            return None
-        if target == "sim" or rest in MADE_FOR_THE_SIM:
-            return f"<{included}>: the library must not know the simulated runtime"
-        if level(target) is None:
-            return f"<{included}>: '{target}' has no place in the order"
-        if level(target) > level(folder) or (folder == "blocks" and target not in ("blocks", "version")):
-            return f"<{included}>: {folder} ({level(folder)}) may not include {target} ({level(target)})"
-        return None
+def judge(known, own, bracket, included):
+    in_sim = own == "sim" or own.startswith("sim/")
     if bracket == '"':
-        return f'"{included}": library headers are included as <weir/...>'
-    if umbrella and folder == "weir":
+        return judge_quoted(known, own, included)
+    if included.startswith("weir/"):
+        target = room(included[len("weir/"):], known)
+        if target == "sim":
+            return None if in_sim or own == KNOWS_THE_SIM else f"<{included}>: the library must not know the simulated runtime"
+        if in_sim:
+            above = f"<{included}>: the simulated runtime includes nothing of the library above it"
+            return None if target == "version.hpp" else above
+        return judge_floors(known, own, target, included)
+    if in_sim:
+        return None
+    if own == "weir.hpp":
         return f"<{included}>: the umbrella includes weir's headers only"
-    if STD_HEADER.match(included) or folder in FREE_TO_INCLUDE_OTHERS:
+    if STD_HEADER.match(included) or own in FREE_TO_INCLUDE_OTHERS:
         return None
     if CUDA_HEADER.match(included):
-        return f"<{included}>: blocks know the standard library only" if folder == "blocks" else None
+        return None if known[own].may_include(known["cuda"]) else f"<{included}>: {own} knows nothing of CUDA"
     return f"<{included}>: only bridges and tools include headers of others"
+
+
+def judge_quoted(known, own, included):
+    """The simulated runtime's sources name their own headers so, as "folder/name.hpp"."""
+    if not own.startswith("sim/"):
+        return f'"{included}": library headers are included as <weir/...>'
+    if "/" not in included:  # one source compiled twice, in two ways
+        return None if included.endswith(".cpp") else f'"{included}": headers here are included as "folder/name.hpp"'
+    return judge_floors(known, own, "sim/" + included.split("/")[0], included)
+
+
+def judge_floors(known, own, target, included):
+    if target not in known:
+        return f"{included}: '{target}' has no place on docs/architecture.md"
+    if known[own].may_include(known[target]):
+        return None
+    return f"{included}: {own} ({known[own].number}) may not include {target} ({known[target].number})"
 
 
 def opening(root):

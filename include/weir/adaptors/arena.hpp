@@ -1,10 +1,10 @@
 #pragma once
 // A pool for each thread over one upstream, for programs whose threads all allocate at once.
 
-#include <weir/adaptors/arena_share.hpp>
+#include <weir/adaptors/detail/arena_share.hpp>
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/pool_options.hpp>
-#include <weir/adaptors/segment_pool.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/caching_allocator.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -181,7 +181,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   }
 
   using share_type = detail::arena_share<Upstream>;
-  using pool_type = detail::segment_pool<share_type>;
+  using pool_type = detail::caching_allocator<share_type>;
   struct one {
     one(detail::arena_directory<Upstream>& directory, std::size_t index, pool const& options, int device)
         : share(directory, index), pool(share, options, device) {}

@@ -1,7 +1,7 @@
 #pragma once
 // Sorts requests by size into bins, each served by a resource of its own; what is larger goes straight to the upstream.
 
-#include <weir/adaptors/bin.hpp>
+#include <weir/adaptors/detail/bin.hpp>
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/error.hpp>

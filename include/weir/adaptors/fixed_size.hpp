@@ -2,7 +2,7 @@
 // Blocks of one size, cut from chunks: for programs that ask for the same size again and again.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/adaptors/pool_options.hpp>
+#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -67,7 +67,7 @@ class fixed_size_resource : public detail::pooled<fixed_size_resource<Upstream>,
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
     if (bytes > block_bytes_) [[unlikely]]
-      this->refuse(stream, bytes, "more than a block: ");
+      this->refuse_at_once(stream, bytes, "more than a block: ");
     return this->serve(stream, bytes, alignment, block_bytes_);
   }
 

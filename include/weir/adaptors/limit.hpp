@@ -6,7 +6,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>

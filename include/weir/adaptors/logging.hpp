@@ -2,10 +2,10 @@
 // Writes every allocation and free to a CSV file that RMM's tools read.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/log_file.hpp>
-#include <weir/adaptors/log_line.hpp>
+#include <weir/adaptors/detail/log_file.hpp>
+#include <weir/adaptors/detail/log_line.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>

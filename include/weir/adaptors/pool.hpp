@@ -2,7 +2,7 @@
 // The pool: memory kept in segments, cut into blocks and reused in stream order.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/adaptors/pool_options.hpp>
+#include <weir/pool/pool_options.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>

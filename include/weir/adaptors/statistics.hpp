@@ -2,11 +2,11 @@
 // Counts what passes: live, peak and total, for the whole layer and for parts of a program.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/memory_statistics.hpp>
-#include <weir/blocks/spin_lock.hpp>
+#include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/support/spin_lock.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>

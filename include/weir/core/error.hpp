@@ -110,12 +110,15 @@ inline misuse_handler set_misuse_handler(misuse_handler handler) noexcept {
 
 namespace detail {
 
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_alignment(std::size_t alignment) {
+  throw std::invalid_argument("weir: an alignment of " + std::to_string(alignment) +
+                              " B was asked for; it must be a power of two from 1 to 2097152 (2 MiB)");
+}
 /// Every resource refuses an alignment it cannot honour with the same words.
 inline void require_alignment(std::size_t alignment) {
   if (is_valid_alignment(alignment)) [[likely]]
     return;
-  throw std::invalid_argument("weir: an alignment of " + std::to_string(alignment) +
-                              " B was asked for; it must be a power of two from 1 to 2097152 (2 MiB)");
+  refuse_alignment(alignment);
 }
 
 /// Options are checked when a resource is made. `problem()` is empty for valid ones.

@@ -1,7 +1,7 @@
 #pragma once
 // What the layers of a stack know about themselves, as numbers, whatever the stack's type; and finding one by its name.
 
-#include <weir/core/escape.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/report.hpp>
 
@@ -30,7 +30,7 @@ struct layer_numbers {
   std::optional<std::size_t> reserved_peak = {};
   std::optional<std::size_t> pending = {};   ///< of `reserved`: freed, but not known to be done
   std::optional<std::size_t> free = {};      ///< of `reserved`: for anyone to take
-  std::optional<std::size_t> captured = {};  ///< of `reserved`: kept for graphs
+  std::optional<std::size_t> captured = {};  ///< of `reserved`, or of `charged`: kept for graphs
   std::optional<std::size_t> charged = {};   ///< against a budget
   std::optional<std::size_t> charged_peak = {};
   std::optional<std::size_t> max_bytes = {};  ///< the most that may be charged, or held; empty: no limit
@@ -197,6 +197,7 @@ layer_numbers numbers_of_layer(Layer const& layer) {
     out.charged = layer.used();
     out.charged_peak = layer.peak();
     out.refused = layer.refused();
+    if constexpr (requires { std::size_t{layer.captured()}; }) out.captured = layer.captured();
   }
   return out;
 }

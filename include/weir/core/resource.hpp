@@ -130,12 +130,8 @@ void deallocate_sync(R& r, void* p, std::size_t bytes, std::size_t alignment = d
     r.deallocate(host_order, p, bytes, alignment);
   } else {
     stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);
-    try {
-      device_guard const on_device(detail::device_for(r));
-      r.deallocate(stream, p, bytes, alignment);
-    } catch (cuda_error const&) {  // CUDA does not answer, so no device is better than another
-      r.deallocate(stream, p, bytes, alignment);
-    }
+    detail::device_switch const on_device(detail::device_for(r));  // where CUDA does not answer, none is better
+    r.deallocate(stream, p, bytes, alignment);
   }
 }
 

@@ -45,6 +45,32 @@ class device_guard {
   bool changed_ = false;
 };
 
+namespace detail {
+
+/// As `device_guard`, where nothing may be thrown (an exception takes host memory, as no free may): says whether
+/// `device` (negative: the current one, whichever it is) is current now.
+class device_switch {
+ public:
+  explicit device_switch(int device) noexcept : is_current_(succeeded(cudaGetDevice(&previous_))) {
+    if (!is_current_ || device < 0 || device == previous_) return;
+    is_current_ = changed_ = succeeded(cudaSetDevice(device));
+  }
+  ~device_switch() {
+    if (changed_) succeeded(cudaSetDevice(previous_));
+  }
+  device_switch(device_switch const&) = delete;
+  device_switch& operator=(device_switch const&) = delete;
+
+  bool is_current() const noexcept { return is_current_; }
+
+ private:
+  int previous_ = 0;
+  bool is_current_;
+  bool changed_ = false;
+};
+
+}  // namespace detail
+
 inline device_memory_info memory_info(int device) {
   device_guard const on_device(device);
   device_memory_info info{};

@@ -2,7 +2,7 @@
 // A point in a stream's work that others can wait for.
 
 #include <weir/cuda/error.hpp>
-#include <weir/cuda/process.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <utility>
@@ -17,7 +17,7 @@ class event {
  public:
   event() { detail::check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
   ~event() {
-    if (handle_ != nullptr && !life_.is_over()) detail::succeeded(cudaEventDestroy(handle_));
+    if (handle_ != nullptr && !life_.is_exiting()) detail::succeeded(cudaEventDestroy(handle_));
   }
   event(event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), life_(other.life_) {}
   event& operator=(event&& other) noexcept {
@@ -53,7 +53,7 @@ class event {
 
  private:
   cudaEvent_t handle_ = nullptr;
-  detail::cuda_life life_;
+  detail::process_exit life_;
 };
 
 }  // namespace weir

@@ -4,7 +4,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
-#include <weir/cuda/process.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -48,12 +48,10 @@ inline void* try_malloc_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStr
 
 /// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be. Not while
 /// a capture is declared, which such a wait would break.
-inline bool wait_for_device(int device) noexcept try {
+inline bool wait_for_device(int device) noexcept {
   if (captures_declared()) return false;
-  device_guard const on_device(device < 0 ? current_device() : device);
-  return succeeded(cudaDeviceSynchronize());
-} catch (...) {  // CUDA does not answer, or there is no memory to say so
-  return false;
+  device_switch const on_device(device);
+  return on_device.is_current() && succeeded(cudaDeviceSynchronize());
 }
 
 /// Blocks until the work queued on `stream` so far is done, and says whether it is known to be. Where CUDA cannot wait
@@ -94,7 +92,7 @@ class memory_pool {
   }
 
   ~memory_pool() {
-    if (owned_ && !life_.is_over()) succeeded(cudaMemPoolDestroy(handle_));
+    if (owned_ && !life_.is_exiting()) succeeded(cudaMemPoolDestroy(handle_));
   }
   memory_pool(memory_pool&& other) noexcept : handle_(other.handle_), owned_(std::exchange(other.owned_, false)) {}
   memory_pool& operator=(memory_pool&& other) noexcept {
@@ -128,7 +126,7 @@ class memory_pool {
 
   cudaMemPool_t handle_ = nullptr;
   bool owned_ = false;
-  cuda_life life_;
+  process_exit life_;
 };
 
 /// Owns a stream that does not synchronise with the legacy default stream, for a source's own calls.
@@ -139,7 +137,7 @@ class internal_stream {
     check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
   ~internal_stream() {
-    if (!life_.is_over()) succeeded(cudaStreamDestroy(handle_));
+    if (!life_.is_exiting()) succeeded(cudaStreamDestroy(handle_));
   }
   internal_stream(internal_stream const&) = delete;
   internal_stream& operator=(internal_stream const&) = delete;
@@ -148,7 +146,7 @@ class internal_stream {
 
  private:
   cudaStream_t handle_ = nullptr;
-  cuda_life life_;
+  process_exit life_;
 };
 
 }  // namespace weir::detail

@@ -3,7 +3,7 @@
 
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
-#include <weir/cuda/process.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstdint>
@@ -74,7 +74,7 @@ class stream_cache {
  private:
   static inline constinit stream_cache* latest = nullptr;
 
-  cuda_life life_;  // sees to it that forks are counted
+  process_exit life_;  // sees to it that forks are counted
   unsigned made_after_ = forks;
   std::mutex mutex_;
   std::vector<lasting_stream> idle_;
@@ -98,7 +98,7 @@ class stream {
   explicit stream(kind k = kind::non_blocking)
       : stream_(detail::stream_cache::instance().take(static_cast<unsigned>(k))) {}
   ~stream() {
-    if (stream_.handle != nullptr && !life_.is_over()) detail::stream_cache::instance().give_back(stream_);
+    if (stream_.handle != nullptr && !life_.is_exiting()) detail::stream_cache::instance().give_back(stream_);
   }
   stream(stream&& other) noexcept : stream_(std::exchange(other.stream_, {})), life_(other.life_) {}
   stream& operator=(stream&& other) noexcept {
@@ -123,7 +123,7 @@ class stream {
 
  private:
   detail::lasting_stream stream_;
-  detail::cuda_life life_;
+  detail::process_exit life_;
 };
 
 }  // namespace weir

@@ -79,7 +79,7 @@ class async_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
-    if (life_.is_over()) detail::check(detail::cuda_life::error, "async");
+    if (life_.is_exiting()) detail::check(detail::process_exit::error, "async");
     life_.settle();
     return take(stream, bytes, alignment);
   }
@@ -87,7 +87,7 @@ class async_resource {
   /// Frees after the work queued on `stream` so far. The stream must not have been destroyed. On a stream that is being
   /// captured, only what was allocated in the same capture is freed, by each launch; other memory is kept for good.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr || life_.is_over()) return;
+    if (p == nullptr || life_.is_exiting()) return;
     void* const base = shifted_.base_of(p, alignment);
     cudaStream_t const order = order_of(stream);
     cudaError_t code = cudaFreeAsync(base, order);
@@ -109,7 +109,7 @@ class async_resource {
   /// went, and 0 where CUDA refuses. Frees whose stream was not synchronised since count as use, but for those in
   /// `host_order`, such as a pool's. With `use_default_pool`, what others keep in that pool goes too.
   std::size_t trim(std::size_t keep_bytes = 0) noexcept try {
-    if (life_.is_over()) return 0;
+    if (life_.is_exiting()) return 0;
     std::size_t const before = pool_.get(cudaMemPoolAttrReservedMemCurrent);
     // CUDA counts a free as done once the host has seen it so. Nothing is queued here but frees, so this is no wait.
     detail::check(detail::relaxed([&] { return cudaStreamSynchronize(own_stream_.get()); }), "cudaStreamSynchronize");
@@ -122,7 +122,7 @@ class async_resource {
 
   /// What CUDA's pool holds from the system, and what of it is in use. Up to four CUDA calls. Throws `cuda_error`.
   async_numbers numbers() const {
-    if (life_.is_over()) detail::check(detail::cuda_life::error, "async");
+    if (life_.is_exiting()) detail::check(detail::process_exit::error, "async");
     return {{pool_.get(cudaMemPoolAttrUsedMemCurrent), pool_.get(cudaMemPoolAttrUsedMemHigh)},
             {pool_.get(cudaMemPoolAttrReservedMemCurrent), pool_.get(cudaMemPoolAttrReservedMemHigh)}};
   }
@@ -139,7 +139,7 @@ class async_resource {
 
   void describe(report& out) const {
     out.below("async(" + std::to_string(device_) + ")",
-              life_.is_over() ? detail::cuda_life::words : pool_state() + "; " + detail::device_state(device_));
+              life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_));
   }
 
  private:
@@ -177,7 +177,7 @@ class async_resource {
     return "CUDA's pool could not be asked";
   }
 
-  detail::cuda_life life_;
+  detail::process_exit life_;
   int device_;
   std::size_t max_bytes_;
   detail::internal_stream own_stream_;

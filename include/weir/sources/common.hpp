@@ -7,7 +7,7 @@
 #include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
-#include <weir/cuda/process.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -124,7 +124,7 @@ class immediate_source {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     require_alignment(alignment);
-    if (life_.is_over()) check(cuda_life::error, Kind::name);
+    if (life_.is_exiting()) check(process_exit::error, Kind::name);
     life_.settle();
     void* const p = shifted_.allocate(
         bytes, alignment,
@@ -140,7 +140,7 @@ class immediate_source {
 
   /// Blocks until the work queued on `stream` so far is done; not in `host_order`, where there is none. Thread-safe.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr || life_.is_over()) return;
+    if (p == nullptr || life_.is_exiting()) return;
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still write
     // it.
     if (!stream.is_host_order() && !wait_for(stream, device_)) return;
@@ -157,11 +157,11 @@ class immediate_source {
 
   void describe(report& out) const {
     out.below(std::string(Kind::name) + "(" + std::to_string(device_) + ")",
-              life_.is_over() ? cuda_life::words : Kind::state(device_));
+              life_.is_exiting() ? process_exit::words : Kind::state(device_));
   }
 
  private:
-  cuda_life life_;
+  process_exit life_;
   int device_;
   shifted_blocks shifted_;
 };

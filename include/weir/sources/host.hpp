@@ -6,7 +6,7 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/cuda/memory.hpp>
-#include <weir/cuda/process.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class host_resource {
   void deallocate(stream_ref stream, void* p, std::size_t, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     // Where the wait fails the memory is kept: a copy that was not seen to end may still write it.
-    if (!stream.is_host_order() && (life_.is_over() || !detail::wait_for(stream, -1))) return;
+    if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return;
     ::operator delete(p, real_alignment(alignment));
   }
 
@@ -62,7 +62,7 @@ class host_resource {
     return std::align_val_t{alignment < default_alignment ? default_alignment : alignment};
   }
 
-  detail::cuda_life life_;
+  detail::process_exit life_;
 };
 
 /// Ordinary host memory: for stacks on machines without a GPU, and for the host's side of a program.

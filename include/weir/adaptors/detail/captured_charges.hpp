@@ -1,7 +1,7 @@
 #pragma once
 // What of a budget is charged for memory that stream captures keep, one sum a capture.
 
-#include <weir/blocks/spin_lock.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <atomic>
 #include <cstddef>

@@ -1,9 +1,9 @@
 #pragma once
-// The front of `pool` and `fixed_size`: both serve requests from segments that one `segment_pool` keeps.
+// The front of `pool` and `fixed_size`: both serve requests from segments that one `caching_allocator` keeps.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/pool_options.hpp>
-#include <weir/adaptors/segment_pool.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/caching_allocator.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -33,7 +33,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
     if (pass_through_) [[unlikely]]
       return share(upstream_).deallocate(stream, p, bytes, alignment);
     if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
-      report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
+      report_wrong_free(p, bytes, alignment);
   }
 
   /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the
@@ -81,35 +81,45 @@ class pooled : public adaptor_base<Derived, Upstream> {
         max_bytes_(options.max_bytes),
         segments_(upstream_, options, device_for(upstream_)) {}
 
-  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `segment_pool::allocate` throws.
+  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `caching_allocator::allocate` throws.
   [[gnu::always_inline]] void* serve(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                      std::size_t least_block = 0) {
     if (pass_through_) [[unlikely]]
       return this->pass(stream, bytes, alignment, [] {});
-    void* const p = bytes > segments_.most_bytes
-                        ? nullptr
-                        : segments_.allocate(stream, bytes, alignment, pool_effort::all, least_block);
+    if (bytes > segments_.most_bytes) [[unlikely]]
+      refuse_at_once(stream, bytes, "");
+    pool_refusal refusal;
+    void* const p = segments_.allocate(stream, bytes, alignment, pool_effort::all, least_block, &refusal);
     if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, capture_reason(stream));
+      refuse(stream, bytes, capture_reason(stream), refusal.at());
     return p;
   }
 
   /// Takes a first segment. Throws `out_of_memory` if it cannot be had.
   void reserve(std::size_t bytes) {
-    if (!pass_through_ && !segments_.grow(bytes)) refuse(host_order, bytes, "");
+    if (!pass_through_ && !segments_.grow(bytes)) refuse_at_once(host_order, bytes, "");
   }
 
   /// `reason` begins this layer's line in the report.
-  [[noreturn]] void refuse(stream_ref stream, std::size_t bytes, char const* reason) {
-    report own;
-    describe_layer(own, reason, segments_.count_refusal());
-    base::refuse({bytes, round_up_or_zero(bytes, unit_bytes), stream}, Derived::layer_name, own);
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_at_once(stream_ref stream, std::size_t bytes, char const* reason) {
+    refuse(stream, bytes, reason, segments_.count_refusal());
   }
 
   bool passes_through() const noexcept { return pass_through_; }
 
  private:
   using base::upstream_;
+
+  // Out of line of `allocate` and `deallocate`, which are short without.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
+                                                     pool_snapshot const& at_refusal) {
+    report own;
+    describe_layer(own, reason, at_refusal);
+    base::refuse({bytes, round_up_or_zero(bytes, unit_bytes), stream}, Derived::layer_name, own);
+  }
+  [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
+  }
 
   void describe_layer(report& out, char const* reason, pool_snapshot const& s) const {
     auto const& layer = static_cast<Derived const&>(*this);
@@ -118,7 +128,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
 
   bool pass_through_;
   std::size_t max_bytes_;
-  segment_pool<Upstream> segments_;
+  caching_allocator<Upstream> segments_;
 };
 
 /// What a pool has, for its line in a report.

@@ -1,0 +1,97 @@
+#pragma once
+// One line of the log, in the columns that RMM's tools read.
+
+#include <weir/adaptors/detail/log_file.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace weir::detail {
+
+/// Formatted on the caller's stack, outside all locks, without allocating.
+class log_line {
+ public:
+  static constexpr std::string_view header = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+  /// `action` is one of ours; a text from outside would go through `csv_field`.
+  log_line(std::string_view action, void const* p, std::size_t bytes, stream_ref stream) noexcept {
+    number(thread_id(), 10);
+    time();
+    text(",");
+    text(action);
+    text(",0x");
+    number(reinterpret_cast<std::uintptr_t>(p), 16);
+    text(",");
+    number(bytes, 10);
+    // RMM writes 0 for the default stream; the host's order has none.
+    if (stream.get() == cudaStreamLegacy) {
+      text(",0\n");
+    } else {
+      text(",0x");
+      number(reinterpret_cast<std::uintptr_t>(stream.get()), 16);
+      text("\n");
+    }
+  }
+
+  operator std::string_view() const noexcept { return {text_, static_cast<std::size_t>(end_ - text_)}; }
+
+ private:
+  void text(std::string_view piece) noexcept {
+    std::memcpy(end_, piece.data(), piece.size());
+    end_ += piece.size();
+  }
+  void number(std::uint64_t value, int base) noexcept {
+    end_ = std::to_chars(end_, text_ + sizeof text_, value, base).ptr;
+  }
+  void two_digits(int value) noexcept {
+    *end_++ = static_cast<char>('0' + value / 10);
+    *end_++ = static_cast<char>('0' + value % 10);
+  }
+
+  /// `,hours:minutes:seconds.microseconds`, local. The calendar is asked once a second and thread.
+  void time() noexcept {
+    struct second {
+      ::time_t since_epoch;
+      ::tm local;
+    };
+    static constinit thread_local second latest{-1, {}};
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != latest.since_epoch) {
+      ::localtime_r(&now.tv_sec, &latest.local);
+      latest.since_epoch = now.tv_sec;
+    }
+    text(",");
+    two_digits(latest.local.tm_hour);
+    text(":");
+    two_digits(latest.local.tm_min);
+    text(":");
+    two_digits(latest.local.tm_sec);
+    text(".");
+    int const microseconds = static_cast<int>(now.tv_nsec / 1000);
+    two_digits(microseconds / 10000);
+    two_digits(microseconds / 100 % 100);
+    two_digits(microseconds % 100);
+  }
+
+  /// The kernel's number of this thread, as debuggers and `top -H` show it.
+  static std::uint64_t thread_id() noexcept {
+    static constinit thread_local std::uint64_t id = 0;
+    if (id == 0) id = static_cast<std::uint64_t>(::syscall(SYS_gettid));
+    return id;
+  }
+
+  char text_[log_file::max_line];
+  static_assert(log_file::max_line >= 20 + sizeof ",00:00:00.000000,allocate failure,0x" + 16 + 1 + 20 + 3 + 16 + 1);
+  char* end_ = text_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,442 @@
+#pragma once
+// A pool's policy over an upstream that someone else owns: reuse, wait, grow, give back.
+//
+//   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
+//     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
+//     search                    nothing is ready
+//       find
+//         heap: take_done       asks CUDA what is done by now
+//         heap: take_waiting    the stream waits for another one's block; with `when_pending::wait` before growing
+//         take_grown            takes a segment from the upstream, without the lock; waits for other threads' growth
+//       last_resort             before a refusal: all streams, the host's waiting, other segments for these
+//   deallocate                  the stream's key
+//     heap: find_live, give     into the stream's own free list
+//     keep_threshold_after      with more held than the threshold: gives idle segments back
+//   allocate_in_capture, deallocate_in_capture
+//                               the same for a stream that is being captured
+//
+// The heap (`stream_ordered_heap`) answers which block a stream may have; nothing that is called here calls back.
+
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/segment_list.hpp>
+#include <weir/pool/segment_source.hpp>
+#include <weir/support/spin_lock.hpp>
+#include <weir/core/call_note.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <string>
+
+namespace weir::detail {
+
+/// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
+/// `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
+template <resource Upstream>
+class caching_allocator {
+ public:
+  caching_allocator(Upstream& upstream, pool const& options, int device)
+      : source_(upstream), options_(options), device_(device), max_split_(max_split_units(options)), heap_(device) {
+    if (options.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+  }
+
+  /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
+  ~caching_allocator() {
+    if (heap_.is_exiting()) return;
+    release_captured(0);
+    synchronize();
+    for (segment const& s : segments_)
+      if (!has_lost_blocks_ && !heap_.is_pending(s.first)) source_.give(s.address, s.bytes);
+  }
+  caching_allocator(caching_allocator const&) = delete;
+  caching_allocator& operator=(caching_allocator const&) = delete;
+
+  /// Sizes above this are refused: rounding and alignment might wrap.
+  static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;
+
+  /// Null if the memory cannot be had; with `effort` `all` that is counted, and `refused` says what the pool had at
+  /// that instant. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
+                                        std::size_t least_block = 0, pool_refusal* refused = nullptr) {
+    request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return allocate_after_asking(stream, key, r, effort, refused);
+    return allocate(stream, key, r, effort, refused);
+  }
+
+  /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
+  bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    stream_key key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]] {
+      if (heap_.is_exiting()) return true;
+      stream_identity const who = stream_identity::ask(stream, key);
+      if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
+      key = succeeded(who.code) ? who.key : stream_key::none;
+    }
+    auto const lock = enter();
+    if (!lock) return true;
+    block_id const id = heap_.find_live(p, bytes, alignment);
+    if (id == 0) [[unlikely]]
+      return give_captured({.stream = stream, .key = key}, p, bytes, alignment);
+    std::size_t const held = heap_[id].bytes();
+    block_id const free = heap_.give(id, {.stream = stream, .key = key});
+    if (free == 0) [[unlikely]]
+      return deallocate_after_waiting(stream, p, bytes, alignment);
+    numbers_.count_deallocation(bytes, held);
+    if (is_above_threshold()) [[unlikely]]
+      keep_threshold_after(free);
+    return true;
+  }
+
+  /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
+  bool grow(std::size_t bytes) {
+    auto const lock = enter();
+    upstream_calls::attempt const attempt(source_.calls());
+    return lock && grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
+  }
+
+  std::size_t trim(std::size_t keep) noexcept {
+    auto const lock = enter();
+    if (!lock) return 0;
+    heap_.try_to_keep_ages();
+    return release_idle(lesser(keep, options_.release_threshold));
+  }
+
+  void synchronize() noexcept {
+    auto const lock = enter();
+    if (!lock) return;
+    wait_for_all();
+    give_idle(options_.release_threshold);
+  }
+
+  /// The graph of this capture is gone; 0: of all.
+  std::size_t release_captured(std::uint64_t capture) noexcept {
+    auto const lock = enter();
+    if (!lock) return 0;
+    std::size_t const bytes = heap_.release_captured(capture_key{capture});
+    may_be_idle_ = true;
+    give_idle(options_.release_threshold);
+    return bytes;
+  }
+
+  /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    if (bytes > most_bytes || !is_valid_alignment(alignment)) return round_up_or_zero(bytes, unit_bytes);
+    request const r = request::of(bytes, bytes, alignment, max_split_);
+    if (r.size < max_split_) return r.size * unit_bytes;
+    return round_up_or_zero(r.span() * unit_bytes, growth_granularity);
+  }
+  /// True while memory that was freed for a capture is kept (0: for any).
+  bool holds_captured(std::uint64_t capture) const noexcept {
+    auto const lock = enter();
+    return lock && heap_.captured_bytes(capture_key{capture}) != 0;
+  }
+
+  /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
+  pool_snapshot count_refusal() {
+    auto const lock = enter_to_allocate();
+    return count_refusal_now();
+  }
+
+  pool_numbers numbers() const {
+    auto const lock = enter();
+    return lock ? numbers_now() : pool_numbers{};
+  }
+  /// Slow, unlike `numbers`: looks at every stream's largest blocks.
+  pool_snapshot snapshot() const {
+    auto const lock = enter();
+    return lock ? snapshot_now() : pool_snapshot{};
+  }
+
+  /// What is wrong with a deallocation that was refused, in words.
+  std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
+    auto const lock = enter();
+    bool inside = false;
+    for (segment const& s : segments_)
+      inside |= reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
+    return heap_.misuse(p, bytes, alignment, inside);
+  }
+
+ private:
+  using request = stream_ordered_heap::request;
+  using lanes = stream_ordered_heap::lanes;
+
+  /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
+  /// nothing may be touched, and CUDA not called.
+  spin_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
+  spin_guard enter_to_allocate() const {
+    require_life();
+    return spin_guard(mutex_);
+  }
+  void require_life() const {
+    if (heap_.is_exiting()) [[unlikely]]
+      check(process_exit::error, "allocate");
+  }
+
+  bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
+
+  pool_numbers numbers_now() const {
+    pool_numbers now = numbers_;
+    now.free = heap_.free_bytes();
+    now.captured = heap_.captured_bytes();
+    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
+    return now;
+  }
+  pool_snapshot snapshot_now() const {
+    return {.numbers = numbers_now(),
+            .segments = segments_.size(),
+            .blocks = heap_.block_count(),
+            .largest_free = heap_.largest_free(),
+            .lanes = heap_.stream_count(),
+            .host_bytes = heap_.host_bytes(),
+            .under_way = source_.calls().bytes()};
+  }
+  pool_snapshot count_refusal_now() {
+    ++numbers_.out_of_memory;
+    return snapshot_now();
+  }
+
+  [[gnu::always_inline]] void* allocate(stream_ref stream, stream_key key, request const& r, pool_effort effort,
+                                        pool_refusal* refused) {
+    auto const lock = enter_to_allocate();
+    block_id id = heap_.take_ready({.stream = stream, .key = key}, r);
+    if (id == 0) [[unlikely]]
+      id = search({.stream = stream, .key = key}, r, effort, refused);
+    return id == 0 ? nullptr : hand_out(id, r);
+  }
+  [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
+    block const& b = heap_[id];
+    numbers_.count_allocation(r.requested, b.bytes());
+    return reinterpret_cast<void*>(b.address());
+  }
+
+  [[gnu::noinline]] void* allocate_after_asking(stream_ref stream, stream_key known, request const& r,
+                                                pool_effort effort, pool_refusal* refused) {
+    require_life();
+    stream_identity const who = stream_identity::ask(stream, known);
+    check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
+    if (who.capture == capture_key::none) [[likely]]
+      return allocate(stream, who.key, r, effort, refused);
+    return allocate_in_capture(who, r, effort, refused);
+  }
+
+  [[gnu::noinline, gnu::cold]] void* allocate_in_capture(stream_identity const& who, request const& r,
+                                                         pool_effort effort, pool_refusal* refused) {
+    auto const lock = enter_to_allocate();
+    heap_.enter_capture(who);
+    block_id id = 0;
+    if (captured_memory_only::is_set()) {
+      id = noting_reuse(who, [&] { return heap_.take_own(who, r); });
+      if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
+    } else {
+      id = noting_reuse(who, [&] { return heap_.take_ready(who, r); });
+      if (id == 0) id = search(who, r, effort, refused);
+    }
+    if (id == 0) return nullptr;
+    heap_.keep_for_capture(id, who);
+    return hand_out(id, r);
+  }
+  [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
+                                                          std::size_t alignment) noexcept {
+    auto const lock = enter();
+    return give_captured(who, p, bytes, alignment);
+  }
+  /// Takes back what was allocated in a capture, or is freed in one. False if there is no such block.
+  [[gnu::noinline, gnu::cold]] bool give_captured(stream_identity const& who, void* p, std::size_t bytes,
+                                                  std::size_t alignment) noexcept {
+    block_id const id = heap_.find_any_live(p, bytes, alignment);
+    if (id == 0) return false;
+    std::size_t const held = heap_[id].bytes();
+    capture_key const owner = heap_.owner(id, who);
+    if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
+    last_call.capture = static_cast<std::uint64_t>(owner);
+    return true;
+  }
+  /// There is no room to remember the stream: sees its work done, or never hands the block out again.
+  [[gnu::noinline, gnu::cold]] bool deallocate_after_waiting(stream_ref stream, void* p, std::size_t bytes,
+                                                             std::size_t alignment) noexcept {
+    bool const done = mutex_.unlocked([&] { return wait_for(stream, device_); });
+    block_id const id = heap_.find_live(p, bytes, alignment);
+    has_lost_blocks_ |= id != 0 && !done;
+    if (id == 0 || !done) return id != 0;
+    numbers_.count_deallocation(bytes, heap_[id].bytes());
+    block_id const free = heap_.give_done(id);
+    if (is_above_threshold()) keep_threshold_after(free);
+    return true;
+  }
+
+  /// For a stream in a capture: takes a block by `take`, and tells the layers above how much of it was the capture's.
+  template <class Take>
+  block_id noting_reuse(stream_identity const& who, Take take) {
+    std::size_t const before = heap_.free_bytes(who);
+    block_id const id = take();
+    if (id != 0)
+      last_call = {.capture = static_cast<std::uint64_t>(who.capture), .reused = before - heap_.free_bytes(who)};
+    return id;
+  }
+  block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
+    auto const take = [&] { return heap_.take_done(who, r, looked_at); };
+    return who.capture == capture_key::none ? take() : noting_reuse(who, take);
+  }
+
+  /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
+  [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
+    lanes const looked_at = effort == pool_effort::reuse ? heap_.all_lanes() : heap_.next_lanes();
+    block_id id = find(who, r, effort, looked_at);
+    if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
+    if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
+    if (is_above_threshold()) give_idle(options_.release_threshold);
+    return id;
+  }
+
+  block_id find(stream_identity const& who, request const& r, pool_effort effort, lanes const& looked_at) {
+    if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
+    if (options_.pending == when_pending::wait)
+      if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
+    if (block_id const id =
+            effort == pool_effort::reuse ? take_when_grown(who, r, looked_at) : take_grown(who, r, looked_at);
+        id != 0)
+      return id;
+    return take_waiting(who, r, looked_at);
+  }
+
+  /// Before a request is refused.
+  block_id last_resort(stream_identity const& who, request const& r, lanes const& looked_at) {
+    if (!looked_at.are_all()) {
+      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_waiting(who, r, heap_.all_lanes()); id != 0) return id;
+    }
+    if (options_.synchronize) {
+      wait_for_all();
+      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
+    }
+    return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lanes()) : 0;
+  }
+
+  block_id take_waiting(stream_identity const& who, request const& r, lanes const& looked_at) {
+    block_id const id = heap_.take_waiting(who, r, looked_at);
+    if (id != 0) ++numbers_.waits;
+    return id;
+  }
+
+  /// What another thread's growth that is under way leaves, without growing.
+  block_id take_when_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
+    return source_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
+  }
+
+  /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
+  block_id take_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
+    growth const first = grow(r);
+    if (first == growth::done) return take_done(who, r, looked_at);
+    block_id id = 0;
+    auto const look_again = [&] {
+      id = take_done(who, r, looked_at);
+      growth const outcome = id != 0 ? growth::done : grow(r);
+      if (id == 0 && outcome == growth::done) id = take_done(who, r, looked_at);
+      return outcome;
+    };
+    if (first == growth::contended) source_.calls().repeat(mutex_, look_again);
+    return id;
+  }
+
+  /// Bytes that may still be taken from the upstream.
+  std::size_t room() const noexcept {
+    if (options_.max_bytes == 0) return max_block_bytes / unit_bytes * unit_bytes;
+    return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
+  }
+
+  /// Takes a segment that the request fits into; backs off to the least that serves it.
+  growth grow(request const& r) {
+    upstream_calls::attempt const attempt(source_.calls());
+    std::size_t const least = r.span() * unit_bytes;
+    std::size_t wanted = growth_for(options_, least, r.max_split, numbers_.reserved.current);
+    for (;;) {
+      std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
+      if (bytes < least) return attempt.refusal();
+      if (grow_by(bytes)) return growth::done;
+      if (bytes == least) return attempt.refusal();
+      wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
+    }
+  }
+
+  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
+  bool grow_by(std::size_t bytes) {
+    void* const p = source_.take(mutex_, bytes);
+    if (p == nullptr) return false;
+    try {
+      segments_.reserve();
+      heap_.reserve();
+    } catch (...) {
+      source_.give(mutex_, p, bytes);
+      throw;
+    }
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    segments_.add({p, bytes, heap_.add_segment(address, static_cast<units>(bytes / unit_bytes))});
+    numbers_.reserved.add(bytes);
+    may_be_idle_ = true;  // others, which it did not matter to give back before
+    ++numbers_.growths;
+    return true;
+  }
+
+  void wait_for_all() noexcept {
+    ++numbers_.synchronizations;
+    heap_.synchronize(mutex_);
+  }
+
+  bool is_above_threshold() const noexcept { return numbers_.reserved.current > options_.release_threshold; }
+
+  /// `freed` may have been the last live block of its segment. That goes back as soon as it is idle: if CUDA does not
+  /// yet say so, the frees to come ask again, and what a search learns serves too.
+  [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
+    may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);
+    if (!may_be_idle_) return;
+    heap_.poll(heap_.next_lanes());
+    give_idle(options_.release_threshold);
+  }
+
+  /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
+  std::size_t release_idle(std::size_t keep) noexcept {
+    heap_.poll(heap_.all_lanes());
+    may_be_idle_ = true;
+    return give_idle(keep);
+  }
+  /// The same without asking.
+  std::size_t give_idle(std::size_t keep) noexcept {
+    std::size_t released = 0;
+    if (!may_be_idle_ || numbers_.reserved.current <= keep || !source_.may_be_asked()) return 0;
+    may_be_idle_ = false;
+    for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
+      if (i >= segments_.size()) continue;
+      if (!heap_.is_idle(segments_[i].first)) {
+        may_be_idle_ = may_be_idle_ || heap_.will_be_idle(segments_[i].first);
+        continue;
+      }
+      segment const gone = segments_.remove(i);
+      heap_.remove_segment(gone.first);
+      numbers_.reserved.current -= gone.bytes;
+      ++numbers_.releases;
+      released += gone.bytes;
+      source_.give(mutex_, gone.address, gone.bytes);
+    }
+    return released;
+  }
+
+  segment_source<Upstream> source_;
+  pool options_;
+  int device_;
+  units max_split_;  // what `options_` say, in units
+  spin_lock mutable mutex_;
+  stream_ordered_heap heap_;
+  segment_list segments_;
+  bool may_be_idle_ = false;      // some segment, now or when its work is done, and nobody has looked since
+  bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
+  pool_numbers numbers_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,292 @@
+#pragma once
+// All segments of a pool, cut into blocks: which block serves a request, and where a freed one goes.
+
+#include <weir/pool/heap/block_table.hpp>
+#include <weir/pool/heap/free_lists.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Free blocks stand in lanes. Lane 0, `shared`, has those whose work is known to be done: everybody may take them.
+/// Every other lane belongs to a stream and has what was freed on it, each block with the ticket of its latest free
+/// (see `free_lists`). Free neighbours of one lane are always merged. Knows nothing of streams or CUDA; not
+/// thread-safe.
+class block_heap {
+ public:
+  static constexpr lane_id shared = free_lists::shared;
+
+  block_heap() : free_(table_) {}
+  block_heap(block_heap const&) = delete;
+  block_heap& operator=(block_heap const&) = delete;
+
+  /// Has lanes below `count`. May throw `std::bad_alloc`.
+  void reserve_lanes(std::size_t count) { free_.reserve_lanes(count); }
+  /// Makes room so that one take, one add and any number of gives need no host memory. May throw `std::bad_alloc`.
+  void reserve() {
+    if (table_.is_short_of(records_a_call)) [[unlikely]]
+      add_room();
+  }
+  /// See `free_lists`. May throw `std::bad_alloc`.
+  void keep_ages() { free_.keep_ages(); }
+
+  /// Adds a segment as one shared block; returns its first block, which names the segment from now on.
+  block_id add_segment(std::uintptr_t address, units size) noexcept {
+    block_id const id = table_.add(address, size);
+    free_.put(id, shared, 0);
+    return id;
+  }
+  /// True if all of the segment is free and its work done.
+  bool is_idle(block_id segment) const noexcept {
+    block const& b = table_[segment];
+    return b.is_free() && b.lane == shared && is_whole(segment);
+  }
+  /// True if some of the segment is free, but not known to be done.
+  bool is_pending(block_id segment) const noexcept {
+    for (block_id id = segment; id != 0; id = table_[id].right)
+      if (table_[id].is_free() && table_[id].lane != shared) return true;
+    return false;
+  }
+  /// True if every block of the segment that `id` is part of is free, in a lane that `may_end(lane)` accepts.
+  template <class MayEnd>
+  bool is_all_free(block_id id, MayEnd may_end) const noexcept {
+    auto const ends = [&](block_id b) { return table_[b].is_free() && may_end(table_[b].lane); };
+    block_id left = id, right = id;
+    while (left != 0 && ends(left)) left = table_[left].left;
+    while (left == 0 && right != 0 && ends(right)) right = table_[right].right;
+    return left == 0 && right == 0;
+  }
+  /// Forgets an idle segment.
+  void remove_segment(block_id segment) noexcept {
+    free_.pull(segment);
+    table_.drop(segment);
+  }
+
+  /// What a request needs of a block.
+  struct request {
+    units size;               ///< of the block that is handed out
+    std::size_t alignment;    ///< of its address; at least `unit_bytes`
+    units max_split;          ///< blocks of this size and more are handed out whole, and only to requests as large
+    std::uint64_t requested;  ///< bytes asked for, and log2 of the alignment: kept for checks
+    std::uint8_t alignment_log;
+
+    /// For `bytes` in a block of at least `block_bytes`; neither is so large that rounding up could wrap.
+    static request of(std::size_t bytes, std::size_t block_bytes, std::size_t alignment, units max_split) noexcept {
+      return {.size = static_cast<units>((block_bytes + unit_bytes - 1) / unit_bytes),
+              .alignment = alignment < unit_bytes ? unit_bytes : alignment,
+              .max_split = max_split,
+              .requested = bytes,
+              .alignment_log = static_cast<std::uint8_t>(std::countr_zero(alignment))};
+    }
+
+    /// Units that any block has to have so that the request fits at an aligned address.
+    units span() const noexcept { return size + static_cast<units>(alignment / unit_bytes) - 1; }
+  };
+
+  /// A free block of `lane` that fits, or 0.
+  [[gnu::always_inline]] block_id find(lane_id lane, request const& r) const noexcept {
+    block_id const id = free_.by_size(lane).find(table_, r.span());
+    return id != 0 && suits(table_[id], r) ? id : 0;
+  }
+  /// The same, however many blocks of nearly the size do not fit: looks at all of the request's own size class.
+  block_id find_hidden(lane_id lane, request const& r) const noexcept {
+    return free_.by_size(lane).find_in_class(table_, r.span(), [&](block const& b) { return suits(b, r); });
+  }
+
+  /// Hands out the end of the free block `id`, cut to size; what is left stays where it was, under its number.
+  [[gnu::always_inline]] block_id take(block_id id, request const& r) noexcept {
+    if (r.alignment != unit_bytes) [[unlikely]]
+      cut_for_alignment(id, r);
+    units const has = table_[id].size;
+    units const wanted = has < r.max_split ? r.size : has - front_of(id, r.alignment);
+    if (wanted == has) {
+      free_.pull(id);
+      return hand_out(id, r);
+    }
+    block_id const taken = table_.split(id, wanted);
+    free_.shrunk(id, has);
+    return hand_out(taken, r);
+  }
+
+  /// As `take` of a shared block, but ends it in a free block of `lane` that begins where `id` ends: a stream that
+  /// outgrows its own latest block extends it instead of leaving it as a hole.
+  block_id take_extending(lane_id lane, block_id id, request const& r) noexcept {
+    block_id const own = table_[id].right;
+    bool const extends = own != 0 && lane != shared && r.alignment == unit_bytes && r.size < r.max_split &&
+                         table_[own].is_free() && table_[own].lane == lane && table_[own].size < r.size;
+    if (!extends) return take(id, r);
+    units const has = table_[id].size;  // more than is missing, since it would serve the request alone
+    free_.pull(own);
+    table_.move_border(id, r.size - table_[own].size);
+    free_.shrunk(id, has);
+    return hand_out(own, r);
+  }
+
+  /// Takes back a live block: into `lane`, merged with its neighbours there. Tickets must not go down within a lane.
+  block_id give(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+    table_.delist(id);
+    return put_merged(id, lane, ticket);
+  }
+
+  /// Everything freed in `lane` up to `ticket` is done: it becomes shared; without ages only all of the lane together.
+  void complete(lane_id lane, std::uint64_t ticket) noexcept {
+    for (block_id id = free_.any_until(lane, ticket); id != 0; id = free_.any_until(lane, ticket)) {
+      free_.pull(id);
+      put_merged(id, shared, 0);
+    }
+  }
+
+  /// Adjacent free blocks that are together large enough for a request.
+  struct run {
+    block_id first = 0;      ///< 0: there is none
+    std::uint64_t size = 0;  ///< units
+  };
+
+  /// A run of blocks that `may_use(id)` accepts, at least one of them of lane `from`, which is not
+  /// `shared`. Looks at every block of `from`.
+  template <class MayUse>
+  run find_run(lane_id from, request const& r, MayUse may_use) const {
+    auto const usable = [&](block_id id) {
+      return id != 0 && table_[id].is_free() && table_[id].size < r.max_split && may_use(id);
+    };
+    run found;
+    bool const any = free_.by_size(from).any_of(table_, [&](block_id id) {
+      if (!usable(id)) return false;
+      found = {id, table_[id].size};
+      for (block_id next = table_[id].right; found.size < r.span() && usable(next); next = table_[next].right)
+        found.size += table_[next].size;
+      while (found.size < r.span() && usable(table_[found.first].left))
+        found.size += table_[found.first = table_[found.first].left].size;
+      return found.size >= r.span();
+    });
+    return any ? found : run{};
+  }
+  template <class F>
+  void for_each_in(run const& blocks, F f) const {
+    std::uint64_t left = blocks.size;
+    for (block_id id = blocks.first; left != 0; id = table_[id].right) {
+      left -= table_[id].size;
+      f(id);
+    }
+  }
+  /// Makes one block of a run, in `lane` and with a new `ticket`.
+  block_id merge(run const& blocks, lane_id lane, std::uint64_t ticket) noexcept {
+    block_id const first = blocks.first;
+    free_.pull(first);
+    while (table_[first].size < blocks.size) {
+      free_.pull(table_[first].right);
+      table_.merge_right(first);
+    }
+    return put_merged(first, lane, ticket);
+  }
+
+  /// A block that is live belongs to a stream capture, of which `lane` is one; 0: to none, as when it was handed out.
+  void set_captured(block_id id, lane_id lane) noexcept { table_[id].captured = lane; }
+  /// Blocks of captures whose lane `is_exiting(lane)` belong to none any more. Looks at every block.
+  template <class IsOver>
+  void forget_captured(IsOver is_exiting) noexcept {
+    for (std::size_t id = 1; id < table_.end(); ++id)
+      if (block& b = table_[static_cast<block_id>(id)]; b.captured != 0 && is_exiting(b.captured)) b.captured = 0;
+  }
+
+  block_table const& blocks() const noexcept { return table_; }
+  /// The live block at an address, or 0.
+  block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }
+  /// The ticket up to which a free block's lane has to be done before others may have it.
+  std::uint64_t ticket(block_id id) const noexcept { return free_.ticket(id); }
+
+  std::size_t lane_count() const noexcept { return free_.count(); }
+  /// Free bytes in a lane.
+  std::size_t free_bytes(lane_id lane) const noexcept { return free_.free_units(lane) * unit_bytes; }
+  /// Bytes of the largest free block in a lane; looks at one size class.
+  std::size_t largest_free(lane_id lane) const noexcept {
+    return std::size_t{free_.by_size(lane).largest(table_)} * unit_bytes;
+  }
+  /// The same over all lanes.
+  std::size_t largest_free() const noexcept {
+    std::size_t most = 0;
+    for (std::size_t lane = 0; lane < free_.count(); ++lane) {
+      std::size_t const here = largest_free(static_cast<lane_id>(lane));
+      if (here > most) most = here;
+    }
+    return most;
+  }
+  std::size_t host_bytes() const noexcept { return table_.host_bytes() + free_.host_bytes(); }
+
+  /// Checks everything; slow, for tests.
+  bool valid() const {
+    if (!table_.valid() || !free_.valid()) return false;
+    for (std::size_t lane = 0; lane < free_.count(); ++lane) {
+      bool const unmerged = free_.by_size(static_cast<lane_id>(lane)).any_of(table_, [&](block_id id) {
+        block_id const right = table_[id].right;
+        return right != 0 && table_[right].is_free() && table_[right].lane == table_[id].lane;
+      });
+      if (unmerged) return false;
+    }
+    return true;
+  }
+
+ private:
+  /// True if a free block is a whole segment.
+  bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
+
+  static constexpr std::size_t records_a_call = 4;
+  // What a whole block may waste: 20 MiB.
+  static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
+
+  // A block that is kept whole may be used by a request as large if little is wasted.
+  static bool suits(block const& b, request const& r) noexcept {
+    return b.size < r.max_split || (r.span() >= r.max_split && b.size - r.size <= whole_slack);
+  }
+
+  [[gnu::noinline]] void add_room() {
+    free_.reserve_blocks(table_.end_if_grown());
+    table_.reserve(records_a_call);
+  }
+
+  /// Units from a block's begin to its first aligned address.
+  units front_of(block_id id, std::size_t alignment) const noexcept {
+    return static_cast<units>((-table_[id].address() & (alignment - 1)) / unit_bytes);
+  }
+
+  /// Makes `id` end where the request, aligned, can end; cuts off what is behind that. Blocks kept whole stay whole.
+  void cut_for_alignment(block_id id, request const& r) noexcept {
+    block const& b = table_[id];
+    std::uintptr_t const last = b.address() + b.bytes() - std::size_t{r.size} * unit_bytes;
+    units const tail = static_cast<units>((last & (r.alignment - 1)) / unit_bytes);
+    if (tail == 0 || b.size >= r.max_split) return;
+    units const before = b.size;
+    free_.cut(id, before, table_.split(id, tail));
+  }
+
+  [[gnu::always_inline]] block_id hand_out(block_id id, request const& r) noexcept {
+    table_.enlist(id, r.requested, r.alignment_log);
+    return id;
+  }
+
+  block_id put_merged(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+    auto const joins = [&](block_id other) {
+      return other != 0 && table_[other].is_free() && table_[other].lane == lane;
+    };
+    if (block_id const right = table_[id].right; joins(right)) {
+      free_.pull(right);
+      table_.merge_right(id);
+    }
+    block_id const left = table_[id].left;
+    if (!joins(left)) {
+      free_.put(id, lane, ticket);
+      return id;
+    }
+    units const before = table_[left].size;
+    table_.merge_right(left);
+    free_.grown(left, before, ticket);
+    return left;
+  }
+
+  block_table table_;
+  free_lists free_;
+};
+
+}  // namespace weir::detail

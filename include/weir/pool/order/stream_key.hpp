@@ -1,0 +1,80 @@
+#pragma once
+// Who a stream is, for pools: a number that no other stream of the process has or will have.
+
+#include <weir/cuda/capture.hpp>
+#include <weir/pool/order/thread_registry.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <cstdint>
+
+namespace weir::detail {
+
+/// A stream's number: the low bits are its kind, the others a number within that. `none` in host order.
+enum class stream_key : std::uint64_t { none };
+/// A capture's number, which CUDA gives.
+enum class capture_key : std::uint64_t { none, invalidated = invalidated_capture };
+
+/// Handles are no identity, since CUDA gives a new stream the handle of a dead one. Any thread.
+struct stream_identity {
+  stream_ref stream;
+  stream_key key = stream_key::none;
+  capture_key capture = capture_key::none;  ///< that the stream takes part in
+  cudaError_t code = cudaSuccess;           ///< else CUDA could not say
+
+  static constexpr unsigned kind_bits = 3;
+  static constexpr stream_key legacy_key{1 << kind_bits};
+  /// `mortal`: may be destroyed at any time. `promised`: the user says that it outlives the pool. `captured`: not a
+  /// stream, but what one freed in a capture.
+  enum kind : std::uint64_t { legacy, per_thread, lasting, promised, mortal, captured };
+
+  static constexpr stream_key key_for(kind k, std::uint64_t number) noexcept {
+    return stream_key{number << kind_bits | k};
+  }
+  static constexpr std::uint64_t number_of(stream_key key) noexcept {
+    return static_cast<std::uint64_t>(key) >> kind_bits;
+  }
+  static constexpr kind kind_of(stream_key key) noexcept {
+    return static_cast<kind>(static_cast<std::uint64_t>(key) & ((1u << kind_bits) - 1));
+  }
+
+  /// A stream's key where that takes no call, else `none`. `all_last`: every stream outlives the pool.
+  static stream_key known_key(stream_ref stream, bool all_last) noexcept {
+    cudaStream_t const handle = stream.get();
+    stream_key key = stream_key::none;
+    if (stream.is_host_order()) return stream_key::none;
+    if (handle == cudaStreamLegacy) {
+      key = legacy_key;
+    } else if (handle == cudaStreamPerThread) {
+      key = key_for(per_thread, thread_registry::this_number());
+    } else if (stream.lasting_id() != 0) {
+      key = key_for(lasting, stream.lasting_id());
+    } else if (all_last) {
+      key = key_for(promised, reinterpret_cast<std::uintptr_t>(handle));
+    }
+    return key;
+  }
+
+  /// True if only CUDA can say who the stream with this known key is, or whether it is being captured.
+  static bool must_ask(stream_ref stream, stream_key known_key) noexcept {
+    return captures_declared() || (known_key == stream_key::none && !stream.is_host_order());
+  }
+
+  /// Two calls for a stream that may be destroyed (`cudaStreamGetId`, `cudaStreamGetCaptureInfo`), one for others that
+  /// can be captured.
+  [[gnu::noinline]] static stream_identity ask(stream_ref stream, stream_key known_key) noexcept {
+    stream_identity who{.stream = stream, .key = known_key};
+    cudaStream_t const handle = stream.get();
+    if (stream.is_host_order() || handle == cudaStreamLegacy) return who;
+    if (known_key == stream_key::none) {
+      unsigned long long id = 0;
+      if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;
+      who.key = key_for(mortal, id);
+    }
+    std::uint64_t capture = 0;
+    who.code = capture_of(handle, capture);
+    who.capture = capture_key{capture};
+    return who;
+  }
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,262 @@
+#pragma once
+// Who may have what was freed where: numbers the frees of every stream and knows which are done, or waited for by whom.
+
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Tickets are given to frees in one rising sequence over all lanes, so that a lane that comes to stand for another
+/// stream can never be mistaken for the one before. For every lane it knows up to which ticket an event was recorded
+/// (`covered`), up to which all work is done (`completed`), and up to which another lane has waited (`knows`).
+/// `Event` is a handle, default-constructed to none; the ledger keeps handles but makes no call. `Key` is a number that
+/// is some stream's, but for `Key{}`. Not thread-safe.
+template <class Event, class Key = std::uint64_t>
+class stream_timeline {
+ public:
+  using lane_number = std::uint16_t;
+  using ticket = std::uint64_t;
+  static constexpr lane_number shared = 0;  ///< stands for no stream
+  static constexpr int max_events = 4;      ///< a lane
+  static constexpr std::size_t max_lanes = 0xffff;
+
+  stream_timeline() : keys_(1), lanes_(1), next_(1), buckets_(1) {}
+
+  /// Has at least `spare` lanes ready to `open`, if that many may be. May throw `std::bad_alloc`.
+  void reserve(std::size_t spare) {
+    if (closed_ >= spare) return;
+    std::size_t const old = keys_.size(), wanted = old + spare - closed_;
+    std::size_t const size = wanted < max_lanes ? wanted : max_lanes;
+    lanes_.grow(size);
+    next_.grow(size);
+    make_buckets_for(size);
+    keys_.grow(size);
+    for (std::size_t lane = size; lane-- > old;) chain(first_closed_, static_cast<lane_number>(lane));
+    closed_ += size - old;
+  }
+
+  /// The lane of a stream's key (never `Key{}`), or `shared` if it has none.
+  lane_number find(Key key) const noexcept {
+    if (lane_number const lane = find_cached(key); lane != shared) return lane;
+    lane_number lane = buckets_[bucket_of(key)];
+    while (lane != shared && keys_[lane] != key) lane = next_[lane];
+    return lane;
+  }
+  /// The same for streams seen of late; `shared` says nothing. Any key.
+  lane_number find_cached(Key key) const noexcept {
+    slot const& s = cache_[slot_of(key)];
+    return s.key == key ? s.lane : shared;
+  }
+
+  /// The same, but opens one; `shared` only if none is spare.
+  lane_number find_or_open(Key key, bool& opened) noexcept {
+    lane_number found = find(key);
+    opened = false;
+    if (found == shared && closed_ != 0) {
+      found = first_closed_;
+      unchain(first_closed_, found);
+      --closed_;
+      opened = true;
+      keys_[found] = key;
+      chain(buckets_[bucket_of(key)], found);
+      lane_state& l = lanes_[found];
+      l.issued = l.covered = l.completed = last_;
+      l.count = 0;  // the handles stay, to be recorded anew
+      for (auto& k : l.knows) k = {};
+    }
+    cache_[slot_of(key)] = {key, found};
+    return found;
+  }
+
+  /// Ends a lane whose frees are all done.
+  void close(lane_number lane) noexcept {
+    if (slot& s = cache_[slot_of(keys_[lane])]; s.key == keys_[lane]) s = {};
+    unchain(buckets_[bucket_of(keys_[lane])], lane);
+    chain(first_closed_, lane);
+    keys_[lane] = Key{};
+    ++closed_;
+  }
+
+  bool is_open(lane_number lane) const noexcept { return keys_[lane] != Key{}; }
+  Key key(lane_number lane) const noexcept { return keys_[lane]; }
+  std::size_t lane_count() const noexcept { return keys_.size(); }
+  std::size_t open_count() const noexcept { return keys_.size() - 1 - closed_; }
+  /// Lanes ready to be opened.
+  std::size_t closed_count() const noexcept { return closed_; }
+
+  /// The number of a free made now on `lane`.
+  ticket issue(lane_number lane) noexcept { return lanes_[lane].issued = ++last_; }
+
+  ticket issued(lane_number lane) const noexcept { return lanes_[lane].issued; }
+  ticket covered(lane_number lane) const noexcept { return lanes_[lane].covered; }
+  ticket completed(lane_number lane) const noexcept { return lanes_[lane].completed; }
+
+  /// The event to record next on this lane's stream: the latest one again until it was recorded `epoch` times, then
+  /// another, while fewer than `max_events` are outstanding. Re-recording makes a wait wider, never too narrow.
+  Event& event_to_record(lane_number lane, unsigned epoch) noexcept {
+    lane_state& l = lanes_[lane];
+    bool const fresh = l.count == 0 || (l.count < max_events && l.entries[newest(l)].records >= epoch);
+    if (fresh) l.entries[(l.first + l.count++) % max_events].records = 0;
+    return l.entries[newest(l)].event;
+  }
+  bool is_full(lane_number lane) const noexcept { return lanes_[lane].count == max_events; }
+  /// That event now stands behind everything issued on the lane so far.
+  void recorded(lane_number lane) noexcept {
+    lane_state& l = lanes_[lane];
+    entry& e = l.entries[newest(l)];
+    ++e.records;
+    e.upto = l.covered = l.issued;
+  }
+  /// That event could not be recorded, so it stands for nothing: a fresh one is taken back, a re-recorded one is kept
+  /// (a failed record leaves its earlier snapshot in place).
+  void not_recorded(lane_number lane) noexcept {
+    lane_state& l = lanes_[lane];
+    if (l.entries[newest(l)].records == 0) --l.count;
+  }
+
+  /// Asks `done(event)` of the oldest events and moves `completed` up to the last that is.
+  template <class Done>
+  void advance(lane_number lane, Done done) {
+    lane_state& l = lanes_[lane];
+    while (l.count != 0 && done(l.entries[l.first].event)) {
+      l.completed = l.entries[l.first].upto;
+      drop_oldest(l);
+    }
+  }
+
+  /// The caller knows by other means that everything up to `t` is done.
+  void complete(lane_number lane, ticket t) noexcept {
+    lane_state& l = lanes_[lane];
+    if (l.covered < t) l.covered = t;
+    if (l.completed < t) l.completed = t;
+    while (l.count != 0 && l.entries[l.first].upto <= t) drop_oldest(l);
+  }
+
+  /// The oldest event that stands behind `t`, or null: then an event has to be recorded first.
+  struct cover {
+    Event event{};
+    ticket upto = 0;
+  };
+  cover const* covering(lane_number lane, ticket t) noexcept {
+    lane_state& l = lanes_[lane];
+    for (int i = 0; i < l.count; ++i) {
+      entry const& e = l.entries[(l.first + i) % max_events];
+      if (e.upto < t) continue;
+      answer_ = {e.event, e.upto};
+      return &answer_;
+    }
+    return nullptr;
+  }
+
+  /// `taker` has been made to wait for everything up to `upto` on `giver`.
+  void joined(lane_number taker, lane_number giver, ticket upto) noexcept {
+    lane_state& l = lanes_[taker];
+    for (auto& k : l.knows) {
+      if (k.giver != giver) continue;
+      if (k.upto < upto) k.upto = upto;
+      return;
+    }
+    l.knows[l.next_known] = {giver, upto};
+    l.next_known = static_cast<std::uint8_t>((l.next_known + 1) % known_lanes);
+  }
+
+  /// May `taker` use at once what `giver` freed with ticket `t`?
+  bool available(lane_number taker, lane_number giver, ticket t) const noexcept {
+    if (taker == giver || t <= lanes_[giver].completed) return true;
+    for (auto const& k : lanes_[taker].knows)
+      if (k.giver == giver) return t <= k.upto;
+    return false;
+  }
+
+  /// Calls `f(event)` for every event handle the ledger holds.
+  template <class F>
+  void for_each_event(lane_number lane, F f) {
+    for (auto& e : lanes_[lane].entries) f(e.event);
+  }
+
+  bool valid() const {
+    std::size_t closed = 0;
+    for (std::size_t i = 1; i < keys_.size(); ++i) {
+      lane_state const& l = lanes_[i];
+      closed += keys_[i] == Key{};
+      if (keys_[i] != Key{} && find(keys_[i]) != i) return false;
+      if (l.covered > l.issued || l.completed > l.covered || l.issued > last_ || l.count > max_events) return false;
+      for (int e = 1; e < l.count; ++e)
+        if (l.entries[(l.first + e - 1) % max_events].upto > l.entries[(l.first + e) % max_events].upto) return false;
+    }
+    return closed == closed_;
+  }
+
+ private:
+  static constexpr std::size_t cache_size = 64;
+  static constexpr int known_lanes = 8;
+
+  struct entry {
+    Event event{};
+    ticket upto = 0;
+    unsigned records = 0;
+  };
+  struct known {
+    lane_number giver = shared;
+    ticket upto = 0;
+  };
+  struct lane_state {
+    ticket issued = 0;
+    ticket covered = 0;
+    ticket completed = 0;
+    entry entries[max_events] = {};  // a ring, oldest at `first`
+    std::uint8_t first = 0;
+    std::uint8_t count = 0;
+    std::uint8_t next_known = 0;
+    known knows[known_lanes] = {};  // the latest few; a forgotten one costs another wait, never an error
+  };
+  struct slot {
+    Key key{};
+    lane_number lane = shared;
+  };
+
+  // Fibonacci hashing: keys may differ in any of their bits.
+  static std::uint64_t hash_of(Key key) noexcept { return static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u; }
+  static std::size_t slot_of(Key key) noexcept { return static_cast<std::size_t>(hash_of(key) >> 58); }
+  std::size_t bucket_of(Key key) const noexcept {
+    return static_cast<std::size_t>(hash_of(key) >> 32) & (buckets_.size() - 1);
+  }
+  /// Has a bucket a lane, at least; a power of two.
+  void make_buckets_for(std::size_t lanes) {
+    if (lanes <= buckets_.size()) return;
+    std::size_t count = buckets_.size();
+    while (count < lanes) count *= 2;
+    grown_array<lane_number> more(count);
+    buckets_.swap(more);
+    for (std::size_t lane = 1; lane < keys_.size(); ++lane)
+      if (keys_[lane] != Key{}) chain(buckets_[bucket_of(keys_[lane])], static_cast<lane_number>(lane));
+  }
+  void chain(lane_number& first, lane_number lane) noexcept {
+    next_[lane] = first;
+    first = lane;
+  }
+  void unchain(lane_number& first, lane_number lane) noexcept {
+    lane_number* at = &first;
+    while (*at != lane) at = &next_[*at];
+    *at = next_[lane];
+  }
+  static void drop_oldest(lane_state& l) noexcept {
+    l.first = static_cast<std::uint8_t>((l.first + 1) % max_events);
+    --l.count;
+  }
+  static int newest(lane_state const& l) noexcept { return (l.first + l.count - 1) % max_events; }
+
+  ticket last_ = 0;
+  std::size_t closed_ = 0;
+  grown_array<Key> keys_;  // of open lanes; Key{}: closed
+  grown_array<lane_state> lanes_;
+  grown_array<lane_number> next_;     // of the closed lanes, or of those in the same bucket
+  grown_array<lane_number> buckets_;  // first lanes, by their keys' hashes
+  lane_number first_closed_ = shared;
+  slot cache_[cache_size] = {};
+  cover answer_{};
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,243 @@
+#pragma once
+// What can be set on a pool, and the numbers it gives.
+
+#include <weir/pool/heap/size_class.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/resource.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+namespace weir {
+namespace detail {
+
+/// `WEIR_NO_CACHING=1` in the environment makes every pool pass requests straight through, for sanitizers and leak
+/// hunts. Read in privileged programs too: it names no file and only makes the program slower.
+inline bool caching_disabled() noexcept {
+  char const* const value = std::getenv("WEIR_NO_CACHING");
+  return value != nullptr && value[0] == '1' && value[1] == '\0';
+}
+
+}  // namespace detail
+
+template <resource Upstream>
+class pool_resource;
+
+/// What a pool may assume of the streams it is given.
+enum class stream_lifetime {
+  may_end,        ///< a stream may be destroyed at any time; its frees cost an event each
+  outlives_pool,  ///< no stream given to the pool is destroyed before it: no CUDA call on the way. A promise, not
+                  ///< checked
+};
+
+/// What a pool does first when only memory that other streams' work may still use would fit.
+enum class when_pending {
+  grow,  ///< takes more from the upstream; waits only when that fails. Streams stay independent
+  wait,  ///< makes the asking stream wait for the freeing one. Holds less memory
+};
+
+namespace detail {
+
+/// What is wrong with the options that all pools share; empty if nothing is. An enum can hold any number.
+inline std::string pooling_problem(char const* layer, stream_lifetime streams, when_pending pending) {
+  auto const none = [layer](char const* option, int value, char const* allowed) {
+    return std::string(layer) + ": " + option + " is " + std::to_string(value) + "; it must be " + allowed;
+  };
+  if (streams != stream_lifetime::may_end && streams != stream_lifetime::outlives_pool)
+    return none("streams", static_cast<int>(streams), "stream_lifetime::may_end or outlives_pool");
+  if (pending != when_pending::grow && pending != when_pending::wait)
+    return none("pending", static_cast<int>(pending), "when_pending::grow or wait");
+  return {};
+}
+
+}  // namespace detail
+
+/// Keeps memory from its upstream in segments, cuts it into blocks and reuses those in stream order, in constant time.
+/// Sizes are bytes. One pool serves one device: that device has to be current when its default streams are used.
+/// When not to use it: for a handful of large allocations that live as long as the program; take the source itself.
+struct pool {
+  /// Taken from the upstream at `make`.
+  std::size_t initial_bytes = 0;
+  /// The most the pool holds at any time; 0: no limit but the upstream's.
+  std::size_t max_bytes = 0;
+  /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below a quarter of
+  /// that, and what it asks for otherwise.
+  std::size_t growth_bytes = 0;
+  /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
+  std::size_t max_split_bytes = 0;
+  /// With more than this held, every segment that is known to be idle is given back before a call of the pool returns.
+  /// A free that leaves no live block in a segment asks CUDA whether its work is done; until it is, the frees that
+  /// follow ask again. The default keeps all until `trim`.
+  std::size_t release_threshold = ~std::size_t{0};
+  stream_lifetime streams = stream_lifetime::may_end;
+  when_pending pending = when_pending::grow;
+  /// Before giving up, let the host wait for the work that still uses freed memory.
+  bool synchronize = true;
+
+  template <resource Upstream>
+  using on = pool_resource<Upstream>;
+
+  /// What is wrong with these options; empty if nothing is.
+  std::string problem() const {
+    auto const more = [](char const* a, std::size_t x, char const* b, std::size_t y) {
+      return std::string("pool: ") + a + " (" + format_bytes(x) + ") is more than " + b + " (" + format_bytes(y) + ")";
+    };
+    if (max_bytes != 0 && initial_bytes > max_bytes)
+      return more("initial_bytes", initial_bytes, "max_bytes", max_bytes);
+    if (max_bytes != 0 && max_bytes < detail::unit_bytes)
+      return "pool: max_bytes is " + std::to_string(max_bytes) + " B; it must be 0 (no limit) or at least 256 B";
+    if (max_split_bytes != 0 && max_split_bytes < std::size_t{1} << 20)
+      return "pool: max_split_bytes is " + format_bytes(max_split_bytes) +
+             "; it must be 0 (split all) or at least 1 MiB";
+    if (max_split_bytes != 0 && initial_bytes >= max_split_bytes)
+      return more("initial_bytes", initial_bytes, "max_split_bytes allows to be used for small requests",
+                  max_split_bytes);
+    if (initial_bytes > detail::max_block_bytes)
+      return more("initial_bytes", initial_bytes, "a segment can be", detail::max_block_bytes);
+    return detail::pooling_problem("pool", streams, pending);
+  }
+  bool valid() const { return problem().empty(); }
+};
+
+/// Bytes of one kind, now and at most.
+struct pool_level {
+  std::size_t current = 0;
+  std::size_t peak = 0;
+
+  void add(std::size_t bytes) noexcept {
+    current += bytes;
+    if (current > peak) peak = current;
+  }
+};
+
+/// What a pool knows about itself without looking: cheap. Bytes; reserved = allocated + pending + free + captured. All
+/// zero once the process exits, and for a parent's pool in a forked child.
+struct pool_numbers {
+  pool_level requested;           ///< as callers asked
+  pool_level allocated;           ///< the blocks that serve it
+  pool_level reserved;            ///< held from the upstream
+  std::size_t pending = 0;        ///< freed, but not known to be done
+  std::size_t free = 0;           ///< for anyone to take
+  std::size_t captured = 0;       ///< kept for graphs, until `release_captured`
+  std::uint64_t allocations = 0;  ///< since the pool was made
+  std::uint64_t deallocations = 0;
+  std::uint64_t requested_total = 0;
+  std::uint64_t growths = 0;           ///< segments taken from the upstream
+  std::uint64_t releases = 0;          ///< segments given back
+  std::uint64_t waits = 0;             ///< times one stream was made to wait for another
+  std::uint64_t synchronizations = 0;  ///< times the host waited
+  std::uint64_t out_of_memory = 0;     ///< requests refused
+
+  /// How many allocations are live.
+  std::uint64_t live() const noexcept { return allocations - deallocations; }
+
+  void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
+    allocated.add(block_bytes);
+    requested.add(bytes);
+    ++allocations;
+    requested_total += bytes;
+  }
+  void count_deallocation(std::size_t bytes, std::size_t block_bytes) noexcept {
+    allocated.current -= block_bytes;
+    requested.current -= bytes;
+    ++deallocations;
+  }
+
+  /// For the sum over several pools; peaks are summed too, so that they are an upper bound.
+  pool_numbers& operator+=(pool_numbers const& other) noexcept {
+    auto const sum = [](pool_level& a, pool_level const& b) {
+      a.current += b.current;
+      a.peak += b.peak;
+    };
+    sum(requested, other.requested);
+    sum(allocated, other.allocated);
+    sum(reserved, other.reserved);
+    pending += other.pending;
+    free += other.free;
+    captured += other.captured;
+    allocations += other.allocations;
+    deallocations += other.deallocations;
+    requested_total += other.requested_total;
+    growths += other.growths;
+    releases += other.releases;
+    waits += other.waits;
+    synchronizations += other.synchronizations;
+    out_of_memory += other.out_of_memory;
+    return *this;
+  }
+};
+
+/// What a pool finds by looking at its blocks: slow, and other threads wait meanwhile.
+struct pool_snapshot {
+  pool_numbers numbers;
+  std::size_t segments = 0;
+  std::size_t blocks = 0;
+  std::size_t largest_free = 0;  ///< bytes, in one piece, whoever freed it
+  std::size_t lanes = 0;         ///< streams the pool keeps state for
+  std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
+  std::size_t under_way = 0;     ///< bytes that threads take from the upstream or give back just now; they count
+                                 ///< against `max_bytes`, not as reserved
+};
+
+namespace detail {
+
+/// What a pool had when it refused a request. Costs the requests that are served nothing: it is not even set to zero.
+class pool_refusal {
+ public:
+  pool_refusal() noexcept {}
+  void set(pool_snapshot const& s) noexcept { ::new (&at_) pool_snapshot(s); }
+  /// Only once a request was refused.
+  pool_snapshot const& at() const noexcept { return at_; }
+
+ private:
+  union {
+    pool_snapshot at_;
+  };
+};
+
+/// How far a request may go before it gives up.
+enum class pool_effort {
+  reuse,  ///< what the pool has, at most with a wait between streams
+  grow,   ///< and more from the upstream
+  all,    ///< and the host's waiting, and giving idle segments back to grow anew
+};
+
+/// What of a pool's budget is neither held nor free, for its line in a report.
+inline std::string under_way_text(pool_snapshot const& s) {
+  return s.under_way == 0 ? std::string() : " (and " + format_bytes(s.under_way) + " on their way)";
+}
+
+/// What of a pool is kept for graphs, for its line in a report.
+inline std::string captured_text(pool_numbers const& n) {
+  return n.captured == 0 ? std::string() : " + " + format_bytes(n.captured) + " captured";
+}
+
+/// The size from which blocks are kept whole, in units.
+inline units max_split_units(pool const& options) noexcept {
+  std::size_t const bytes = options.max_split_bytes;
+  return bytes == 0 || bytes > max_block_bytes ? ~units{0} : static_cast<units>(bytes / unit_bytes);
+}
+
+inline constexpr std::size_t growth_granularity = std::size_t{2} << 20;
+
+/// How much to grow by for a request of `least` bytes when so much is held. Small requests share a segment; one that is
+/// not small gets a segment of its size, since the rest of a larger one would mostly be left over.
+inline std::size_t growth_step(pool const& options, std::size_t least, std::size_t reserved) noexcept {
+  if (options.growth_bytes != 0) return greater(least, lesser(options.growth_bytes, max_block_bytes));
+  std::size_t const step = lesser(greater(reserved / 20, growth_granularity), growth_granularity * 512);
+  return least < step / 4 ? step : least;
+}
+
+/// The same, rounded to what a device can map. A segment that is to be cut has to be smaller than those of `max_split`
+/// units that are kept whole.
+inline std::size_t growth_for(pool const& options, std::size_t least, units max_split, std::size_t reserved) noexcept {
+  std::size_t const most_cut = std::size_t{max_split - 1} * unit_bytes;
+  if (least > most_cut) return round_up_or_zero(least, growth_granularity);
+  return lesser(round_up_or_zero(growth_step(options, least, reserved), growth_granularity), most_cut);
+}
+
+}  // namespace detail
+}  // namespace weir

@@ -1,0 +1,148 @@
+#pragma once
+// What threads are taking from an upstream and giving back just now, and how a request waits for that.
+
+#include <weir/support/spin_lock.hpp>
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// How an attempt to take memory from an upstream ended. `contended`: refused while other threads were taking or giving
+/// back what may be enough.
+enum class growth { done, refused, contended };
+
+/// Memory that one thread is taking from an upstream or giving back may be just what another thread's request lacks:
+/// such a request waits here, then tries again. Guarded by its owner's lock; allocates nothing.
+class upstream_calls {
+ public:
+  /// All that one thread does with the upstream for one purpose: one call, or several that ask for less and less. The
+  /// owner's lock is held where it begins and where it ends.
+  class attempt {
+   public:
+    explicit attempt(upstream_calls& all) noexcept
+        : all_(all), began_alone_(all.oldest_ == nullptr), number_(++all.begun_), before_(all.newest_) {
+      (before_ == nullptr ? all.oldest_ : before_->after_) = this;
+      all.newest_ = this;
+    }
+    ~attempt() {
+      (before_ == nullptr ? all_.oldest_ : before_->after_) = after_;
+      (after_ == nullptr ? all_.newest_ : after_->before_) = before_;
+    }
+    attempt(attempt const&) = delete;
+    attempt& operator=(attempt const&) = delete;
+
+    /// What it is called when it fails.
+    growth refusal() const noexcept {
+      return began_alone_ && all_.begun_ == number_ ? growth::refused : growth::contended;
+    }
+
+   private:
+    friend upstream_calls;
+    upstream_calls& all_;
+    bool began_alone_;
+    pthread_t thread_ = ::pthread_self();
+    std::uint64_t number_;
+    attempt* before_;
+    attempt* after_ = nullptr;
+  };
+
+  /// One call of an attempt. Drops the owner's lock while it lives.
+  template <class Lock>
+  class call {
+   public:
+    call(upstream_calls& all, Lock& lock, std::size_t bytes) noexcept : all_(all), lock_(lock), bytes_(bytes) {
+      all_.bytes_ += bytes_;
+      lock_.unlock();
+    }
+    ~call() {
+      lock_.lock();
+      all_.bytes_ -= bytes_;
+    }
+    call(call const&) = delete;
+    call& operator=(call const&) = delete;
+
+   private:
+    upstream_calls& all_;
+    Lock& lock_;
+    std::size_t bytes_;
+  };
+
+  upstream_calls() = default;
+  upstream_calls(upstream_calls const&) = delete;
+  upstream_calls& operator=(upstream_calls const&) = delete;
+
+  /// Bytes that are being taken or given back.
+  std::size_t bytes() const noexcept { return bytes_; }
+  /// A call has brought memory, or given it back.
+  void count_success() noexcept { ++successes_; }
+
+  /// Waits, without the lock, until the attempts that other threads have under way now have ended; false if there is
+  /// none. Nor does a thread wait that is in a call itself, since an upstream may use what stands on it: two of those
+  /// would wait for each other.
+  template <class Lock>
+  bool wait(Lock& lock) const noexcept {
+    std::uint64_t const latest = begun_;
+    if (oldest_ == nullptr || is_in_attempt()) return false;
+    for (unsigned round = 0; oldest_ != nullptr && oldest_->number_ <= latest; ++round) pause(lock, round);
+    return true;
+  }
+
+  /// For a request whose first attempt was contended: waits for the others, then lets it `try_again()`, which returns a
+  /// `growth`; true if that was done. Ends when it is refused with nobody in its way, or if meanwhile nobody got or
+  /// gave back anything. Requests that come to this take turns, so that two of them cannot refuse each other.
+  template <class Lock, class TryAgain>
+  bool repeat(Lock& lock, TryAgain try_again) {
+    if (is_in_attempt()) return false;
+    turn const mine(*this, lock);
+    growth outcome = growth::contended;
+    for (bool moved = true; outcome == growth::contended && moved;) {
+      std::uint64_t const successes = successes_;
+      wait(lock);
+      outcome = try_again();
+      moved = successes_ != successes;
+    }
+    return outcome == growth::done;
+  }
+
+ private:
+  /// Waits until it is first among those that wait for a turn, and is that while it lives.
+  class turn {
+   public:
+    template <class Lock>
+    turn(upstream_calls& all, Lock& lock) noexcept : all_(all) {
+      std::uint64_t const number = all_.last_turn_++;
+      for (unsigned round = 0; all_.turn_ != number; ++round) pause(lock, round);
+    }
+    ~turn() { ++all_.turn_; }
+    turn(turn const&) = delete;
+    turn& operator=(turn const&) = delete;
+
+   private:
+    upstream_calls& all_;
+  };
+
+  template <class Lock>
+  static void pause(Lock& lock, unsigned round) noexcept {
+    lock.unlock();
+    spin_lock::pause(round);
+    lock.lock();
+  }
+  bool is_in_attempt() const noexcept {
+    for (attempt const* a = oldest_; a != nullptr; a = a->after_)
+      if (::pthread_equal(a->thread_, ::pthread_self()) != 0) return true;
+    return false;
+  }
+
+  attempt* oldest_ = nullptr;
+  attempt* newest_ = nullptr;
+  std::uint64_t begun_ = 0;
+  std::uint64_t successes_ = 0;
+  std::uint64_t turn_ = 0;
+  std::uint64_t last_turn_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,93 @@
+#pragma once
+// The cheapest lock there is, for short sections.
+
+#include <weir/version.hpp>
+
+#include <sched.h>
+#include <time.h>
+
+namespace weir::detail {
+
+/// A mutex for sections that are short and never block: one atomic exchange to take, a plain store to leave, where
+/// `std::mutex` needs two atomic exchanges and two calls. Who waits spins for some nanoseconds, then yields, then
+/// sleeps. Held by a `spin_guard`. When not to use it: around anything that can block,
+/// such as a CUDA call that allocates, frees or synchronises.
+class spin_lock {
+ public:
+  void lock() noexcept {
+    if (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE)) [[unlikely]]
+      lock_slowly();
+  }
+  void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
+
+  /// Calls `f()` without the lock, which the caller holds. `f` must not throw.
+  template <class F>
+  auto unlocked(F f) noexcept {
+    unlock();
+    auto const result = f();
+    lock();
+    return result;
+  }
+
+  /// What a thread does between two looks at something that another thread is about to change; `round` counts those.
+  /// First yielding gives that thread the processor; sleeping does so even if this thread has real-time priority and
+  /// the other has not.
+  static void pause(unsigned round) noexcept {
+    if (round < 64) {
+      ::sched_yield();
+    } else {
+      timespec const time{.tv_sec = 0, .tv_nsec = 20'000};
+      ::nanosleep(&time, nullptr);
+    }
+  }
+
+ private:
+  [[gnu::noinline]] void lock_slowly() noexcept {
+    unsigned round = 0;
+    do {
+      wait(round++);
+    } while (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE));
+  }
+
+  /// The holder is done within nanoseconds, unless it was preempted.
+  void wait(unsigned round) const noexcept {
+    if (round >= 4) return pause(round);
+    for (int i = 0; i < 32 && __atomic_load_n(&taken_, __ATOMIC_RELAXED); ++i) relax();
+  }
+
+  static void relax() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  bool taken_ = false;  // by the compilers' own atomics: <atomic> takes longer to compile than the pool that needs this
+};
+
+/// Holds a `spin_lock` while it lives, or nothing. Who drops the lock in between (`unlocked`) has it again before the
+/// guard ends: there is no flag to ask, as in `std::unique_lock`, and no header to include.
+class spin_guard {
+ public:
+  explicit spin_guard(spin_lock& lock) noexcept : spin_guard(lock, true) {}
+  /// Holds nothing if `may_enter` is false.
+  spin_guard(spin_lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
+    if (may_enter) [[likely]]
+      lock.lock();
+  }
+  ~spin_guard() {
+    if (lock_ != nullptr) [[likely]]
+      lock_->unlock();
+  }
+  spin_guard(spin_guard const&) = delete;
+  spin_guard& operator=(spin_guard const&) = delete;
+
+  /// True if it holds the lock.
+  explicit operator bool() const noexcept { return lock_ != nullptr; }
+
+ private:
+  spin_lock* lock_;
+};
+
+}  // namespace weir::detail

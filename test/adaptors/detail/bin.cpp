@@ -1,0 +1,76 @@
+#include <weir/adaptors/detail/bin.hpp>
+#include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/core/any_resource.hpp>
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+static_assert(std::is_copy_constructible_v<bin> && std::is_copy_assignable_v<bin>);
+
+TEST_CASE("a bin is a value: copies make resources of their own") {
+  source_state first_state, second_state;
+  bin const original{64_KiB, pool{}};
+  binning const options{.bins = {original}};
+  binning const copy = options;
+  auto first = make(source{&first_state} | options);
+  auto second = make(source{&second_state} | copy);
+  void* const p = first.allocate(host_order, 1);
+  CHECK(first_state.live_count == 1);
+  CHECK(second_state.live_count == 0);
+  first.deallocate(host_order, p, 1);
+  CHECK(original.bytes() == 64_KiB);
+}
+
+TEST_CASE("by default a bin has chunks of at most 64 MiB, of 128 blocks, or of one block") {
+  auto const chunk = [](std::size_t bytes) {
+    source_state state;
+    auto memory = make(source{&state} | binning{.bins = {bin{bytes}}});
+    memory.deallocate(host_order, memory.allocate(host_order, bytes), bytes);
+    return state.live_bytes.load();
+  };
+  CHECK(chunk(64_KiB) == 8_MiB);
+  CHECK(chunk(1_MiB) == 64_MiB);
+  CHECK(chunk(6_MiB) == 60_MiB);
+  CHECK(chunk(100_MiB) == 100_MiB);
+}
+
+TEST_CASE("a bin gives back what its own layers took from the upstream, and leaves alone what is someone else's") {
+  source_state state, other_state;
+  auto other = make(source{&other_state} | pool{});
+  auto const used_once = [&](auto how) {
+    auto memory = make(source{&state} | binning{.bins = {bin{64_KiB, how}}});
+    memory.deallocate(host_order, memory.allocate(host_order, 1), 1);
+    std::size_t const reserved = memory.reserved();
+    return std::pair(reserved, memory.trim());
+  };
+  CHECK(used_once([&](auto) { return share(other) | limit{1_MiB}; }) == std::pair(0_MiB, 0_MiB));
+  CHECK(used_once([&](auto) { return any_resource(share(other)) | limit{1_MiB}; }) == std::pair(0_MiB, 0_MiB));
+  CHECK(other_state.live_bytes == 2_MiB);
+  // The pool holds 2 MiB of the 4 MiB that the layer below it took.
+  auto const two_layers = [](auto up) { return up | fixed_size{.block_bytes = 2_MiB, .blocks_per_chunk = 2} | pool{}; };
+  CHECK(used_once([&](auto up) { return two_layers(up) | limit{1_MiB}; }) == std::pair(4_MiB, 4_MiB));
+  CHECK(used_once([&](auto up) { return basic_any_resource<false, false>(two_layers(up)); }) ==
+        std::pair(4_MiB, 4_MiB));
+  CHECK(state.live_bytes == 0);
+
+  auto on_a_pool = make(source{&state} | pool{.growth_bytes = 32_MiB} | binning{.bins = {bin{64_KiB}}});
+  on_a_pool.deallocate(host_order, on_a_pool.allocate(host_order, 1), 1);
+  CHECK(on_a_pool.reserved() == 8_MiB);
+  CHECK(on_a_pool.trim_layer() == 8_MiB);
+  CHECK(state.live_bytes == 32_MiB);
+  CHECK(weir::trim(on_a_pool) == 32_MiB);
+
+  auto nested = make(source{&state} | binning{.bins = {bin{64_KiB, binning{.bins = {bin{4_KiB}}}}}});
+  nested.deallocate(host_order, nested.allocate(host_order, 1), 1);
+  CHECK(nested.reserved() == 2_MiB);
+  CHECK(nested.trim() == 2_MiB);
+}

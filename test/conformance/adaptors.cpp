@@ -1,0 +1,62 @@
+// Every adaptor keeps the laws, over several sources.
+#include <conformance/resource_laws.hpp>
+
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/logging.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/sources.hpp>
+
+using namespace weir;
+using laws::check_resource;
+using laws::mib;
+
+namespace {
+
+/// Runs the laws on an adaptor over each source.
+template <class Adaptor>
+void check_over_all_sources(Adaptor const& adaptor) {
+  SUBCASE("async") { check_resource(async{} | adaptor); }
+  SUBCASE("device") { check_resource(device{} | adaptor); }
+  SUBCASE("managed") { check_resource(managed{} | adaptor); }
+  SUBCASE("pinned") { check_resource(pinned{} | adaptor); }
+  SUBCASE("host") { check_resource(host{} | adaptor); }
+}
+
+// Facts rise through every adaptor.
+template <class Adaptor>
+constexpr bool facts_rise =
+    device_accessible<made_by<decltype(async{} | Adaptor{})>> &&
+    !host_accessible<made_by<decltype(async{} | Adaptor{})>> &&
+    device_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
+    host_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
+    !device_accessible<made_by<decltype(host{} | Adaptor{})>> &&
+    host_accessible<made_by<decltype(host{} | Adaptor{})>> && host_ordered<made_by<decltype(async{} | Adaptor{})>>;
+static_assert(facts_rise<limit>);
+static_assert(facts_rise<statistics>);
+static_assert(facts_rise<logging>);
+static_assert(facts_rise<pool>);
+
+}  // namespace
+
+TEST_CASE("limit keeps the laws") { check_over_all_sources(limit{.max_bytes = 60 * mib}); }
+TEST_CASE("limit of a fraction keeps the laws") { check_resource(device{} | limit{.fraction = 0.9}); }
+TEST_CASE("statistics keeps the laws") { check_over_all_sources(statistics{}); }
+TEST_CASE("logging keeps the laws") { check_over_all_sources(logging{.path = "/dev/null"}); }
+TEST_CASE("logging of each line at once keeps the laws") {
+  check_resource(device{} | logging{.path = "/dev/null", .buffer_bytes = 0});
+}
+TEST_CASE("pool keeps the laws") { check_over_all_sources(pool{}); }
+TEST_CASE("pool with memory taken at once and a limit keeps the laws") {
+  check_resource(async{} | pool{.initial_bytes = 4 * mib, .max_bytes = 56 * mib});
+}
+TEST_CASE("pool with a fixed step keeps the laws") { check_resource(device{} | pool{.growth_bytes = 8 * mib}); }
+TEST_CASE("pool with large blocks unsplit keeps the laws") {
+  check_resource(device{} | pool{.max_split_bytes = 1 * mib});
+}
+TEST_CASE("pool that gives back early keeps the laws") {
+  check_resource(device{} | pool{.release_threshold = 4 * mib});
+}
+TEST_CASE("pool that waits rather than grows keeps the laws") {
+  check_resource(async{} | pool{.pending = when_pending::wait});
+}

@@ -1,0 +1,208 @@
+// Frees, events and waits in a `stream_timeline`, against a model that knows how far each stream's work really is.
+#include "target.hpp"
+
+#include <weir/pool/order/stream_timeline.hpp>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+using fuzz::require;
+using ledger = weir::detail::stream_timeline<int>;
+using ticket = ledger::ticket;
+
+namespace {
+
+/// A stream as it is. Its work runs in order, so one number says what is done.
+struct stream {
+  ledger::lane_number lane = 0;
+  std::vector<ticket> frees;
+  ticket done = 0;                         // frees up to this one have run
+  std::map<std::uint64_t, ticket> waited;  // for which other streams, by key, up to where
+  ticket last() const { return frees.empty() ? 0 : frees.back(); }
+};
+/// What an event handle stands for: everything freed on the stream before it was recorded.
+struct event {
+  std::uint64_t stream = 0;
+  ticket upto = 0;
+};
+
+class subject {
+ public:
+  void open(std::uint64_t key) {
+    bool opened = false;
+    std::size_t const spare = ledger_.closed_count();
+    auto const lane = ledger_.find_or_open(key, opened);
+    auto const known = streams_.find(key);
+    if (known != streams_.end()) {
+      require(lane == known->second.lane && !opened, "find_or_open: a stream keeps its lane");
+      return;
+    }
+    require(opened == (spare != 0) && (lane != ledger::shared) == opened, "find_or_open: opens a spare lane");
+    if (!opened) return;
+    for (auto const& s : streams_) require(s.second.lane != lane, "find_or_open: no two streams share a lane");
+    streams_[key].lane = lane;
+    require(ledger_.key(lane) == key && ledger_.is_open(lane), "find_or_open: the lane has the key");
+  }
+  void reserve(std::size_t spare) {
+    ledger_.reserve(spare);
+    require(ledger_.closed_count() >= spare, "reserve: so many are spare");
+  }
+
+  void free(std::uint64_t key) {
+    stream* const s = find(key);
+    if (s == nullptr) return;
+    ticket const t = ledger_.issue(s->lane);
+    require(t > last_, "issue: tickets rise over all streams");
+    s->frees.push_back(last_ = t);
+  }
+  void record(std::uint64_t key, unsigned epoch, bool works) {
+    stream* const s = find(key);
+    if (s == nullptr || s->frees.empty()) return;
+    int& handle = ledger_.event_to_record(s->lane, epoch);
+    if (handle == 0) handle = ++handles_;
+    if (!works) return ledger_.not_recorded(s->lane);
+    events_[handle] = {key, s->last()};
+    ledger_.recorded(s->lane);
+    require(ledger_.covered(s->lane) == s->last(), "recorded: all frees so far are covered");
+  }
+  void run(std::uint64_t key, std::size_t count) {
+    stream* const s = find(key);
+    if (s == nullptr || s->frees.empty()) return;
+    auto const at = std::upper_bound(s->frees.begin(), s->frees.end(), s->done) - s->frees.begin();
+    s->done = s->frees[std::min(static_cast<std::size_t>(at) + count, s->frees.size() - 1)];
+  }
+  void advance(std::uint64_t key) {
+    stream* const s = find(key);
+    if (s == nullptr) return;
+    bool all = true;
+    ledger_.advance(s->lane, [&](int handle) {
+      require(events_.at(handle).stream == key, "advance: asks for the stream's own events");
+      return all = events_.at(handle).upto <= s->done;
+    });
+    if (all && ledger_.covered(s->lane) != 0)
+      require(ledger_.completed(s->lane) == ledger_.covered(s->lane),
+              "advance: with all events done, all they cover is");
+  }
+  void synchronize(std::uint64_t key, ticket upto) {
+    stream* const s = find(key);
+    if (s == nullptr || s->frees.empty()) return;
+    upto = std::min(upto, s->last());
+    s->done = std::max(s->done, upto);
+    ledger_.complete(s->lane, upto);
+    require(ledger_.completed(s->lane) >= upto, "complete: up to there");
+  }
+  void wait(std::uint64_t taker_key, std::uint64_t giver_key, ticket t) {
+    stream *const taker = find(taker_key), *const giver = find(giver_key);
+    if (taker == nullptr || giver == nullptr || taker == giver) return;
+    auto const* const behind = ledger_.covering(giver->lane, t);
+    if (behind == nullptr) {
+      require(ledger_.covered(giver->lane) < t || t <= ledger_.completed(giver->lane),
+              "covering: what is covered has an event");
+      return;
+    }
+    event const& e = events_.at(behind->event);
+    require(e.stream == giver_key, "covering: an event of that stream");
+    require(behind->upto == e.upto && e.upto >= t, "covering: an event that stands behind it");
+    // The stream waits for the event, and for all that its stream had waited for.
+    ticket& upto = taker->waited[giver_key];
+    upto = std::max(upto, e.upto);
+    ledger_.joined(taker->lane, giver->lane, behind->upto);
+    require(ledger_.available(taker->lane, giver->lane, t), "joined: it may be had now");
+  }
+  void close(std::uint64_t key) {
+    stream* const s = find(key);
+    if (s == nullptr) return;
+    if (!s->frees.empty()) synchronize(key, s->last());
+    ledger_.close(s->lane);
+    require(!ledger_.is_open(s->lane), "close: the lane is closed");
+    streams_.erase(key);
+    for (auto& other : streams_) other.second.waited.erase(key);  // the key may come again
+  }
+
+  void check_all() {
+    require(ledger_.valid(), "the ledger is valid");
+    require(ledger_.open_count() == streams_.size(), "open_count");
+    for (auto const& [key, s] : streams_) {
+      require(ledger_.find(key) == s.lane, "find: every open stream");
+      auto const cached = ledger_.find_cached(key);
+      require(cached == s.lane || cached == ledger::shared, "find_cached: its lane, or nothing");
+      require(s.frees.empty() || ledger_.issued(s.lane) == s.last(), "issued");
+      require(s.frees.empty() || ledger_.completed(s.lane) <= std::max(s.done, s.frees.front() - 1),
+              "completed: only what has run");
+      for (auto const& [other_key, other] : streams_)
+        for (ticket const t : s.frees) {
+          if (other_key == key || !ledger_.available(other.lane, s.lane, t)) continue;
+          auto const w = other.waited.find(key);
+          require(t <= s.done || (w != other.waited.end() && t <= w->second),
+                  "available: only what has run, or was waited for");
+        }
+    }
+  }
+  void check_unknown(std::uint64_t key) {
+    if (find(key) == nullptr) require(ledger_.find(key) == ledger::shared, "find: no stream that is not open");
+  }
+  std::uint64_t last() const { return last_; }
+
+ private:
+  stream* find(std::uint64_t key) {
+    auto const at = streams_.find(key);
+    return at == streams_.end() ? nullptr : &at->second;
+  }
+
+  ledger ledger_;
+  std::map<std::uint64_t, stream> streams_;  // by key
+  std::map<int, event> events_;
+  int handles_ = 0;
+  ticket last_ = 0;
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+  if (size > 600) size = 600;  // the check of all pairs is quadratic
+  fuzz::input in(data, size);
+  subject s;
+  // Twelve keys; the last four may meet in one place of the cache.
+  auto const key_of = [](unsigned n) {
+    return n % 12 < 8 ? 1 + std::uint64_t{n % 12} : 1 + std::uint64_t{n % 12} * 89;
+  };
+  while (!in.empty()) {
+    unsigned const what = in.byte(), more = in.byte();
+    std::uint64_t const key = key_of(more);
+    switch (what % 10) {
+      case 0:
+        s.reserve(1 + more % 4);
+        break;
+      case 1:
+        s.open(key);
+        break;
+      case 2:
+      case 3:
+        s.free(key);
+        break;
+      case 4:
+      case 5:
+        s.record(key, 1 + what / 10 % 3, what < 200);
+        break;
+      case 6:
+        s.run(key, what / 10);
+        break;
+      case 7:
+        s.advance(key);
+        break;
+      case 8:
+        s.wait(key, key_of(in.byte()), s.last() - std::min<ticket>(s.last(), what / 10));
+        break;
+      default:
+        if (what < 100)
+          s.synchronize(key, s.last() - std::min<ticket>(s.last(), what / 10));
+        else if (what < 180)
+          s.close(key);
+        else
+          s.check_unknown(key);
+    }
+    s.check_all();
+  }
+  return 0;
+}

@@ -1,0 +1,472 @@
+#include <weir/pool/heap/block_heap.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+using namespace weir::detail;
+
+namespace {
+
+constexpr lane_id shared = block_heap::shared;
+constexpr units splits_all = ~units{0};
+// Aligned to more than any request asks for.
+constexpr std::uintptr_t base = 0x7f00'0000'0000u;
+
+block_heap::request request_of(units size, std::size_t alignment = unit_bytes, units max_split = splits_all) {
+  return {.size = size,
+          .alignment = alignment,
+          .max_split = max_split,
+          .requested = size * std::uint64_t{unit_bytes},
+          .alignment_log = static_cast<std::uint8_t>(std::countr_zero(alignment))};
+}
+
+/// A store with room reserved, and an address for the next segment.
+struct filled_store : block_heap {
+  std::uintptr_t next = base;
+  std::uint64_t now = 0;
+
+  explicit filled_store(std::size_t lanes = 4) { reserve_lanes(lanes); }
+  block_id segment(units size) {
+    reserve();
+    block_id const id = add_segment(next, size);
+    next += (std::uintptr_t{1} << 32);
+    return id;
+  }
+  block_id take_from(lane_id lane, units size) {
+    reserve();
+    block_id const found = find(lane, request_of(size));
+    REQUIRE(found != 0);
+    return take(found, request_of(size));
+  }
+  void free_on(lane_id lane, block_id id) { give(id, lane, lane == shared ? 0 : ++now); }
+};
+
+}  // namespace
+
+TEST_CASE("what a request leaves stays free, and comes together again when the block is freed") {
+  filled_store store;
+  block_id const segment = store.segment(100);
+  CHECK(store.is_idle(segment));
+  block_id const a = store.take_from(shared, 30);
+  block_id const b = store.take_from(shared, 70);
+  CHECK(store.free_bytes(shared) == 0);
+  CHECK(store.find(shared, request_of(1)) == 0);
+  store.free_on(shared, a);
+  CHECK_FALSE(store.is_idle(segment));
+  store.free_on(shared, b);
+  CHECK(store.is_idle(segment));
+  CHECK(store.largest_free(shared) == 100 * unit_bytes);
+  CHECK(store.valid());
+  store.remove_segment(segment);
+  CHECK(store.free_bytes(shared) == 0);
+  CHECK(store.blocks().used() == 0);
+}
+
+TEST_CASE("a live block remembers what was asked for") {
+  filled_store store;
+  store.segment(100);
+  block_heap::request r = request_of(3, 1024);
+  r.requested = 700;
+  block_id const id = store.take(store.find(shared, r), r);
+  CHECK(store.blocks()[id].requested() == 700);
+  CHECK(store.blocks()[id].alignment_log() == 10);
+  CHECK(store.find_live(store.blocks()[id].address()) == id);
+  CHECK(store.find_live(store.blocks()[id].address() + unit_bytes) == 0);
+}
+
+TEST_CASE("neighbours of different lanes, or with a live block between them, stay apart") {
+  filled_store store;
+  block_id const segment = store.segment(40);
+  block_id blocks[4];
+  for (block_id& id : blocks) id = store.take_from(shared, 10);
+  store.free_on(1, blocks[0]);
+  store.free_on(2, blocks[1]);
+  store.free_on(1, blocks[3]);
+  CHECK(store.largest_free(1) == 10 * unit_bytes);
+  CHECK(store.largest_free(2) == 10 * unit_bytes);
+  store.free_on(1, blocks[2]);
+  CHECK(store.largest_free(1) == 20 * unit_bytes);
+  CHECK_FALSE(store.is_idle(segment));
+  store.complete(1, store.now);
+  CHECK(store.free_bytes(shared) == 30 * unit_bytes);
+  CHECK_FALSE(store.is_idle(segment));
+  store.complete(2, store.now);
+  CHECK(store.is_idle(segment));
+  CHECK(store.valid());
+}
+
+TEST_CASE("blocks of two segments are never joined, even where the segments touch") {
+  filled_store store;
+  store.segment(8);
+  store.next = base + 8 * unit_bytes;
+  store.segment(8);
+  CHECK(store.find(shared, request_of(9)) == 0);
+  block_id const a = store.take_from(shared, 8);
+  block_id const b = store.take_from(shared, 8);
+  store.free_on(1, a);
+  store.free_on(1, b);
+  CHECK(store.largest_free(1) == 8 * unit_bytes);
+  CHECK(store.find_run(1, request_of(9), [](block_id) { return true; }).first == 0);
+}
+
+TEST_CASE("a merged block carries the latest ticket of its parts") {
+  filled_store store;
+  store.keep_ages();
+  store.segment(30);
+  block_id const a = store.take_from(shared, 10), b = store.take_from(shared, 10), c = store.take_from(shared, 10);
+  store.give(a, 1, 5);
+  store.give(c, 1, 6);
+  CHECK(store.ticket(a) == 5);
+  CHECK(store.ticket(c) == 6);
+  CHECK(store.ticket(store.give(b, 1, 9)) == 9);
+  store.complete(1, 8);  // c alone would be done
+  CHECK(store.free_bytes(shared) == 0);
+  store.complete(1, 9);
+  CHECK(store.free_bytes(shared) == 30 * unit_bytes);
+}
+
+TEST_CASE("an aligned block leaves its front and its rest free") {
+  filled_store store;
+  store.next = base + unit_bytes;
+  store.segment(100);
+  auto const r = request_of(16, 16 * unit_bytes);
+  CHECK(r.span() == 31);
+  block_id const id = store.take(store.find(shared, r), r);
+  CHECK(store.blocks()[id].address() == base + 80 * unit_bytes);  // the segment ends at 101
+  CHECK(store.blocks()[id].size == 16);
+  CHECK(store.free_bytes(shared) == 84 * unit_bytes);
+  CHECK(store.valid());
+  CHECK(store.blocks()[store.take_from(shared, 5)].address() == base + 96 * unit_bytes);
+  CHECK(store.blocks()[store.take_from(shared, 79)].address() == base + unit_bytes);
+}
+
+TEST_CASE("a large block is kept whole and only serves requests as large") {
+  constexpr units limit = 4096;
+  filled_store store;
+  store.segment(limit + 100);
+  CHECK(store.find(shared, request_of(1, unit_bytes, limit)) == 0);
+  CHECK(store.find(shared, request_of(limit - 1, unit_bytes, limit)) == 0);
+  auto const large = request_of(limit, unit_bytes, limit);
+  block_id const id = store.take(store.find(shared, large), large);
+  CHECK(store.blocks()[id].size == limit + 100);
+  CHECK(store.free_bytes(shared) == 0);
+  store.free_on(1, id);
+
+  // A segment below the limit is cut as usual.
+  store.segment(limit - 1);
+  auto const small = request_of(1, unit_bytes, limit);
+  CHECK(store.blocks()[store.take(store.find(shared, small), small)].size == 1);
+  CHECK(store.valid());
+}
+
+TEST_CASE("a large block is not wasted on a request that is much smaller") {
+  constexpr units limit = 4096;
+  constexpr units slack = (20u << 20) / unit_bytes;
+  filled_store store;
+  store.segment(limit + slack);
+  CHECK(store.find(shared, request_of(limit, unit_bytes, limit)) != 0);
+  store.remove_segment(store.find(shared, request_of(limit, unit_bytes, limit)));
+  store.segment(limit + slack + 1);
+  CHECK(store.find(shared, request_of(limit, unit_bytes, limit)) == 0);
+  CHECK(store.find(shared, request_of(limit + 1, unit_bytes, limit)) != 0);
+}
+
+TEST_CASE("a stream that outgrows its own last block extends it") {
+  filled_store store;
+  store.segment(100);
+  block_id const first = store.take_from(shared, 10);
+  store.free_on(1, first);
+  auto const r = request_of(30);
+  block_id const id = store.take_extending(1, store.find(shared, r), r);
+  CHECK(id == first);
+  CHECK(store.blocks()[id].size == 30);
+  CHECK(store.blocks()[id].address() == base + 70 * unit_bytes);
+  CHECK(store.free_bytes(1) == 0);
+  CHECK(store.free_bytes(shared) == 70 * unit_bytes);
+  CHECK(store.valid());
+  // Not into another stream's block.
+  store.free_on(1, id);
+  auto const more = request_of(50);
+  CHECK(store.take_extending(2, store.find(shared, more), more) != first);
+  CHECK(store.free_bytes(1) == 30 * unit_bytes);
+}
+
+TEST_CASE("a run takes neighbours that may be used, and none beyond one that may not") {
+  filled_store store(6);
+  store.segment(50);
+  block_id blocks[5];  // by address: each is cut off the segment's end
+  for (int i = 4; i >= 0; --i) blocks[i] = store.take_from(shared, 10);
+  for (lane_id lane = 1; lane <= 5; ++lane) store.free_on(lane, blocks[lane - 1]);
+  auto const anyone = [](block_id) { return true; };
+  auto const not_third = [&](block_id id) { return store.blocks()[id].lane != 3; };
+  CHECK(store.find_run(1, request_of(50), anyone).first == blocks[0]);
+  CHECK(store.find_run(3, request_of(50), anyone).first == blocks[0]);
+  CHECK(store.find_run(1, request_of(51), anyone).first == 0);
+  CHECK(store.find_run(1, request_of(20), not_third).first == blocks[0]);
+  CHECK(store.find_run(5, request_of(20), not_third).first == blocks[3]);
+  CHECK(store.find_run(1, request_of(21), not_third).first == 0);
+  CHECK(store.find_run(3, request_of(1), not_third).first == 0);
+
+  // No wider than asked for: every block more may be one more stream to wait for.
+  CHECK(store.find_run(1, request_of(20), anyone).size == 20);
+  CHECK(store.find_run(3, request_of(25), anyone).size == 30);
+  CHECK(store.find_run(5, request_of(11), anyone).first == blocks[3]);
+
+  auto const run = store.find_run(4, request_of(20), not_third);
+  std::vector<lane_id> lanes;
+  store.for_each_in(run, [&](block_id id) { lanes.push_back(store.blocks()[id].lane); });
+  CHECK(lanes == std::vector<lane_id>{4, 5});
+  block_id const joined = store.merge(run, 4, ++store.now);
+  CHECK(store.blocks()[joined].size == 20);
+  CHECK(store.free_bytes(4) == 20 * unit_bytes);
+  CHECK(store.free_bytes(5) == 0);
+  CHECK(store.ticket(joined) == store.now);
+  CHECK(store.valid());
+}
+
+namespace {
+
+/// The same operations on a plain array of units: who has each, and since which free.
+class model {
+ public:
+  struct cell {
+    bool live = false;
+    lane_id lane = 0;
+    std::uint64_t ticket = 0;
+    block_id id = 0;
+  };
+  struct segment {
+    block_id first;
+    std::vector<cell> cells;
+  };
+
+  std::map<std::uintptr_t, segment> segments;
+  std::map<block_id, block_heap::request> live;
+
+  cell* cells_of(block const& b) {
+    auto const found = std::prev(segments.upper_bound(b.address()));
+    std::size_t const offset = (b.address() - found->first) / unit_bytes;
+    REQUIRE(offset + b.size <= found->second.cells.size());  // a block lies in one segment
+    return found->second.cells.data() + offset;
+  }
+
+  /// What `may_have(cell)` says must hold for every unit of a block that is handed out.
+  template <class MayHave>
+  void taken(block_heap const& store, block_id id, block_heap::request const& r, MayHave may_have) {
+    block const& b = store.blocks()[id];
+    REQUIRE(b.address() % r.alignment == 0);
+    REQUIRE(b.size >= r.size);
+    if (b.size < r.max_split) REQUIRE(b.size == r.size);
+    cell* const cells = cells_of(b);
+    REQUIRE(std::all_of(cells, cells + b.size, [&](cell const& c) { return !c.live && may_have(c); }));
+    std::fill_n(cells, b.size, cell{.live = true, .id = id});
+    live.emplace(id, r);
+  }
+  void given(block const& b, block_id id, lane_id lane, std::uint64_t ticket) {
+    std::fill_n(cells_of(b), b.size, cell{.lane = lane, .ticket = ticket});
+    live.erase(id);
+  }
+  /// The store's blocks are the model's cells; in the shared lane are only those whose work is done.
+  void check(block_heap const& store, std::vector<std::uint64_t> const& completed) {
+    REQUIRE(store.valid());
+    std::vector<std::size_t> free(store.lane_count());
+    std::size_t blocks = 0;
+    for (auto& [address, s] : segments) {
+      std::uintptr_t at = address;
+      block_id previous = 0;
+      for (block_id id = s.first; id != 0; previous = id, id = store.blocks()[id].right, ++blocks) {
+        block const& b = store.blocks()[id];
+        REQUIRE(b.address() == at);
+        at += b.bytes();
+        cell* const cells = cells_of(b);
+        bool const is_free = b.is_free();
+        REQUIRE(std::all_of(cells, cells + b.size, [&](cell const& c) {
+          if (!is_free) return c.live && c.id == id;
+          if (b.lane == shared) return !c.live && c.ticket <= completed[c.lane];
+          return !c.live && c.lane == b.lane && c.ticket <= store.ticket(id);
+        }));
+        if (is_free && b.lane == shared) std::fill_n(cells, b.size, cell{});
+        if (is_free) free[b.lane] += b.bytes();
+        if (is_free && previous != 0 && store.blocks()[previous].is_free())
+          REQUIRE(store.blocks()[previous].lane != b.lane);
+      }
+      REQUIRE(at == address + s.cells.size() * unit_bytes);
+    }
+    for (std::size_t lane = 0; lane < free.size(); ++lane)
+      REQUIRE(store.free_bytes(static_cast<lane_id>(lane)) == free[lane]);
+    REQUIRE(store.blocks().used() == blocks);
+  }
+};
+
+void random_operations(unsigned seed, units max_split, int steps, int ages_from) {
+  CAPTURE(seed);
+  constexpr lane_id lanes = 5;
+  std::mt19937 random(seed);
+  auto const below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  filled_store store(lanes);
+  model m;
+  std::vector<std::uint64_t> completed(lanes);
+  for (int step = 0; step < steps; ++step) {
+    CAPTURE(step);
+    store.reserve();
+    if (step == ages_from) store.keep_ages();
+    auto const size = static_cast<units>(1 + below(1u << below(9)));
+    auto const r = request_of(size, unit_bytes << (below(4) == 0 ? below(5) : 0), max_split);
+    auto const lane = static_cast<lane_id>(below(lanes));
+    switch (below(8)) {
+      case 0:
+        if (m.segments.size() < 4) {
+          auto const cells = static_cast<units>(1 + below(400));
+          std::uintptr_t const address =
+              base + (std::uintptr_t{1} << 32) * static_cast<unsigned>(step) + below(16) * unit_bytes;
+          m.segments[address] = {store.add_segment(address, cells), std::vector<model::cell>(cells)};
+        } else {
+          auto const it = std::next(m.segments.begin(), below(4));
+          if (store.is_idle(it->second.first)) {
+            store.remove_segment(it->second.first);
+            m.segments.erase(it);
+          }
+        }
+        break;
+      case 1:
+      case 2:
+      case 3: {
+        block_id const found = store.find(lane, r);
+        if (found == 0) break;
+        block_id const id = lane == shared && below(2) == 0 ? store.take_extending(2, found, r) : store.take(found, r);
+        m.taken(store, id, r, [&](model::cell const& c) {
+          return c.lane == lane || c.ticket <= completed[c.lane] || (lane == shared && c.lane == 2);
+        });
+        break;
+      }
+      case 4:
+      case 5:
+        if (!m.live.empty()) {
+          auto const it = std::next(m.live.begin(), below(static_cast<std::uint32_t>(m.live.size())));
+          block_id const id = it->first;
+          REQUIRE(store.find_live(store.blocks()[id].address()) == id);
+          std::uint64_t const ticket = lane == shared ? 0 : ++store.now;
+          m.given(block(store.blocks()[id]), id, lane, ticket);
+          store.give(id, lane, ticket);
+        }
+        break;
+      case 6:
+        if (lane != shared) {
+          completed[lane] = std::max(completed[lane], store.now - std::min<std::uint64_t>(store.now, below(6)));
+          store.complete(lane, completed[lane]);
+        }
+        break;
+      default: {
+        if (lane == shared) break;
+        lane_id const barred = static_cast<lane_id>(below(lanes));
+        auto const may_use = [&](block_id id) { return store.blocks()[id].lane != barred; };
+        auto const run = store.find_run(lane, r, may_use);
+        if (run.first == 0) break;
+        bool from_lane = false;
+        store.for_each_in(run, [&](block_id part) {
+          block const& b = store.blocks()[part];
+          REQUIRE(may_use(part));
+          REQUIRE(b.size < max_split);
+          from_lane = from_lane || b.lane == lane;
+        });
+        REQUIRE(from_lane);
+        REQUIRE(run.size >= r.span());
+        std::uint64_t const ticket = ++store.now;
+        store.for_each_in(run, [&](block_id part) {
+          block const& b = store.blocks()[part];
+          std::fill_n(m.cells_of(b), b.size, model::cell{.lane = lane, .ticket = ticket});
+        });
+        block_id const id = store.take(store.merge(run, lane, ticket), r);
+        m.taken(store, id, r, [&](model::cell const& c) { return c.lane == lane; });
+      }
+    }
+    m.check(store, completed);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("random operations keep every byte accounted for, no two live blocks overlap, and neighbours are merged") {
+  for (unsigned seed = 1; seed <= 6; ++seed) random_operations(seed, splits_all, 3000, 0);
+}
+
+TEST_CASE("the same where blocks of a size and more are kept whole") {
+  for (unsigned seed = 11; seed <= 16; ++seed) random_operations(seed, 100, 3000, 0);
+}
+
+TEST_CASE("the same without ages, and with ages from some time on") {
+  for (unsigned seed = 21; seed <= 24; ++seed) random_operations(seed, splits_all, 3000, 3000);
+  for (unsigned seed = 31; seed <= 34; ++seed) random_operations(seed, splits_all, 3000, 1000);
+}
+
+TEST_CASE("with ages a lane is completed in part, without them only as a whole") {
+  for (bool const ages : {true, false}) {
+    CAPTURE(ages);
+    filled_store store;
+    if (ages) store.keep_ages();
+    store.segment(30);
+    block_id const a = store.take_from(shared, 10), b = store.take_from(shared, 10);
+    store.take_from(shared, 10);
+    store.give(a, 1, 4);
+    store.give(store.take_from(1, 5), 1, 6);
+    store.give(b, 2, 7);
+    store.complete(2, 6);
+    CHECK(store.free_bytes(2) == 10 * unit_bytes);
+    store.complete(2, 7);
+    CHECK(store.free_bytes(2) == 0);
+    store.complete(1, 5);
+    CHECK(store.free_bytes(shared) == 10 * unit_bytes);  // the part that was used since merged with the other
+    store.complete(1, 6);
+    CHECK(store.free_bytes(shared) == 20 * unit_bytes);
+  }
+  filled_store store;
+  store.keep_ages();
+  store.segment(30);
+  block_id const a = store.take_from(shared, 10), between = store.take_from(shared, 10),
+                 b = store.take_from(shared, 10);
+  store.give(a, 1, 4);
+  store.give(b, 1, 6);
+  store.complete(1, 5);
+  CHECK(store.free_bytes(shared) == 10 * unit_bytes);
+  CHECK(store.free_bytes(1) == 10 * unit_bytes);
+  store.give(between, shared, 0);
+  CHECK(store.largest_free(shared) == 20 * unit_bytes);
+}
+
+TEST_CASE("ages that begin late are never too young") {
+  filled_store store;
+  store.segment(30);
+  block_id const a = store.take_from(shared, 10), between = store.take_from(shared, 10),
+                 b = store.take_from(shared, 10);
+  store.give(a, 1, 4);
+  store.give(b, 1, 6);
+  store.keep_ages();
+  store.complete(1, 5);
+  CHECK(store.free_bytes(shared) == 0);
+  store.complete(1, 6);
+  CHECK(store.free_bytes(shared) == 20 * unit_bytes);
+  CHECK(store.blocks()[between].state() == block_state::live);
+}
+
+TEST_CASE("a live block may belong to a capture until it is freed or the capture is forgotten") {
+  filled_store store;
+  store.segment(100);
+  block_id const a = store.take_from(shared, 30), b = store.take_from(shared, 20), c = store.take_from(shared, 10);
+  store.set_captured(a, 2);
+  store.set_captured(b, 3);
+  CHECK(store.blocks()[a].captured == 2);
+  CHECK(store.blocks()[c].captured == 0);
+  store.forget_captured([](lane_id lane) { return lane == 2; });
+  CHECK(store.blocks()[a].captured == 0);
+  CHECK(store.blocks()[b].captured == 3);
+  CHECK(store.valid());
+  store.set_captured(b, 0);
+  for (block_id const id : {a, b, c}) store.free_on(shared, id);
+  CHECK(store.blocks()[store.take_from(shared, 100)].captured == 0);
+  CHECK(store.valid());
+}

@@ -1,0 +1,133 @@
+#include <weir/pool/heap/block_table.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+using namespace weir::detail;
+
+namespace {
+
+std::uintptr_t at(std::uint64_t unit) { return 0x7000'0000'0000u + unit * unit_bytes; }
+
+}  // namespace
+
+TEST_CASE("a split block has a right neighbour, and merging gives it back") {
+  block_table table;
+  table.reserve(4);
+  block_id const whole = table.add(at(0), 10);
+  block_id const last = table.split(whole, 5);
+  block_id const rest = table.split(whole, 1);
+  for (block_id const id : {whole, rest, last}) table[id].set_free(0);
+  CHECK(table[whole].size == 4);
+  CHECK(table[rest].address() == at(4));
+  CHECK(table[rest].size == 1);
+  CHECK(table[last].address() == at(5));
+  CHECK(table[last].size == 5);
+  CHECK(table[last].left == rest);
+  CHECK(table.used() == 3);
+
+  table.merge_right(whole);
+  CHECK(table[whole].size == 5);
+  CHECK(table[whole].right == last);
+  CHECK(table[last].left == whole);
+  table.merge_right(whole);
+  CHECK(table[whole].size == 10);
+  CHECK(table[whole].right == 0);
+  CHECK(table.used() == 1);
+  table.drop(whole);
+  CHECK(table.used() == 0);
+  CHECK(table.valid());
+}
+
+TEST_CASE("a record keeps what was asked for beside the address, whatever the sizes") {
+  for (std::uint64_t const requested : {std::uint64_t{1}, std::uint64_t{0xffffffff}, std::uint64_t{max_block_bytes}})
+    for (unsigned const alignment_log : {0u, 8u, 21u}) {
+      block b(at(3), 7);
+      b.set_live(requested, alignment_log);
+      CHECK(b.state() == block_state::live);
+      CHECK(b.address() == at(3));
+      CHECK(b.requested() == requested);
+      CHECK(b.alignment_log() == alignment_log);
+      b.set_free(5);
+      CHECK(b.is_free());
+      CHECK(b.address() == at(3));
+      CHECK(b.lane == 5);
+    }
+}
+
+TEST_CASE("a border moves between two neighbours and nothing else changes") {
+  block_table table;
+  table.reserve(4);
+  block_id const first = table.add(at(0), 10);
+  block_id const third = table.split(first, 2);
+  block_id const second = table.split(first, 3);
+  for (block_id const id : {first, second, third}) table[id].set_free(0);
+  table.move_border(first, 4);
+  CHECK(table[first].size == 1);
+  table[second].set_free(0);
+  CHECK(table[second].address() == at(1));
+  CHECK(table[second].size == 7);
+  CHECK(table[third].address() == at(8));
+  CHECK(table.valid());
+}
+
+TEST_CASE("records are used again before new ones are made") {
+  block_table table;
+  table.reserve(1);
+  std::size_t const before = table.host_bytes();
+  for (int i = 0; i < 100'000; ++i) {
+    table.reserve(1);
+    table.drop(table.add(at(0), 1));
+  }
+  CHECK(table.host_bytes() == before);
+}
+
+TEST_CASE("an address that is not a live block's start is not found") {
+  block_table table;
+  table.reserve(2);
+  block_id const a = table.add(at(0), 4);
+  CHECK(table.find(at(0)) == 0);  // not live yet
+  table.enlist(a, 700, 8);
+  CHECK(table.find(at(0)) == a);
+  CHECK(table.find(at(1)) == 0);
+  CHECK(table.find(at(0) + 1) == 0);
+  CHECK(table.find(0) == 0);
+  table.delist(a);
+  CHECK(table.find(at(0)) == 0);
+}
+
+// Few slots, so that probes run into each other and around the end of the table; then many, so that it grows.
+TEST_CASE("the live blocks are those enlisted and not delisted, whatever the order") {
+  for (std::size_t const most : {7u, 1000u}) {
+    CAPTURE(most);
+    std::mt19937 random(static_cast<unsigned>(most));
+    block_table table;
+    std::map<std::uintptr_t, block_id> live;
+    for (int step = 0; step < 20'000; ++step) {
+      std::uintptr_t const address = at(random() % (2 * most));
+      if (auto const found = live.find(address); found != live.end()) {
+        block_id const id = found->second;
+        table.delist(id);
+        table.drop(id);
+        live.erase(found);
+      } else if (live.size() < most) {
+        table.reserve(1);
+        block_id const id = table.add(address, 1);
+        table.enlist(id, 256, 8);
+        live.emplace(address, id);
+      }
+      REQUIRE(table.live() == live.size());
+      if (most < 100 || step % 100 == 0) {
+        REQUIRE(table.valid());
+        for (std::uint64_t unit = 0; unit < 2 * most; ++unit) {
+          auto const found = live.find(at(unit));
+          REQUIRE(table.find(at(unit)) == (found == live.end() ? 0 : found->second));
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,117 @@
+#include <weir/pool/heap/tlsf_index.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+using namespace weir::detail;
+
+namespace {
+
+/// Free blocks that are no neighbours, and the index that holds them.
+struct indexed_blocks {
+  block_table table;
+  tlsf_index index;
+  std::set<block_id> free;
+  std::uintptr_t next_address = unit_bytes;
+
+  block_id add(units size) {
+    table.reserve(1);
+    block_id const id = table.add(next_address, size);
+    next_address += table[id].bytes() + unit_bytes;
+    table[id].set_free(0);
+    index.insert(table, id);
+    free.insert(id);
+    return id;
+  }
+  void remove(block_id id) {
+    index.remove(table, id);
+    table.drop(id);
+    free.erase(id);
+  }
+  units largest() const {
+    units most = 0;
+    for (block_id const id : free) most = std::max(most, table[id].size);
+    return most;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an empty index has nothing") {
+  indexed_blocks blocks;
+  CHECK(blocks.index.empty());
+  CHECK(blocks.index.find(blocks.table, 1) == 0);
+  CHECK(blocks.index.largest(blocks.table) == 0);
+  CHECK(blocks.index.valid(blocks.table));
+}
+
+TEST_CASE("a block serves requests up to its own size, exactly") {
+  for (units const size :
+       {1u, 2u, 31u, 32u, 33u, 63u, 64u, 65u, 127u, 128u, 4095u, 4096u, 4097u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    CAPTURE(size);
+    indexed_blocks blocks;
+    block_id const only = blocks.add(size);
+    CHECK(blocks.index.find(blocks.table, size) == only);
+    CHECK(blocks.index.find(blocks.table, 1) == only);
+    if (size > 1) CHECK(blocks.index.find(blocks.table, size - 1) == only);
+    if (size < 0xffffffffu) CHECK(blocks.index.find(blocks.table, size + 1) == 0);
+  }
+}
+
+TEST_CASE("among a few blocks of a class the tightest is taken") {
+  indexed_blocks blocks;
+  blocks.add(1029);
+  block_id const tight = blocks.add(1026);
+  blocks.add(1030);
+  blocks.add(1024);  // too small
+  CHECK(blocks.index.find(blocks.table, 1025) == tight);
+  block_id const exact = blocks.add(1025);
+  CHECK(blocks.index.find(blocks.table, 1025) == exact);
+}
+
+TEST_CASE("a block of the request's class comes before one of a larger class") {
+  indexed_blocks blocks;
+  blocks.add(5000);
+  block_id const near = blocks.add(1030);
+  blocks.add(2000);
+  CHECK(blocks.index.find(blocks.table, 1026) == near);
+  blocks.remove(near);
+  CHECK(blocks.table[blocks.index.find(blocks.table, 1026)].size == 2000);
+}
+
+TEST_CASE("what is found fits and wastes little, for random blocks and requests") {
+  std::mt19937 random(7);
+  indexed_blocks blocks;
+  for (int step = 0; step < 20'000; ++step) {
+    auto const size = static_cast<units>(1 + random() % (1u << (1 + random() % 16)));
+    if (random() % 2 == 0 || blocks.free.empty()) {
+      blocks.add(size);
+    } else {
+      block_id const found = blocks.index.find(blocks.table, size);
+      // A later class always serves; the request's own class is searched for a few blocks only.
+      bool later = false;
+      units tightest = ~units{0};
+      for (block_id const id : blocks.free) {
+        units const has = blocks.table[id].size;
+        later = later || size_class::of(has).least() > size;
+        if (has >= size) tightest = std::min(tightest, has);
+      }
+      if (later) REQUIRE(found != 0);
+      if (found != 0) {
+        REQUIRE(blocks.free.count(found) == 1);
+        REQUIRE(blocks.table[found].size >= size);
+        REQUIRE(blocks.table[found].size <= tightest + tightest / 16 + (blocks.free.size() > 8 ? tightest / 32 : 0));
+        blocks.remove(found);
+      }
+    }
+    REQUIRE(blocks.index.empty() == blocks.free.empty());
+    if (step % 16 == 0) {
+      REQUIRE(blocks.index.valid(blocks.table));
+      REQUIRE(blocks.index.largest(blocks.table) == blocks.largest());
+    }
+  }
+}

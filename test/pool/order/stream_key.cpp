@@ -1,0 +1,83 @@
+#include <weir/pool/order/stream_key.hpp>
+
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <thread>
+
+using namespace weir;
+using detail::capture_key;
+using detail::stream_identity;
+using detail::stream_key;
+
+namespace {
+
+/// A stream that may be destroyed at any time.
+struct mortal {
+  cudaStream_t handle = nullptr;
+  mortal() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
+  ~mortal() { cudaStreamDestroy(handle); }
+  operator stream_ref() const { return handle; }
+};
+
+stream_key known(stream_ref stream, bool all_last = false) { return stream_identity::known_key(stream, all_last); }
+
+stream_key asked(stream_ref stream) {
+  REQUIRE(stream_identity::must_ask(stream, known(stream)));
+  auto const who = stream_identity::ask(stream, known(stream));
+  REQUIRE(who.code == cudaSuccess);
+  CHECK(who.capture == capture_key::none);
+  return who.key;
+}
+
+}  // namespace
+
+TEST_CASE("streams that last, and the default streams, are recognised without a call") {
+  sim::reset();
+  weir::stream const lasting;
+  mortal const m;
+  sim::reset_counters();
+  std::set<stream_key> keys{known(cudaStreamLegacy), known(cudaStreamPerThread), known(lasting), known(host_order),
+                            known(m, true)};
+  CHECK(sim::calls() == 0);
+  CHECK(known(m) == stream_key::none);
+  keys.insert(asked(m));
+  CHECK(sim::calls("cudaStreamGetId") == 1);
+  CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
+  CHECK(sim::calls() == 2);
+  CHECK(keys.size() == 6);
+  CHECK(known(host_order) == stream_key::none);
+  CHECK_FALSE(stream_identity::must_ask(host_order, stream_key::none));
+}
+
+TEST_CASE("a stream that gets a dead one's handle is another stream") {
+  sim::reset();
+  std::set<cudaStream_t> handles;
+  std::set<stream_key> keys;
+  for (int i = 0; i < 50; ++i) {
+    mortal const m;
+    handles.insert(m.handle);
+    keys.insert(asked(m));
+  }
+  CHECK(keys.size() == 50);
+  CHECK(handles.size() < 50);  // else this shows nothing
+}
+
+TEST_CASE("a stream that CUDA does not know has no key") {
+  sim::reset();
+  mortal const m;
+  sim::fail_call(1, cudaErrorUnknown);
+  auto const who = stream_identity::ask(m, stream_key::none);
+  CHECK(who.code == cudaErrorUnknown);
+  CHECK(who.key == stream_key::none);
+  cudaGetLastError();
+}
+
+TEST_CASE("every thread's default stream has a key of its own") {
+  std::set<stream_key> keys{known(cudaStreamPerThread)};
+  for (int i = 0; i < 20; ++i) std::thread([&] { keys.insert(known(cudaStreamPerThread)); }).join();
+  CHECK(keys.size() == 21);
+}

@@ -1,0 +1,391 @@
+#include <weir/pool/order/stream_timeline.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+using namespace weir::detail;
+
+namespace {
+
+// The ledger never looks into an event: a number does. 0 is none.
+using ledger = stream_timeline<int>;
+using lane_number = ledger::lane_number;
+
+struct open_ledger : ledger {
+  int last_event = 0;
+
+  open_ledger() { reserve(12); }
+  lane_number open(std::uint64_t key) {
+    bool opened = false;
+    lane_number const lane = find_or_open(key, opened);
+    REQUIRE(opened);
+    return lane;
+  }
+  int record(lane_number lane, unsigned epoch = 1) {
+    int& event = event_to_record(lane, epoch);
+    if (event == 0) event = ++last_event;
+    recorded(lane);
+    return event;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a stream keeps its lane until it is closed") {
+  open_ledger l;
+  lane_number const a = l.open(100), b = l.open(200);
+  CHECK(a != ledger::shared);
+  CHECK(a != b);
+  bool opened = true;
+  CHECK(l.find_or_open(100, opened) == a);
+  CHECK_FALSE(opened);
+  CHECK(l.find(200) == b);
+  CHECK(l.find(300) == ledger::shared);
+  CHECK(l.open_count() == 2);
+  l.close(a);
+  CHECK(l.find(100) == ledger::shared);
+  CHECK_FALSE(l.is_open(a));
+  CHECK(l.key(b) == 200);
+  CHECK(l.valid());
+}
+
+TEST_CASE("keys that share a place in the cache are told apart") {
+  open_ledger l;
+  std::map<std::uint64_t, lane_number> lanes;
+  for (std::uint64_t key = 5; lanes.size() < 12; key += 64) lanes[key] = l.open(key);
+  for (int round = 0; round < 2; ++round)
+    for (auto const& [key, lane] : lanes) CHECK(l.find(key) == lane);
+}
+
+TEST_CASE("without a spare lane there is no lane, and reserving makes some") {
+  open_ledger l;
+  for (std::uint64_t key = 1; key <= 12; ++key) l.open(key);
+  bool opened = true;
+  CHECK(l.find_or_open(13, opened) == ledger::shared);
+  CHECK_FALSE(opened);
+  l.reserve(1);
+  CHECK(l.find_or_open(13, opened) != ledger::shared);
+  CHECK(opened);
+  CHECK(l.lane_count() == 14);
+}
+
+TEST_CASE("as many lanes as there can be are each found by their key, also after others closed") {
+  ledger l;
+  for (std::size_t spare = 1; l.lane_count() < ledger::max_lanes; spare *= 2) l.reserve(spare);
+  l.reserve(ledger::max_lanes);
+  REQUIRE(l.lane_count() == ledger::max_lanes);
+  bool opened = false;
+  std::set<lane_number> lanes;
+  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) lanes.insert(l.find_or_open(key, opened));
+  CHECK(lanes.size() == ledger::max_lanes - 1);
+  CHECK(l.find_or_open(ledger::max_lanes, opened) == ledger::shared);
+  for (std::uint64_t key = 1; key < ledger::max_lanes; key += 2) l.close(l.find(key));
+  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) {
+    lane_number const lane = l.find(key);
+    REQUIRE(key % 2 == (lane == ledger::shared));
+    if (lane != ledger::shared) REQUIRE(l.key(lane) == key);
+  }
+  CHECK(l.find_or_open(ledger::max_lanes, opened) != ledger::shared);
+  CHECK(opened);
+  CHECK(l.valid());
+}
+
+TEST_CASE("tickets rise over all lanes") {
+  open_ledger l;
+  lane_number const a = l.open(1), b = l.open(2);
+  auto const first = l.issue(a);
+  auto const second = l.issue(b);
+  auto const third = l.issue(a);
+  CHECK(first < second);
+  CHECK(second < third);
+  CHECK(l.issued(a) == third);
+  CHECK(l.issued(b) == second);
+}
+
+TEST_CASE("an event covers what was issued before it was recorded, and completes just that") {
+  open_ledger l;
+  lane_number const a = l.open(1), b = l.open(2);
+  auto const before = l.issue(a);
+  int const event = l.record(a);
+  auto const after = l.issue(a);
+  CHECK(l.covered(a) == before);
+  REQUIRE(l.covering(a, before) != nullptr);
+  CHECK(l.covering(a, before)->event == event);
+  CHECK(l.covering(a, after) == nullptr);
+
+  l.advance(a, [](int) { return false; });
+  CHECK_FALSE(l.available(b, a, before));
+  l.advance(a, [](int) { return true; });
+  CHECK(l.completed(a) == before);
+  CHECK(l.available(b, a, before));
+  CHECK_FALSE(l.available(b, a, after));
+  CHECK(l.available(a, a, after));  // its own
+}
+
+TEST_CASE("events are asked in order, up to the first that is not done") {
+  open_ledger l;
+  lane_number const a = l.open(1);
+  ledger::ticket tickets[4];
+  int events[4];
+  for (int i = 0; i < 4; ++i) {
+    tickets[i] = l.issue(a);
+    events[i] = l.record(a);
+  }
+  CHECK(std::set<int>(events, events + 4).size() == 4);
+  std::vector<int> asked;
+  l.advance(a, [&](int e) {
+    asked.push_back(e);
+    return e != events[2];
+  });
+  CHECK(asked == std::vector<int>{events[0], events[1], events[2]});
+  CHECK(l.completed(a) == tickets[1]);
+}
+
+TEST_CASE("a lane has at most four events, and then records its latest again") {
+  open_ledger l;
+  lane_number const a = l.open(1);
+  std::set<int> events;
+  int newest = 0;
+  for (int i = 0; i < 100; ++i) {
+    l.issue(a);
+    events.insert(newest = l.record(a));
+    REQUIRE(l.valid());
+  }
+  CHECK(events.size() == ledger::max_events);
+  CHECK(l.is_full(a));
+  CHECK(l.covered(a) == l.issued(a));
+  CHECK(l.covering(a, l.issued(a))->event == newest);
+  // A done event is used again, but only behind those that are not.
+  l.advance(a, [first = true](int) mutable { return std::exchange(first, false); });
+  CHECK_FALSE(l.is_full(a));
+  l.issue(a);
+  int const again = l.record(a);
+  CHECK(events.count(again) == 1);
+  CHECK(again != newest);
+}
+
+TEST_CASE("an event is recorded again for an epoch, so that a busy stream does not need an event a free") {
+  open_ledger l;
+  lane_number const a = l.open(1);
+  int const first = l.record(a, 32);
+  for (int i = 1; i < 32; ++i) {
+    l.issue(a);
+    CHECK(l.record(a, 32) == first);
+  }
+  CHECK(l.record(a, 32) != first);
+}
+
+TEST_CASE("an event that could not be recorded stands for nothing") {
+  open_ledger l;
+  lane_number const a = l.open(1);
+  auto const t = l.issue(a);
+  static_cast<void>(l.event_to_record(a, 1));
+  l.not_recorded(a);
+  CHECK(l.covered(a) < t);
+  CHECK(l.covering(a, t) == nullptr);
+  l.advance(a, [](int) { return true; });
+  CHECK(l.completed(a) < t);
+
+  SUBCASE("and an earlier record of it still counts") {
+    l.record(a, 32);
+    auto const later = l.issue(a);
+    static_cast<void>(l.event_to_record(a, 32));
+    l.not_recorded(a);
+    CHECK(l.covering(a, t) != nullptr);
+    CHECK(l.covering(a, later) == nullptr);
+  }
+  CHECK(l.valid());
+}
+
+TEST_CASE("who waited once need not wait again for what came before") {
+  open_ledger l;
+  lane_number const giver = l.open(1), taker = l.open(2), other = l.open(3);
+  auto const t = l.issue(giver);
+  l.record(giver);
+  l.joined(taker, giver, t);
+  CHECK(l.available(taker, giver, t));
+  CHECK_FALSE(l.available(other, giver, t));
+  CHECK_FALSE(l.available(giver, taker, l.issue(taker)));  // not the other way round
+  auto const later = l.issue(giver);
+  CHECK_FALSE(l.available(taker, giver, later));
+  l.joined(taker, giver, later);
+  l.joined(taker, giver, t);  // an older wait takes nothing back
+  CHECK(l.available(taker, giver, later));
+}
+
+TEST_CASE("a lane remembers eight others, and forgets the one that it met first") {
+  open_ledger l;
+  lane_number const taker = l.open(1);
+  std::vector<std::pair<lane_number, ledger::ticket>> waited;
+  for (std::uint64_t key = 2; key <= 10; ++key) {
+    lane_number const giver = l.open(key);
+    waited.emplace_back(giver, l.issue(giver));
+    l.joined(taker, giver, waited.back().second);
+  }
+  CHECK_FALSE(l.available(taker, waited[0].first, waited[0].second));
+  for (std::size_t i = 1; i < waited.size(); ++i) CHECK(l.available(taker, waited[i].first, waited[i].second));
+}
+
+TEST_CASE("a lane that takes the place of one that is forgotten is known for its own waits alone") {
+  open_ledger l;
+  lane_number const taker = l.open(1), ninth = l.open(2);
+  auto const waited_for = l.issue(ninth), not_waited_for = l.issue(ninth);
+  for (std::uint64_t key = 3; key <= 10; ++key) {  // all later
+    lane_number const giver = l.open(key);
+    l.joined(taker, giver, l.issue(giver));
+  }
+  l.joined(taker, ninth, waited_for);
+  CHECK(l.available(taker, ninth, waited_for));
+  CHECK_FALSE(l.available(taker, ninth, not_waited_for));
+}
+
+TEST_CASE("a lane that comes to stand for another stream inherits nothing") {
+  open_ledger l;
+  lane_number const lane = l.open(1), other = l.open(2);
+  auto const given = l.issue(other);
+  auto const old = l.issue(lane);
+  l.record(lane);
+  l.joined(lane, other, given);
+  l.joined(other, lane, old);
+  l.complete(lane, old);
+  l.close(lane);
+  l.issue(other);
+
+  REQUIRE(l.open(3) == lane);
+  CHECK(l.covered(lane) == l.issued(lane));  // there is nothing yet to put an event behind
+  auto const t = l.issue(lane);
+  CHECK(t > old);
+  CHECK(l.covering(lane, t) == nullptr);  // the old stream's event says nothing of this one
+  CHECK_FALSE(l.available(lane, other, given));
+  CHECK_FALSE(l.available(other, lane, t));
+  l.advance(lane, [](int) { return true; });
+  CHECK_FALSE(l.available(other, lane, t));
+  int events = 0;
+  l.for_each_event(lane, [&](int e) { events += e != 0; });
+  CHECK(events == 1);  // kept, to be recorded anew
+  CHECK(l.valid());
+}
+
+TEST_CASE("what is known by other means is done, and its events are not asked any more") {
+  open_ledger l;
+  lane_number const a = l.open(1), b = l.open(2);
+  auto const first = l.issue(a);
+  l.record(a);
+  auto const second = l.issue(a);
+  l.record(a);
+  auto const third = l.issue(a);
+  l.complete(a, second);
+  CHECK(l.completed(a) == second);
+  CHECK(l.available(b, a, first));
+  CHECK_FALSE(l.available(b, a, third));
+  l.advance(a, [](int) {
+    FAIL("there is none to ask");
+    return false;
+  });
+  l.complete(a, first);  // nothing is taken back
+  CHECK(l.completed(a) == second);
+  l.complete(a, third);
+  CHECK(l.covered(a) == third);
+  CHECK(l.valid());
+}
+
+// Streams that really make progress and events that really are snapshots: whatever the ledger calls available must
+// have happened, or be waited for.
+TEST_CASE("random histories never make anything available too early") {
+  struct stream {
+    std::uint64_t key = 0;
+    std::uint64_t queued = 0, done = 0;
+    std::map<std::uint64_t, std::uint64_t> waits;  // for which stream, up to where
+  };
+  struct snapshot {
+    std::uint64_t key, place;
+  };
+  struct free {
+    lane_number lane;
+    ledger::ticket ticket;
+    std::uint64_t key, place;
+  };
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    auto const below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    ledger l;
+    std::map<std::uint64_t, stream> streams;  // by key, those that ended too: their work goes on
+    std::map<int, snapshot> events;
+    std::vector<lane_number> open;
+    std::vector<free> pending;
+    std::uint64_t last_key = 0;
+    int last_event = 0;
+    auto const done = [&](int e) { return streams[events[e].key].done >= events[e].place; };
+    std::size_t available = 0;
+    for (int step = 0; step < 4000; ++step) {
+      if (open.size() < 2 || (open.size() < 6 && below(50) == 0)) {
+        l.reserve(1);
+        bool opened = false;
+        open.push_back(l.find_or_open(++last_key, opened));
+        REQUIRE(opened);
+        streams[last_key].key = last_key;
+      }
+      lane_number const lane = open[below(open.size())], other = open[below(open.size())];
+      stream& s = streams[l.key(lane)];
+      switch (below(8)) {
+        case 0:
+        case 1:
+          pending.push_back({lane, l.issue(lane), s.key, ++s.queued});
+          break;
+        case 2:
+        case 3: {
+          int& e = l.event_to_record(lane, static_cast<unsigned>(1 + below(4)));
+          if (below(8) == 0) {
+            l.not_recorded(lane);
+            break;
+          }
+          if (e == 0) e = ++last_event;
+          events[e] = {s.key, s.queued};
+          l.recorded(lane);
+          break;
+        }
+        case 4:
+          l.advance(lane, done);
+          break;
+        case 5:
+          if (lane != other) {
+            auto const* const behind = l.covering(other, 1 + below(l.issued(other) + 1));
+            if (behind == nullptr) break;
+            snapshot const& at = events[behind->event];
+            auto& waited = s.waits[at.key];
+            waited = std::max(waited, at.place);
+            l.joined(lane, other, behind->upto);
+          }
+          break;
+        case 6:
+          s.done += below(s.queued - s.done + 1);
+          break;
+        default:
+          if (below(20) == 0) {  // all its frees were seen done
+            s.done = s.queued;
+            l.complete(lane, l.issued(lane));
+            std::erase_if(pending, [&](free const& f) { return f.lane == lane; });
+            l.close(lane);
+            std::erase(open, lane);
+          }
+      }
+      REQUIRE(l.valid());
+      for (free const& f : pending)
+        for (lane_number const taker : open) {
+          if (taker == f.lane || !l.available(taker, f.lane, f.ticket)) continue;
+          ++available;
+          stream& waiting = streams[l.key(taker)];
+          REQUIRE((streams[f.key].done >= f.place || waiting.waits[f.key] >= f.place));
+        }
+      std::erase_if(pending, [&](free const& f) { return f.ticket <= l.completed(f.lane) && below(4) == 0; });
+    }
+    REQUIRE(available > 1000);
+  }
+}

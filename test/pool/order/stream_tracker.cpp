@@ -1,0 +1,341 @@
+#include <weir/pool/order/stream_tracker.hpp>
+
+#include <weir/cuda/event.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+using namespace weir;
+using detail::stream_tracker;
+using weir::test::lazy_world;
+
+namespace {
+
+/// A stream that may be destroyed at any time.
+struct mortal {
+  cudaStream_t handle = nullptr;
+  mortal() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
+  ~mortal() { cudaStreamDestroy(handle); }
+  operator stream_ref() const { return handle; }
+};
+
+void queue_work(stream_ref stream) {
+  REQUIRE(cudaLaunchHostFunc(
+              stream.get(), [](void*) {}, nullptr) == cudaSuccess);
+}
+
+struct clock_with_lanes : stream_tracker {
+  bool all_last;
+  explicit clock_with_lanes(int device = 0, bool last = false) : stream_tracker(device), all_last(last) { add_lanes(); }
+  lane_number lane(stream_ref stream) {
+    detail::stream_key const key = detail::stream_identity::known_key(stream, all_last);
+    bool const ask = detail::stream_identity::must_ask(stream, key);
+    return lane_of(ask ? detail::stream_identity::ask(stream, key).key : key, stream);
+  }
+  ticket poll(lane_number lane) {
+    detail::relaxed_capture calls;
+    return stream_tracker::poll(lane, calls);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a free leaves an event behind only where the stream may end") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting;
+  mortal const m;
+  for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting)}) {
+    auto const lane = clock.lane(s);
+    sim::reset_counters();
+    clock.on_free(lane);
+    CHECK(sim::calls() == 0);
+  }
+  auto const lane = clock.lane(m);
+  clock.on_free(lane);
+  sim::reset_counters();
+  clock.on_free(lane);
+  CHECK(sim::calls("cudaEventRecord") == 1);
+  CHECK(sim::calls() == 1);
+}
+
+TEST_CASE("polling says what is done, without waiting") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting;
+  mortal const m;
+  for (stream_ref const s :
+       {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting), stream_ref(m)}) {
+    auto const lane = clock.lane(s);
+    queue_work(s);
+    auto const t = clock.on_free(lane);
+    CHECK(clock.poll(lane) < t);
+    CHECK(clock.poll(lane) < t);
+    REQUIRE(cudaStreamSynchronize(s.get()) == cudaSuccess);
+    CHECK(clock.poll(lane) == t);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+  }
+  CHECK(sim::calls("cudaEventSynchronize") == 0);
+  CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+}
+
+TEST_CASE("a stream that never rests is still seen to make progress") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const lane = clock.lane(m);
+  std::vector<weir::event> reached(1000);
+  std::vector<stream_tracker::ticket> tickets;
+  sim::reset_counters();
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    queue_work(m);
+    tickets.push_back(clock.on_free(lane));
+    reached[i].record(m);
+    if (i < 50) continue;
+    reached[i - 50].synchronize();  // the stream is always 50 frees behind
+    auto const done = clock.poll(lane);
+    REQUIRE(done <= tickets[i - 50]);
+    if (i >= 250) REQUIRE(done >= tickets[i - 250]);
+  }
+  CHECK(sim::calls("cudaEventCreateWithFlags") <= 4);
+}
+
+TEST_CASE("a join is one wait, and none for what is known") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const giver, taker;
+  auto const from = clock.lane(giver), to = clock.lane(taker);
+  queue_work(giver);
+  auto const first = clock.on_free(from);
+  auto const second = clock.on_free(from);
+  sim::reset_counters();
+  CHECK(clock.join(to, taker, from, second));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(clock.available(to, from, first));
+  CHECK(clock.join(to, taker, from, first));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  auto const third = clock.on_free(from);
+  CHECK_FALSE(clock.available(to, from, third));
+}
+
+TEST_CASE("a join with a stream that left no event records one then") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const giver;
+  mortal const taker;
+  auto const from = clock.lane(giver), to = clock.lane(taker);
+  queue_work(giver);
+  auto const t = clock.on_free(from);
+  CHECK(sim::calls("cudaEventRecord") == 0);
+  CHECK(clock.join(to, taker, from, t));
+  CHECK(sim::calls("cudaEventRecord") == 1);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+}
+
+TEST_CASE("where an event cannot be had, nobody is told that the work is done") {
+  for (int fails = 1; fails <= 3; ++fails) {
+    CAPTURE(fails);
+    lazy_world const world;
+    clock_with_lanes clock;
+    auto giver = std::make_unique<mortal>();
+    mortal const taker;
+    auto const from = clock.lane(*giver), to = clock.lane(taker);
+    queue_work(*giver);
+    sim::fail_call(static_cast<std::uint64_t>(fails), cudaErrorUnknown);  // the device, the creation, the record
+    auto const t = clock.on_free(from);
+    sim::clear_failure();
+    giver.reset();  // whoever has this handle next must not be asked
+    mortal const next;
+    CHECK(clock.poll(from) < t);
+    CHECK_FALSE(clock.join(to, taker, from, t));
+    CHECK(clock.begin_wait(from) == nullptr);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    clock.complete(from, t);
+    CHECK(clock.available(to, from, t));
+  }
+}
+
+TEST_CASE("another thread's default stream is waited for through the legacy stream") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const taker;
+  bool ran = false;
+  auto const to = clock.lane(taker);
+  stream_tracker::lane_number from{};
+  stream_tracker::ticket t{};
+  std::thread([&] {
+    from = clock.lane(cudaStreamPerThread);
+    REQUIRE(cudaLaunchHostFunc(
+                cudaStreamPerThread, [](void* flag) { *static_cast<bool*>(flag) = true; }, &ran) == cudaSuccess);
+    t = clock.on_free(from);
+  }).join();
+  CHECK(clock.join(to, taker, from, t));
+  REQUIRE(cudaStreamSynchronize(taker.handle) == cudaSuccess);
+  CHECK(ran);
+}
+
+TEST_CASE("polling does not disturb another thread's stream while that thread runs") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  auto const lane = clock.lane(cudaStreamPerThread);
+  auto const t = clock.on_free(lane);
+  std::thread([&] {
+    CHECK(clock.poll(lane) < t);
+    CHECK(sim::calls("cudaEventRecord") == 0);
+  }).join();
+  CHECK(clock.poll(lane) < t);  // now it has an event behind it
+  sim::run_all();
+  CHECK(clock.poll(lane) == t);
+}
+
+TEST_CASE("what a thread that ended left behind is found to be done") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  stream_tracker::lane_number lane{};
+  stream_tracker::ticket t{};
+  std::thread([&] {
+    lane = clock.lane(cudaStreamPerThread);
+    queue_work(cudaStreamPerThread);
+    t = clock.on_free(lane);
+  }).join();
+  CHECK(clock.poll(lane) < t);
+  sim::run_all();
+  CHECK(clock.poll(lane) == t);
+}
+
+TEST_CASE("events belong to the stream's device, whichever is current") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const near;
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  mortal const far;
+  for (stream_ref const s : {stream_ref(far), stream_ref(near), stream_ref(cudaStreamLegacy)}) {
+    auto const lane = clock.lane(s);
+    for (int i = 0; i < 6; ++i) {  // more often than there are events to be made
+      queue_work(s);
+      auto const t = clock.on_free(lane);
+      CHECK(clock.poll(lane) < t);
+      sim::run_all();
+      CHECK(clock.poll(lane) == t);
+    }
+    CHECK(clock.device_of(lane) == (s == stream_ref(far) ? 1 : 0));
+  }
+  int current = -1;
+  REQUIRE(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 1);
+}
+
+TEST_CASE("a lane that is met again for another device's stream gets events of that device") {
+  lazy_world const world;
+  {
+    clock_with_lanes clock;
+    for (int i = 0; i < 20; ++i) {
+      REQUIRE(cudaSetDevice(i % 2) == cudaSuccess);
+      mortal const m;
+      auto const lane = clock.lane(m);
+      auto const t = clock.on_free(lane);
+      sim::run_all();
+      CHECK(clock.poll(lane) == t);
+      clock.retire(lane);
+      CHECK_FALSE(clock.is_open(lane));
+    }
+  }
+  CHECK(sim::calls("cudaEventCreateWithFlags") == sim::calls("cudaEventDestroy"));
+}
+
+TEST_CASE("streams that cannot end keep their lanes") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting;
+  for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(lasting)}) {
+    auto const lane = clock.lane(s);
+    clock.retire(lane);
+    CHECK(clock.is_open(lane));
+  }
+}
+
+TEST_CASE("a captured lane is no stream's, and never done before it is ended") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const lane = clock.open_captured(), other = clock.lane(m);
+  CHECK(lane != other);
+  CHECK(clock.open_captured() != lane);
+  CHECK(clock.is_captured(lane));
+  CHECK_FALSE(clock.is_captured(other));
+  sim::reset_counters();
+  auto const t = clock.on_free(lane);
+  CHECK(clock.poll(lane) < t);
+  CHECK_FALSE(clock.cover(lane));
+  CHECK_FALSE(clock.join(other, m, lane, t));
+  CHECK(clock.begin_wait(lane) == nullptr);
+  clock.retire(lane);
+  CHECK(clock.is_open(lane));
+  CHECK(sim::calls() == 0);
+  CHECK(clock.end_captured(lane) == t);
+  CHECK_FALSE(clock.is_open(lane));
+  CHECK_FALSE(clock.is_captured(lane));
+}
+
+TEST_CASE("the device is not waited for while a stream that is known here captures") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  weir::stream const lasting, blocking(weir::stream::kind::blocking);
+  clock.lane(lasting);
+  CHECK(clock.may_wait_for_device());
+  cudaGraph_t graph = nullptr;
+  for (cudaStream_t const s : {lasting.get(), blocking.get()}) {  // the other one by the legacy stream
+    REQUIRE(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_FALSE(clock.may_wait_for_device());
+    REQUIRE(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(clock.may_wait_for_device());
+  }
+}
+
+TEST_CASE("a stream whose event the host waits for keeps its lane meanwhile") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  mortal const m;
+  auto const lane = clock.lane(m);
+  clock.on_free(lane);
+  CHECK(clock.begin_wait(lane) != nullptr);
+  CHECK(clock.begin_wait(lane) != nullptr);  // another thread
+  for (bool const last : {false, true}) {
+    clock.retire(lane);
+    CHECK(clock.is_open(lane));
+    clock.end_wait(lane);
+    CHECK(clock.is_open(lane));
+    if (last) clock.retire(lane);
+  }
+  CHECK_FALSE(clock.is_open(lane));
+}
+
+TEST_CASE("a lane that was a capture's between streams of two devices records on each") {
+  lazy_world const world;
+  clock_with_lanes clock;
+  stream_tracker::lane_number first{};
+  {
+    device_guard const on_other(1);
+    mortal const m;
+    first = clock.lane(m);
+    for (int i = 0; i < detail::stream_timeline<cudaEvent_t>::max_events; ++i) {  // all the events that a lane has
+      clock.on_free(first);
+      clock.complete(first, clock.issued(first));
+    }
+    clock.retire(first);
+  }
+  REQUIRE(clock.open_captured() == first);
+  clock.end_captured(first);
+  mortal const m;
+  REQUIRE(clock.lane(m) == first);
+  clock.on_free(first);
+  CHECK(clock.begin_wait(first) != nullptr);
+  clock.end_wait(first);
+}

@@ -1,0 +1,96 @@
+#include <weir/pool/private_pool.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support/streams_at_work.hpp"
+
+using namespace weir;
+using namespace weir::test;
+using namespace weir::detail;
+
+namespace {
+
+constexpr auto shared = private_pool::shared;
+
+/// Blocks of 10 units each, of a segment at an address that nobody touches, all live.
+struct captured_memory {
+  lazy_world const world;
+  block_heap store;
+  stream_tracker clock{0};
+  private_pool captured{store, clock};
+
+  captured_memory() {
+    store.reserve();
+    store.reserve_lanes(clock.lane_count() + clock.lanes_to_add());
+    captured.reserve(clock.lane_count() + clock.lanes_to_add());
+    clock.add_lanes();
+    store.add_segment(0x7f00'0000'0000u, 100);
+  }
+  static stream_identity who(std::uint64_t stream, std::uint64_t capture) {
+    return {.stream = host_order, .key = stream_key{stream}, .capture = capture_key{capture}};
+  }
+  block_id take() {
+    store.reserve();
+    return store.take(store.find(shared, of_10()), of_10());
+  }
+  static block_heap::request of_10() {
+    return block_heap::request::of(10 * unit_bytes, 10 * unit_bytes, unit_bytes, ~units{0});
+  }
+  block_id take_for(stream_identity const& asking) {
+    block_id const id = take();
+    captured.keep(id, captured.find_or_open(asking));
+    return id;
+  }
+  bool may_have(stream_identity const& asking) {
+    auto const list = captured.find(asking);
+    return list != shared && store.find(list, of_10()) != 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(captured_memory, "each stream in each capture has a list of its own") {
+  CHECK(captured.find(who(1, 7)) == shared);
+  auto const list = captured.find_or_open(who(1, 7));
+  CHECK(list != shared);
+  CHECK(captured.find_or_open(who(1, 7)) == list);
+  CHECK(captured.find(who(1, 7)) == list);
+  CHECK(captured.find_or_open(who(2, 7)) != list);
+  CHECK(captured.find_or_open(who(1, 8)) != list);
+}
+
+TEST_CASE_FIXTURE(captured_memory, "what a stream allocated and freed in a capture it may have again there") {
+  CHECK(captured.give(take_for(who(1, 7)), who(1, 7)));
+  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(may_have(who(1, 7)));
+  CHECK_FALSE(may_have(who(2, 7)));
+  CHECK_FALSE(may_have(who(1, 8)));
+}
+
+TEST_CASE_FIXTURE(captured_memory, "what is freed elsewhere than it was allocated nobody may have") {
+  block_id const ordinary = take();
+  captured.find_or_open(who(1, 7));
+  captured.find_or_open(who(1, 8));
+  SUBCASE("outside of the capture") { CHECK(captured.give(take_for(who(1, 7)), {.stream = host_order})); }
+  SUBCASE("in another capture") { CHECK(captured.give(take_for(who(1, 7)), who(1, 8))); }
+  SUBCASE("in a capture, but allocated outside") { CHECK(captured.give(ordinary, who(1, 7))); }
+  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK_FALSE(may_have(who(1, 7)));
+  CHECK_FALSE(may_have(who(1, 8)));
+}
+
+TEST_CASE_FIXTURE(captured_memory, "released memory is everyone's, and lists do not come back") {
+  CHECK(captured.release(capture_key::none) == 0);
+  captured.give(take_for(who(1, 7)), who(1, 7));
+  block_id const live = take_for(who(2, 7));
+  captured.give(take_for(who(1, 8)), who(1, 8));
+  CHECK(captured.release(capture_key{7}) == 10 * unit_bytes);
+  CHECK(captured.find(who(1, 7)) == shared);
+  CHECK(store.blocks()[live].captured == shared);
+  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.release(capture_key::none) == 10 * unit_bytes);
+  CHECK(captured.free_bytes() == 0);
+  CHECK(store.free_bytes(shared) == 90 * unit_bytes);
+  CHECK(store.valid());
+}

@@ -1,0 +1,236 @@
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/streams_at_work.hpp"
+
+using namespace weir;
+using namespace weir::test;
+using detail::block_id;
+using detail::stream_ordered_heap;
+using detail::unit_bytes;
+
+namespace {
+
+/// One segment of 100 units at an address that nobody touches, and a few streams.
+struct reuse_of_a_segment {
+  lazy_world const world;
+  mortal_stream const a, b, c;
+  stream_ordered_heap reuse{0};
+
+  reuse_of_a_segment() {
+    reuse.reserve();
+    reuse.add_segment(0x7f00'0000'0000u, 100);
+  }
+  static stream_ordered_heap::request units(detail::units size) {
+    return {.size = size,
+            .alignment = unit_bytes,
+            .max_split = ~detail::units{0},
+            .requested = size * std::uint64_t{unit_bytes},
+            .alignment_log = 8};
+  }
+  static detail::stream_identity who(stream_ref stream, std::uint64_t capture = 0) {
+    auto found = detail::stream_identity::ask(stream, detail::stream_identity::known_key(stream, false));
+    REQUIRE(found.code == cudaSuccess);
+    found.capture = detail::capture_key{capture};
+    return found;
+  }
+  block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(who(stream), units(size)); }
+  block_id done(stream_ref stream, detail::units size) {
+    return reuse.take_done(who(stream), units(size), reuse.all_lanes());
+  }
+  block_id waiting(stream_ref stream, detail::units size) {
+    return reuse.take_waiting(who(stream), units(size), reuse.all_lanes());
+  }
+  /// Leaves work on the stream, so that nothing before it is done.
+  void free_behind_work(stream_ref stream, block_id id) {
+    REQUIRE(cudaLaunchHostFunc(
+                stream.get(), [](void*) {}, nullptr) == cudaSuccess);
+    reuse.give(id, who(stream));
+  }
+  std::size_t pending(stream_ref stream) { return reuse.free_bytes(who(stream)) / unit_bytes; }
+  std::size_t shared() const { return reuse.free_bytes() / unit_bytes; }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(reuse_of_a_segment,
+                  "a stream has its own blocks and the shared ones, and no others, without asking") {
+  block_id const first = ready(a, 60);
+  block_id const second = ready(b, 40);
+  REQUIRE(first != 0);
+  REQUIRE(second != 0);
+  free_behind_work(a, first);
+  sim::reset_counters();
+  CHECK(ready(b, 10) == 0);
+  block_id const again = ready(a, 10);
+  CHECK(reuse[first].right == again);  // cut off its end
+  CHECK(sim::calls() == sim::calls("cudaStreamGetId") + sim::calls("cudaStreamGetCaptureInfo"));
+  CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "the tighter of an own and a shared block is taken") {
+  block_id const own = ready(a, 20);
+  block_id const between = ready(a, 1);
+  free_behind_work(a, own);
+  block_id const part = ready(a, 15);
+  CHECK(reuse[own].right == part);  // 20 of its own, 79 shared
+  REQUIRE(between != 0);
+  reuse.give(part, who(a));
+  block_id const most = ready(b, 61);
+  REQUIRE(most != 0);
+  CHECK(shared() == 18);
+  CHECK(reuse[ready(a, 16)].address() < reuse[most].address());  // 18 are tighter than 20
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "asking finds what is done, and nothing else") {
+  block_id const first = ready(a, 50), second = ready(b, 50);
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(done(c, 50) == 0);
+  CHECK(shared() == 0);
+  b.finish();
+  CHECK(done(c, 50) == second);
+  CHECK(done(c, 50) == 0);
+  a.finish();
+  CHECK(done(c, 50) == first);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "asking joins an own block with shared and known neighbours") {
+  block_id const first = ready(a, 30), second = ready(b, 30), third = ready(c, 40);
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(done(b, 60) == 0);  // b knows nothing of a
+  block_id const part = waiting(b, 25);
+  CHECK(part != 0);  // now it does
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  free_behind_work(b, part);
+  CHECK(done(b, 60) != 0);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(reuse.valid());
+  REQUIRE(third != 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "waiting joins the owners of a run, each once") {
+  block_id const first = ready(a, 30), second = ready(b, 30), third = ready(a, 40);
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  free_behind_work(a, third);
+  block_id const all = waiting(c, 100);
+  CHECK(reuse[all].size == 100);
+  CHECK(sim::calls("cudaStreamWaitEvent") >= 2);
+  CHECK(sim::calls("cudaStreamWaitEvent") <= 3);  // a's second block is behind a later event
+  CHECK(shared() == 0);
+  CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "what a run leaves over is no one's before the work of all its parts is done") {
+  mortal_stream const d;
+  block_id const first = ready(a, 50), second = ready(b, 30), third = ready(c, 20);
+  free_behind_work(c, third);  // c's own event stands before the waits that the run costs it
+  free_behind_work(a, first);
+  free_behind_work(b, second);
+  CHECK(waiting(c, 80) != 0);
+  CHECK(waiting(d, 20) != 0);
+  d.finish();
+  CHECK(cudaStreamQuery(a.get()) == cudaSuccess);
+  CHECK(cudaStreamQuery(b.get()) == cudaSuccess);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "where a wait fails nothing is taken") {
+  block_id const first = ready(a, 100);
+  free_behind_work(a, first);
+  auto taker = who(b);
+  CHECK(reuse.take_ready(taker, units(1)) == 0);  // now it is known
+  taker.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000});
+  CHECK(reuse.take_waiting(taker, units(100), reuse.all_lanes()) == 0);
+  CHECK(pending(a) == 100);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(waiting(b, 100) == first);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "in host order only what is done is taken, and what is freed is everyone's") {
+  block_id const first = ready(host_order, 100);
+  REQUIRE(first != 0);
+  free_behind_work(a, first);
+  CHECK(done(host_order, 1) == 0);
+  CHECK(waiting(host_order, 1) == 0);
+  a.finish();
+  block_id const again = done(host_order, 100);
+  CHECK(again == first);
+  reuse.give(again, who(host_order));
+  CHECK(ready(b, 100) == first);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, those with pending work are not") {
+  block_id const first = ready(a, 50), second = ready(b, 50);
+  free_behind_work(a, first);
+  CHECK(reuse.stream_count() == 2);
+  reuse.poll(reuse.all_lanes());
+  CHECK(reuse.stream_count() == 1);  // b has nothing free
+  CHECK(pending(a) == 50);
+  a.finish();
+  reuse.poll(reuse.all_lanes());
+  CHECK(reuse.stream_count() == 0);
+  CHECK(shared() == 50);
+  REQUIRE(second != 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream by stream, until it is released") {
+  constexpr std::uint64_t capture = 77;
+  detail::stream_identity const first = who(a, capture), second = who(b, capture), other = who(a, capture + 1);
+  auto const take = [&](auto const& asking, detail::units size) {
+    reuse.enter_capture(asking);
+    block_id const id = reuse.take_ready(asking, units(size));
+    if (id != 0) reuse.keep_for_capture(id, asking);
+    return id;
+  };
+  block_id const x = take(first, 60), outside = ready(b, 30);
+  REQUIRE(x != 0);
+  reuse.give_captured(x, first);
+  CHECK(take(second, 60) == 0);
+  CHECK(ready(a, 60) == 0);
+  CHECK(done(a, 60) == 0);
+  CHECK(waiting(a, 60) == 0);
+  CHECK(reuse.captured_bytes() == 60 * unit_bytes);
+  block_id const again = take(first, 60);
+  CHECK(again == x);
+  SUBCASE("freed by somebody else, not even the capture has it again") {
+    reuse.give_captured(again, who(b));
+    CHECK(take(first, 60) == 0);
+  }
+  SUBCASE("freed in another capture, neither has it") {
+    reuse.give_captured(again, other);
+    CHECK(take(first, 60) == 0);
+    CHECK(take(other, 60) == 0);
+  }
+  reuse.give_captured(outside, second);
+  CHECK(take(second, 30) == 0);
+  CHECK(reuse.captured_bytes() == 90 * unit_bytes);
+  CHECK(reuse.valid());
+  CHECK(reuse.release_captured(other.capture) == 0);
+  CHECK(reuse.release_captured(first.capture) == 90 * unit_bytes);
+  CHECK(reuse.captured_bytes() == 0);
+  CHECK(shared() == 100);
+  CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if there is no room to remember that") {
+  std::vector<block_id> blocks(60);
+  for (block_id& id : blocks) REQUIRE((id = ready(a, 1)) != 0);
+  std::uint64_t captures = 1;
+  std::size_t i = 0;
+  while (reuse.give_captured(blocks[i], who(b, captures))) REQUIRE((++captures, ++i) < blocks.size());
+  auto const is_live = [&, p = reinterpret_cast<void*>(reuse[blocks[i]].address())] {
+    return reuse.find_any_live(p, unit_bytes, unit_bytes) == blocks[i];
+  };
+  CHECK(is_live());
+  CHECK_FALSE(reuse.give_captured(blocks[i], who(b, captures)));
+  CHECK(is_live());
+  CHECK(reuse.give_captured(blocks[i], who(b, 1)));  // for that capture there is a list
+  CHECK_FALSE(is_live());
+}

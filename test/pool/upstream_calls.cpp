@@ -1,0 +1,123 @@
+// needs: tsan
+#include <weir/pool/upstream_calls.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+using weir::detail::growth;
+using weir::detail::upstream_calls;
+
+namespace {
+
+/// Stands for the owner's lock, and does what other threads do while it is not held.
+struct scripted_lock {
+  std::function<void()> meanwhile = [] {};
+  int dropped = 0;
+  void unlock() {
+    ++dropped;
+    meanwhile();
+  }
+  void lock() {}
+};
+
+/// An attempt that another thread began and that has not ended.
+struct attempt_elsewhere {
+  std::unique_ptr<upstream_calls::attempt> under_way;
+
+  explicit attempt_elsewhere(upstream_calls& all) {
+    std::thread([&] { under_way = std::make_unique<upstream_calls::attempt>(all); }).join();
+  }
+  growth end() {
+    growth const refusal = under_way->refusal();
+    under_way.reset();
+    return refusal;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("bytes are counted during a call, without the lock") {
+  upstream_calls all;
+  scripted_lock lock;
+  lock.meanwhile = [&] { CHECK(all.bytes() == 100); };
+  { upstream_calls::call<scripted_lock> const under_way(all, lock, 100); }
+  CHECK(lock.dropped == 1);
+  CHECK(all.bytes() == 0);
+}
+
+TEST_CASE("an attempt is contended if another was under way when it began, or began before it ended") {
+  upstream_calls all;
+  attempt_elsewhere first(all), second(all);
+  CHECK(first.end() == growth::contended);
+  CHECK(second.end() == growth::contended);
+  CHECK(attempt_elsewhere(all).end() == growth::refused);
+}
+
+TEST_CASE("a wait ends with the attempts that were under way, whatever begins meanwhile") {
+  upstream_calls all;
+  scripted_lock lock;
+  CHECK_FALSE(all.wait(lock));
+  CHECK(lock.dropped == 0);
+
+  attempt_elsewhere first(all), second(all);
+  std::unique_ptr<attempt_elsewhere> later;
+  lock.meanwhile = [&] {
+    if (lock.dropped == 1) later = std::make_unique<attempt_elsewhere>(all);
+    if (lock.dropped == 2) second.end();
+    if (lock.dropped == 3) first.end();
+  };
+  CHECK(all.wait(lock));
+  CHECK(lock.dropped == 3);
+  later->end();
+}
+
+TEST_CASE("a thread that is in an attempt itself neither waits nor repeats") {
+  upstream_calls all;
+  attempt_elsewhere other(all);
+  scripted_lock lock;
+  {
+    upstream_calls::attempt const own(all);
+    CHECK_FALSE(all.wait(lock));
+    CHECK_FALSE(all.repeat(lock, [] { return growth::done; }));
+  }
+  CHECK(lock.dropped == 0);
+  other.end();
+}
+
+TEST_CASE("a contended attempt is repeated as long as anybody gets or gives back anything, and once if not") {
+  upstream_calls all;
+  scripted_lock lock;
+  int tries = 0;
+  CHECK_FALSE(all.repeat(lock, [&] { return ++tries, growth::contended; }));
+  CHECK(tries == 1);
+  CHECK_FALSE(all.repeat(lock, [&] {
+    if (++tries < 5) all.count_success();
+    return growth::contended;
+  }));
+  CHECK(tries == 5);
+  CHECK_FALSE(all.repeat(lock, [&] { return ++tries, all.count_success(), growth::refused; }));
+  CHECK(tries == 6);
+  CHECK(all.repeat(lock, [&] { return ++tries, growth::done; }));
+  CHECK(tries == 7);
+}
+
+TEST_CASE("contended requests are repeated one by one") {
+  upstream_calls all;
+  weir::detail::spin_lock mutex;
+  int inside = 0, most = 0;
+  auto const request = [&] {
+    weir::detail::spin_guard const lock(mutex);
+    all.repeat(mutex, [&] {
+      if (++inside > most) most = inside;
+      mutex.unlocked([] { return std::this_thread::yield(), 0; });
+      --inside;
+      return growth::refused;
+    });
+  };
+  std::thread threads[] = {std::thread(request), std::thread(request), std::thread(request)};
+  for (std::thread& t : threads) t.join();
+  CHECK(most == 1);
+}

@@ -1,0 +1,238 @@
+#pragma once
+// The stacks that random programs run on: some that people would write, and any number that are made from a number.
+
+#include <random/open_stack.hpp>
+#include <random/program.hpp>
+
+#include <weir/adaptors/arena.hpp>
+#include <weir/adaptors/binning.hpp>
+#include <weir/testing/checked.hpp>
+#include <weir/adaptors/fixed_size.hpp>
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/logging.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/sources.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace random_program {
+
+using namespace weir::literals;
+
+struct candidate {
+  std::string name;
+  std::function<stack()> make;
+  bool streams_end = true;
+  std::size_t most_bytes = 3_MiB;
+};
+
+template <class F>
+candidate of(char const* name, F const& recipe, bool streams_end = true, std::size_t most_bytes = 3_MiB) {
+  return {name, [recipe] { return make_stack(recipe); }, streams_end, most_bytes};
+}
+
+inline constexpr weir::checked above{"the top"};
+inline constexpr weir::checked below{"the pool's upstream"};
+
+/// A tenant that owns what it rents from: its layers stand on a handle to a stack of its own.
+struct rented {
+  static constexpr bool device_accessible = true, host_accessible = false, host_ordered = true;
+  using base_type = weir::made_by<decltype(weir::device{} | below | weir::pool{})>;
+  using middle_type = weir::made_by<decltype(std::declval<weir::resource_ref<base_type>>() | weir::limit{})>;
+  using top_type =
+      weir::made_by<decltype(std::declval<weir::resource_ref<middle_type>>() | weir::pool{} | weir::statistics{})>;
+
+  void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return top.allocate(s, n, a); }
+  void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { top.deallocate(s, p, n, a); }
+  void describe(weir::report& out) const { weir::describe(top, out); }
+  std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(top, n, a); }
+  bool holds_captured(std::uint64_t capture) const { return weir::holds_captured(top, capture); }
+  auto numbers() const { return top.numbers(); }
+  void trim(std::size_t keep) { find<weir::pool_resource>(top).trim(keep), base.trim(keep); }
+  void release_captured(std::uint64_t capture) { find<weir::pool_resource>(top).release_captured(capture); }
+
+  explicit rented(int device) : base(weir::make(weir::device{.device = device} | below | weir::pool{})) {}
+  int device() const { return weir::device_of(base); }
+
+  base_type base;
+  middle_type middle = weir::make(weir::share(base) | weir::limit{.max_bytes = 14_MiB});
+  top_type top = weir::make(weir::share(middle) | weir::pool{.growth_bytes = 1_MiB} | weir::statistics{});
+};
+struct renting {
+  int device = -1;
+  rented operator()() const { return rented(device); }
+};
+
+// ---- stacks from a number
+
+/// Draws the layers and options of a stack.
+class drawing {
+ public:
+  /// A stack on device memory is for `device`.
+  drawing(std::uint64_t number, int device) : random_(number), device_(device) {}
+
+  stack made() {
+    stack s;
+    anything top = source(s);
+    top = anything(top | weir::checked{"the source"});
+    std::uint64_t const layers = 1 + random_() % 4;
+    for (std::uint64_t i = 0; i < layers; ++i) {
+      top = layer(s, top);
+      constexpr char const* levels[] = {"layer 1", "layer 2", "layer 3", "layer 4"};
+      if (i + 1 != layers && !one_in(2)) continue;
+      top = anything(top | weir::checked{levels[i]});
+    }
+    s.allocate = [top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
+    s.deallocate = [top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) { top.deallocate(st, p, n, a); };
+    s.taken = [top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
+    s.device = top.device();
+    s.describe = [top] { return weir::report_of(top).chain(); };
+    return s;
+  }
+
+ private:
+  bool one_in(std::uint64_t n) { return random_() % n == 0; }
+  template <class T>
+  T one_of(std::initializer_list<T> all) {
+    return all.begin()[random_() % all.size()];
+  }
+
+  template <class F>
+  anything add(stack& s, F const& recipe) {
+    return anything(recipe | exposed{&s});
+  }
+
+  anything source(stack& s) {
+    switch (random_() % 6) {
+      case 0:
+        return add(s, weir::device{.device = device_});
+      case 1:
+        return add(s, weir::managed{.device = device_});
+      case 2:
+        return add(s, weir::pinned{.device = device_});
+      case 3:
+        return add(s, weir::host{});
+      case 4:
+        return add(s, weir::async{.device = device_, .release_threshold = one_of<std::size_t>({0, 4_MiB})});
+      default:
+        return add(s, weir::async{.device = device_});
+    }
+  }
+
+  weir::pool a_pool() {
+    return {.initial_bytes = one_of<std::size_t>({0, 0, 1_MiB}),
+            .max_bytes = one_of<std::size_t>({0, 0, 6_MiB, 12_MiB}),
+            .growth_bytes = one_of<std::size_t>({0, 256_KiB, 1_MiB, 4_MiB}),
+            .max_split_bytes = one_of<std::size_t>({0, 0, 2_MiB}),
+            .release_threshold = one_of({std::numeric_limits<std::size_t>::max(), std::size_t{0}, std::size_t{2_MiB}}),
+            .pending = one_of({weir::when_pending::grow, weir::when_pending::wait}),
+            .synchronize = !one_in(4)};
+  }
+
+  anything layer(stack& s, anything const& up) {
+    switch (random_() % 12) {
+      case 0:
+        return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
+      case 1:
+        return add(s, up | weir::statistics{});
+      case 2:
+        return add(s, up | weir::logging{.path = "/dev/null", .buffer_bytes = one_of<std::size_t>({0, 4096})});
+      case 3:
+      case 4:
+        return add(s, up | weir::arena{.max_bytes = one_of<std::size_t>({0, 12_MiB}),
+                                       .growth_bytes = one_of<std::size_t>({0, 1_MiB}),
+                                       .per = one_of({weir::arena::owner::thread, weir::arena::owner::stream}),
+                                       .max_arenas = one_of<std::size_t>({1, 3, 64}),
+                                       .pending = one_of({weir::when_pending::grow, weir::when_pending::wait}),
+                                       .synchronize = !one_in(4)});
+      case 5:
+        return add(s, up | weir::binning::powers_of_two(static_cast<unsigned>(8 + random_() % 4),
+                                                        static_cast<unsigned>(12 + random_() % 6)));
+      case 6:
+        return add(s,
+                   up | weir::binning{{weir::bin{4_KiB, weir::fixed_size{.block_bytes = 4_KiB, .blocks_per_chunk = 8}},
+                                       weir::bin{64_KiB, a_pool()}, weir::bin{1_MiB, weir::arena{}}}});
+      default:
+        return add(s, up | a_pool());
+    }
+  }
+
+  std::mt19937_64 random_;
+  int device_;
+};
+
+inline candidate drawn(std::uint64_t number, int device) {
+  return {"number " + std::to_string(number), [=] { return drawing(number, device).made(); }};
+}
+
+// ---- stacks that people would write
+
+/// Those on device memory are for device `d`.
+inline std::vector<candidate> candidates(int d) {
+  using namespace weir;
+  return {
+      of("async", async{.device = d} | above),
+      of("device", device{.device = d} | above),
+      of("pinned", pinned{.device = d} | above),
+      of("pool on device", device{.device = d} | below | pool{} | above),
+      of("pool on async", async{.device = d} | below | pool{} | above),
+      of("pool that waits",
+         async{.device = d} | below | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait} | above),
+      of("pool with a bound",
+         device{.device = d} | below | pool{.max_bytes = 12_MiB, .growth_bytes = 1_MiB, .synchronize = false} | above),
+      of("pool that gives back early", device{.device = d} | below | pool{.release_threshold = 2_MiB} | above),
+      of("pool that gives back at once",
+         async{.device = d} | below | pool{.growth_bytes = 256_KiB, .release_threshold = 0} | above),
+      of("pool that keeps large blocks whole", device{.device = d} | below | pool{.max_split_bytes = 1_MiB} | above),
+      of("pool whose streams last",
+         device{.device = d} | below | pool{.streams = stream_lifetime::outlives_pool} | above, false),
+      of("pool whose streams last, that waits",
+         async{.device = d} | below | pool{.streams = stream_lifetime::outlives_pool, .pending = when_pending::wait} |
+             above,
+         false),
+      of("pool on a pool", async{.device = d} | below | pool{.growth_bytes = 8_MiB} | checked{"between"} |
+                               pool{.growth_bytes = 1_MiB, .release_threshold = 1_MiB} | above),
+      of("pool on pinned memory", pinned{.device = d} | below | pool{} | above),
+      of("pool on host memory", host{} | below | pool{} | above),
+      of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
+      of("arena", device{.device = d} | below | arena{} | above),
+      of("arena for each stream",
+         async{.device = d} | below |
+             arena{.max_bytes = 20_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 3} | above),
+      of("fixed size", async{.device = d} | below | fixed_size{.block_bytes = 64_KiB, .blocks_per_chunk = 16} | above,
+         true, 64_KiB),
+      of("fixed size with a bound",
+         device{.device = d} | below | fixed_size{.block_bytes = 300, .blocks_per_chunk = 8, .max_bytes = 8_KiB} |
+             above,
+         true, 300),
+      of("bins",
+         device{.device = d} | below | pool{} | checked{"the bins' upstream"} | binning::powers_of_two(8, 16) | above),
+      of("bins of stacks",
+         async{.device = d} | below |
+             binning{{bin{64_KiB, pool{}}, bin{1_MiB, [](auto up) { return up | pool{} | limit{8_MiB}; }}}} | above),
+      of("managed memory in an arena", managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | above),
+      of("an erased stack", [d] { return any_resource{async{.device = d} | below | pool{}}; } | above),
+      of("a tenant in a tenant", renting{.device = d} | above),
+      of("everything", async{.device = d} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
+                           statistics{} | logging{.path = "/dev/null"} | binning::powers_of_two(10, 14) | above),
+  };
+}
+
+/// By its name. Throws if there is none.
+inline candidate find_candidate(std::string const& name, int device) {
+  for (candidate& c : candidates(device))
+    if (c.name == name) return c;
+  if (name.rfind("number ", 0) == 0) return drawn(std::stoull(name.substr(7)), device);
+  throw std::invalid_argument("there is no stack \"" + name + '"');
+}
+
+}  // namespace random_program

@@ -1,0 +1,148 @@
+// `checked` tells the stand-in what passes, so that a stack's mistakes and its users' are found.
+#include <weir/testing/checked.hpp>
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/async.hpp>
+#include <weir/sources/device.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+
+using namespace weir;
+
+namespace {
+
+struct checking {
+  checking() {
+    sim::reset();
+    sim::check_order(true);
+  }
+  ~checking() { sim::reset(); }
+};
+
+cudaStream_t make_stream() {
+  cudaStream_t s = nullptr;
+  REQUIRE_EQ(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+  return s;
+}
+
+sim::order_problem the_breach() {
+  REQUIRE_EQ(sim::report_count(), 1);
+  sim::order_problem const kind = sim::reports().front().kind;
+  sim::clear_reports();
+  return kind;
+}
+
+/// Forgets the order of streams: gives the last freed block to whoever asks next.
+struct careless {
+  template <resource Upstream>
+  class on_upstream {
+   public:
+    static constexpr bool host_ordered = weir::host_ordered<Upstream>;
+    template <recipe F>
+    on_upstream(F const& upstream, careless) : upstream_(upstream()) {}
+    ~on_upstream() { upstream_.deallocate(host_order, kept_, 4096, 256); }
+    void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+      if (kept_ != nullptr) return std::exchange(kept_, nullptr);
+      return upstream_.allocate(stream, bytes, alignment);
+    }
+    void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+      if (kept_ != nullptr) return upstream_.deallocate(stream, p, bytes, alignment);
+      kept_ = p;
+    }
+    Upstream& upstream() noexcept { return upstream_; }
+
+   private:
+    Upstream upstream_;
+    void* kept_ = nullptr;
+  };
+  template <resource Upstream>
+  using on = on_upstream<Upstream>;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(checking, "a stack in order has no breach, above and below a pool") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  {
+    auto memory = make(async{} | checked{"below"} | pool{} | checked{"above"});
+    for (int i = 0; i < 10; ++i) {
+      cudaStream_t const s = i % 2 == 0 ? a : b;
+      void* const p = memory.allocate(s, 1000);
+      sim::touch(s, p, 1000, sim::access::write);
+      memory.deallocate(s, p, 1000);
+    }
+    memory.deallocate(host_order, memory.allocate(host_order, 5000), 5000);
+    CHECK_EQ(memory.allocate(a, 0), nullptr);
+    memory.deallocate(a, nullptr, 0);
+  }
+  for (auto const& r : sim::reports()) MESSAGE(r.text);
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(checking, "a resource that gives a block to another stream too early is caught") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  auto memory = make(device{} | careless{} | checked{});
+  void* const p = memory.allocate(a, 4096);
+  memory.deallocate(a, p, 4096);
+  REQUIRE_EQ(memory.allocate(b, 4096), p);
+  CHECK_EQ(the_breach(), sim::order_problem::unordered_reuse);
+  memory.deallocate(b, p, 4096);
+  CHECK_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  REQUIRE_EQ(memory.allocate(a, 4096), p);
+  memory.deallocate(a, p, 4096);
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(checking, "a resource that gives back memory in use is caught from below") {
+  cudaStream_t const a = make_stream();
+  {
+    auto memory = make(async{} | checked{"below"} | careless{});
+    void* const p = memory.allocate(a, 4096, 256);
+    sim::touch(a, p, 4096, sim::access::write);
+    memory.deallocate(a, p, 4096, 256);  // kept, and given back by the host, who never waited, at the end
+  }
+  CHECK_EQ(sim::reports().front().kind, sim::order_problem::free_not_after_use);
+  CHECK(sim::reports().front().text.find("of below") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(checking, "a user who forgets the order is caught") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  auto memory = make(device{} | pool{} | checked{"pool"});
+  void* const p = memory.allocate(a, 4096);
+  sim::touch(b, p, 4096, sim::access::write);
+  CHECK_EQ(the_breach(), sim::order_problem::use_before_allocation);
+  memory.deallocate(a, p, 4096);
+  CHECK_EQ(the_breach(), sim::order_problem::free_not_after_use);
+  sim::touch(a, p, 4096, sim::access::read);
+  CHECK_EQ(the_breach(), sim::order_problem::use_after_free);
+}
+
+TEST_CASE_FIXTURE(checking, "it passes on what it is given, failures too") {
+  auto memory = make(device{} | limit{.max_bytes = 1000} | checked{});
+  try {
+    static_cast<void>(memory.allocate(stream_ref(), 1001));
+    FAIL("no failure");
+  } catch (out_of_memory const& failure) {
+    CHECK(std::string(failure.what()).find("checked > limit") != std::string::npos);
+  }
+  CHECK(device_accessible<decltype(memory)>);
+  CHECK_FALSE(host_accessible<decltype(memory)>);
+  CHECK_THROWS_AS(static_cast<void>(make(device{} | checked{nullptr})), std::invalid_argument);
+}
+
+TEST_CASE("it costs no CUDA call and nothing else while nothing is checked") {
+  sim::reset();
+  auto memory = make(device{} | checked{});
+  auto plain = make(device{});
+  sim::reset_counters();
+  memory.deallocate(cudaStreamLegacy, memory.allocate(cudaStreamLegacy, 64), 64);
+  auto const calls = sim::calls();
+  sim::reset_counters();
+  plain.deallocate(cudaStreamLegacy, plain.allocate(cudaStreamLegacy, 64), 64);
+  CHECK_EQ(sim::calls(), calls);
+  CHECK_EQ(sim::report_count(), 0);
+}
