@@ -70,11 +70,6 @@ static_assert(!std::is_copy_constructible_v<pooled> && !std::is_move_constructib
 
 bool balanced(pool_numbers const& n) { return n.reserved.current == n.allocated.current + n.free + n.pending; }
 
-struct fresh_world {
-  fresh_world() { sim::reset(); }
-  ~fresh_world() { sim::reset(); }
-};
-
 template <class Recipe>
 void serves_on(Recipe const& bottom) {
   fresh_world const world;

@@ -200,11 +200,7 @@ class trial {
       if (stack_.trim) stack_.trim(0);
       for (std::uint64_t const n : numbers()) CHECK_EQ(n, 0);
     }
-    try_to([&] {
-      bool const pooled = stack_.pooled;
-      stack_ = {};
-      stack_.pooled = pooled;
-    });
+    try_to([&] { stack_ = {}; });
     if (all_is_lost_) return end_lost();
     lost_ += hit_now_ && gave_back_;
     sim::run_all();
@@ -319,7 +315,7 @@ class trial {
 
   void arm() {
     calls_ = sim::calls();
-    calls_back_ = open_stack::calls_that_give_back(stack_);
+    calls_back_ = open_stack::calls_that_give_back();
     bool const cuda = kind_ != fault::host_memory;
     if (kind_ == fault::sticky && left_ != 0)
       sim::fail_from(left_, cudaErrorIllegalAddress);
@@ -336,7 +332,7 @@ class trial {
     if (!all_is_lost_) sim::clear_failure();
     hit_ |= hit_now_;
     capture_is_hit_ |= hit_now_ && declared_;
-    gave_back_ = open_stack::calls_that_give_back(stack_) != calls_back_;
+    gave_back_ = open_stack::calls_that_give_back() != calls_back_;
     left_ = hit_now_ ? 0 : left_ == 0 ? 0 : left_ - seen;
   }
 

@@ -366,12 +366,12 @@ class world {
   /// One of the calls that the stack makes meanwhile fails.
   template <class Action>
   void failing(std::uint64_t call, Action action) {
-    std::uint64_t const before = calls_that_give_back(stack_);
+    std::uint64_t const before = calls_that_give_back();
     failing_ = has_failed_ = true;
     fails_in_ = call;
     action();
     failing_ = false;
-    may_be_lost_ |= calls_that_give_back(stack_) != before;
+    may_be_lost_ |= calls_that_give_back() != before;
     static_cast<void>(cudaGetLastError());
   }
 

@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,17 +14,6 @@
 #include <vector>
 
 namespace weir::test {
-
-/// A fresh stand-in whose streams run only what somebody waits for; back to a fresh one at the end.
-struct lazy_world {
-  lazy_world() {
-    sim::reset();
-    sim::set_mode(sim::mode::lazy);
-  }
-  ~lazy_world() { sim::reset(); }
-  lazy_world(lazy_world const&) = delete;
-  lazy_world& operator=(lazy_world const&) = delete;
-};
 
 /// A stream that is destroyed when the program likes: the kind that a pool has to be careful with.
 class mortal_stream {

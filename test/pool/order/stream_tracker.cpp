@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <memory>
 #include <thread>
@@ -12,16 +13,9 @@
 
 using namespace weir;
 using detail::stream_tracker;
+using weir::test::lazy_world;
 
 namespace {
-
-struct lazy_world {
-  lazy_world() {
-    sim::reset();
-    sim::set_mode(sim::mode::lazy);
-  }
-  ~lazy_world() { sim::reset(); }
-};
 
 /// A stream that may be destroyed at any time.
 struct mortal {
