@@ -45,8 +45,8 @@ void allow([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 }
 
 void scribble(void* p, std::size_t bytes, unsigned char pattern) {
-  constexpr std::size_t small = 64 * 1024;
-  constexpr std::size_t end = 4 * 1024;
+  constexpr std::size_t small = std::size_t{64} * 1024;
+  constexpr std::size_t end = std::size_t{4} * 1024;
   auto* const first = static_cast<unsigned char*>(p);
   if (bytes <= small) {
     std::memset(first, pattern, bytes);

@@ -2,7 +2,6 @@
 // Pools while streams are captured into graphs: no capture is ever broken, and a graph's memory is nobody else's.
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
-#include <weir/testing/checked.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
@@ -11,6 +10,7 @@
 #include <weir/sources/device.hpp>
 #include <weir/sources/managed.hpp>
 #include <weir/sources/pinned.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
 

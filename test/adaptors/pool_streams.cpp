@@ -1,11 +1,11 @@
 // The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
-#include <weir/testing/checked.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/host.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,9 +2,9 @@
 #include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
 
-#include <weir/testing/checked.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
 

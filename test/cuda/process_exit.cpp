@@ -64,7 +64,8 @@ TEST_CASE("exit ends a life that was settled before it destroys what was made ea
           asked = &life;
           std::atexit([] { ::_exit(asked->is_exiting() && !earlier_one_was_over ? 7 : 1); });
           life.settle();
-          std::atexit([] { earlier_one_was_over = asked->is_exiting(); });  // what was made later goes while CUDA is there
+          std::atexit(
+              [] { earlier_one_was_over = asked->is_exiting(); });  // what was made later goes while CUDA is there
           life.settle();
           return 0;
         }) == 7);

@@ -56,8 +56,8 @@ class subject {
   }
 
   void request(lane_id from, lane_id by, units size, unsigned alignment_log, bool extending) {
-    auto r = block_heap::request::of(size * unit_bytes - by, size * unit_bytes, std::size_t{1} << alignment_log,
-                                      max_split_);
+    auto r =
+        block_heap::request::of(size * unit_bytes - by, size * unit_bytes, std::size_t{1} << alignment_log, max_split_);
     store_.reserve();
     block_id id = store_.find(from, r);
     if (id == 0) id = store_.find_hidden(from, r);

@@ -1,7 +1,7 @@
 // Options that make no sense: every layer refuses them when it is made, names the option and its value, and leaves
 // nothing behind.
-#include <weir/testing/checked.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>

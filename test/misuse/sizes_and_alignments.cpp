@@ -1,6 +1,6 @@
 // Sizes and alignments that cannot be: every stack refuses them with the right error, is as it was, and goes on.
-#include <weir/testing/checked.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>

@@ -1,9 +1,9 @@
 // Memory given back wrongly: each way, at each layer that can see it, ends the program with words that say what it was.
 #include "death.hpp"
 
-#include <weir/testing/checked.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/testing/checked.hpp>
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>

@@ -2,12 +2,12 @@
 // arguments: `clock`, `contents`; the address sanitizer, if it is compiled in, is told by ASAN_OPTIONS; and the thread
 // sanitizer, which takes streams for threads, looks where it is compiled in.
 // Exit status 0: nothing found.
-#include <weir/testing/checked.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <cstddef>
 #include <cstdio>

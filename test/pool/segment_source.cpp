@@ -1,10 +1,10 @@
 // needs: tsan
 #include <weir/pool/segment_source.hpp>
 
-#include <weir/support/spin_lock.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,10 +3,10 @@
 #include "program.hpp"
 #include "steps.hpp"
 
-#include <weir/testing/checked.hpp>
-#include <weir/pool/pool_options.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/pool/pool_options.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
 

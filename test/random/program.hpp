@@ -3,9 +3,9 @@
 // whatever the check of order or the contents of its memory complain about is the resource's fault.
 
 #include <conformance/leaks_allowed.hpp>
-#include <random/open_stack.hpp>
 #include <random/accounts.hpp>
 #include <random/graphs.hpp>
+#include <random/open_stack.hpp>
 
 #include <weir/core/error.hpp>
 #include <weir/cuda/capture.hpp>

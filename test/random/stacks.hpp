@@ -6,7 +6,6 @@
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
-#include <weir/testing/checked.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
@@ -14,6 +13,7 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <cstddef>
 #include <cstdint>

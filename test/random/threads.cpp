@@ -7,12 +7,12 @@
 #include "repeat.hpp"
 
 #include <weir/adaptors/arena.hpp>
-#include <weir/testing/checked.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,10 +1,10 @@
 // `checked` tells the stand-in what passes, so that a stack's mistakes and its users' are found.
-#include <weir/testing/checked.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
 

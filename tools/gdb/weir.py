@@ -15,7 +15,7 @@ POOL_NUMBERS = "weir::pool_numbers"  # reserved, allocated, requested (each .cur
 STATISTICS = "weir::memory_statistics"  # requested, allocations (each .current, .peak), failures
 UPSTREAM = "upstream_"  # the layer below, in every adaptor
 REFERRED = "resource_"  # what a handle refers to
-OWNED = ("held_", "held")  # of any_resource: the pointer to the stack, and the stack where that points
+OWNED = ("held_", "object_", "held")  # of any_resource: its owner, the pointer in that, and the stack where that points
 LIMIT = {"budget": "max_", "charged": "used_", "peak": "peak_", "refused": "refused_", "name": "label_"}
 ARENAS = "arenas_"  # an array of pointers, null where no thread has that arena
 BLOCK_BYTES = "block_bytes_"  # of fixed_size
@@ -196,11 +196,11 @@ def referred(value):
         return None
     at = member(value, REFERRED)
     if at is None:
-        at = member(member(value, OWNED[0]), "_M_ptr")
+        at = member(member(value, OWNED[0]), OWNED[1])
     if at is None or int(at) == 0:
         return None
     stack = most_derived(at)
-    held = member(stack, OWNED[1])
+    held = member(stack, OWNED[2])
     return stack if held is None else held
 
 

@@ -12,12 +12,10 @@
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/pool_options.hpp>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <string>
 
@@ -81,10 +79,10 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
         pass_through_(detail::caching_disabled()),
         most_bytes_(pass_through_             ? 0
                     : options_.max_bytes == 0 ? pool_type::most_bytes
-                                              : std::min(pool_type::most_bytes, options_.max_bytes)),
+                                              : detail::lesser(pool_type::most_bytes, options_.max_bytes)),
         device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
-        lease_(std::make_shared<detail::arena_lease>(options_.max_arenas)) {}
+        lease_(detail::shared<detail::arena_lease>::make(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
@@ -121,7 +119,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     std::size_t released = 0;
     for_each([&](one& a) {
       std::size_t const held = directory_.reserved(), own = a.pool.numbers().reserved.current;
-      if (held > keep) released += a.pool.trim(own - std::min(own, held - keep));
+      if (held > keep) released += a.pool.trim(own - detail::lesser(own, held - keep));
     });
     return released;
   }
@@ -172,7 +170,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   void describe_layer(report& out, char const* reason) const {
     pool_numbers const n = numbers();
     std::size_t largest = 0;
-    for_each([&](one& a) { largest = std::max(largest, a.pool.snapshot().largest_free); });
+    for_each([&](one& a) { largest = detail::greater(largest, a.pool.snapshot().largest_free); });
     out.below(options_.max_bytes == 0 ? "arena" : "arena(" + format_bytes(options_.max_bytes) + ")",
               reason + format_bytes(n.reserved.current) + " reserved in " + std::to_string(arenas()) +
                   " arenas = " + format_bytes(n.allocated.current) + " allocated + " + format_bytes(n.free) +
@@ -271,7 +269,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through
   int device_;
   detail::arena_directory<Upstream> directory_;
-  std::shared_ptr<detail::arena_lease> lease_;
+  detail::shared<detail::arena_lease> lease_;
   std::mutex making_;
   std::array<std::atomic<one*>, detail::arena_lease::most> arenas_{};
   std::atomic<std::uint64_t> refused_{0};

@@ -10,12 +10,10 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -39,12 +37,13 @@ struct binning {
   static constexpr std::size_t most_bins = 64;
 
   /// A `fixed_size` bin for each power of two from 2^`least` to 2^`most` bytes.
+  template <class Bin = bin>  // a template, so that only those pay for compiling it who use it
   static binning powers_of_two(unsigned least, unsigned most) {
     if (least > most || most > 39)
       throw std::invalid_argument("weir: binning: powers of two from 2^" + std::to_string(least) + " to 2^" +
                                   std::to_string(most) + " were asked for; they must rise, and end at 2^39 at most");
     binning made;
-    for (unsigned exponent = least; exponent <= most; ++exponent) made.bins.emplace_back(std::size_t{1} << exponent);
+    for (unsigned exponent = least; exponent <= most; ++exponent) made.bins.push_back(Bin(std::size_t{1} << exponent));
     return made;
   }
 
@@ -130,10 +129,10 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
     std::size_t released = 0, held = reserved();
     for (std::size_t i = count_; i-- > 0;) {
       if (keep != 0 && held <= keep) break;
-      std::size_t const own = reserved_by(*bins_[i]), excess = held - std::min(held, keep);
-      std::size_t const gone = detail::trim_layers(*bins_[i], own - std::min(own, excess), own_layers);
+      std::size_t const own = reserved_by(*bins_[i]), excess = held - detail::lesser(held, keep);
+      std::size_t const gone = detail::trim_layers(*bins_[i], own - detail::lesser(own, excess), own_layers);
       released += gone;
-      held -= std::min(held, gone);
+      held -= detail::lesser(held, gone);
     }
     return released;
   }
@@ -196,7 +195,7 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   }
 
   // Sizes above 8 B fall into 8 classes for each power of two, so that one byte finds the first bin to look at.
-  static constexpr std::size_t classes = 62 * 8;
+  static constexpr std::size_t classes = std::size_t{62} * 8;
   static std::size_t class_of(std::size_t bytes) noexcept {
     std::size_t const below = bytes - (bytes != 0);
     if (below < 8) return below;
@@ -221,7 +220,7 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   std::size_t count_;
   std::array<std::size_t, binning::most_bins + 1> bytes_{};
   std::array<std::uint8_t, classes> first_of_class_{};
-  std::array<std::unique_ptr<detail::bin_resource>, binning::most_bins> bins_;
+  std::array<detail::shared<detail::bin_resource>, binning::most_bins> bins_;
 };
 
 }  // namespace weir

@@ -193,7 +193,7 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
 
   /// A copy has the same memory and stream.
   device_vector(device_vector const&) = default;
-  device_vector(device_vector&&) = default;
+  device_vector(device_vector&&) = default;  // NOLINT(performance-noexcept-move-constructor): as Thrust's is
   device_vector(base const& other) : base(other) {}
   device_vector(base&& other) : base(std::move(other)) {}
 
@@ -204,7 +204,7 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
     base::operator=(other);
     return *this;
   }
-  device_vector& operator=(device_vector&&) = default;
+  device_vector& operator=(device_vector&&) = default;  // NOLINT(performance-noexcept-move-constructor)
   device_vector& operator=(std::initializer_list<T> values) {
     assign(values.begin(), values.end());
     return *this;

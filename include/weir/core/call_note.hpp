@@ -1,6 +1,8 @@
 #pragma once
 // What the last call on this thread did besides returning: for layers above that keep accounts.
 
+#include <weir/version.hpp>
+
 #include <cstddef>
 #include <cstdint>
 

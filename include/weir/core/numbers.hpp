@@ -1,8 +1,8 @@
 #pragma once
 // What the layers of a stack know about themselves, as numbers, whatever the stack's type; and finding one by its name.
 
-#include <weir/core/printable.hpp>
 #include <weir/core/layers.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/report.hpp>
 
 #include <concepts>

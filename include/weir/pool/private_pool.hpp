@@ -2,9 +2,9 @@
 // Memory in stream captures: whose it is, who may have it again, and when it is everyone's.
 
 #include <weir/pool/heap/block_heap.hpp>
-#include <weir/support/grown_array.hpp>
-#include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/order/stream_key.hpp>
+#include <weir/pool/order/stream_tracker.hpp>
+#include <weir/support/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>

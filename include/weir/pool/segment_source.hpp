@@ -1,10 +1,10 @@
 #pragma once
 // Where a pool's segments come from and go to: the upstream, which is asked without the pool's lock.
 
-#include <weir/pool/upstream_calls.hpp>
-#include <weir/pool/heap/size_class.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
+#include <weir/pool/heap/size_class.hpp>
+#include <weir/pool/upstream_calls.hpp>
 
 #include <cstddef>
 #include <new>

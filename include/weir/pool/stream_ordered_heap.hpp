@@ -1,11 +1,11 @@
 #pragma once
 // A heap whose free blocks are handed out in stream order: which of them may this stream have?
 
-#include <weir/pool/private_pool.hpp>
-#include <weir/pool/heap/block_heap.hpp>
 #include <weir/core/error.hpp>
 #include <weir/cuda/memory.hpp>
+#include <weir/pool/heap/block_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
+#include <weir/pool/private_pool.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -168,7 +168,7 @@ class config_layer {
     std::size_t const split = a.value.find_first_not_of("0123456789.");
     std::string_view const digits = a.value.substr(0, split);
     std::string_view const unit = split == std::string_view::npos ? "B" : a.value.substr(split);
-    auto const known = std::find(std::begin(suffixes), std::end(suffixes), unit);
+    auto const* const known = std::find(std::begin(suffixes), std::end(suffixes), unit);
     if (known == std::end(suffixes))
       fail(a.value_at, "'" + std::string(a.value) + "' is not " + form + "; units are B, KiB, MiB, GiB, TiB");
     auto const shift = static_cast<int>(10 * (known - std::begin(suffixes)));

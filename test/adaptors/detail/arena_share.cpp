@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <barrier>
-#include <memory>
 #include <thread>
 #include <vector>
 
@@ -17,7 +16,7 @@ using detail::arena_lease;
 
 namespace {
 
-using lease_handle = std::shared_ptr<arena_lease>;
+using lease_handle = weir::detail::shared<arena_lease>;
 
 std::size_t index_of_a_new_thread(lease_handle const& lease) {
   std::size_t index = 0;
@@ -28,8 +27,8 @@ std::size_t index_of_a_new_thread(lease_handle const& lease) {
 }  // namespace
 
 TEST_CASE("a thread keeps its number") {
-  auto const lease = std::make_shared<arena_lease>(4);
-  auto const other = std::make_shared<arena_lease>(4);
+  auto const lease = lease_handle::make(4u);
+  auto const other = lease_handle::make(4u);
   std::size_t const mine = arena_lease::of_this_thread(lease);
   for (int i = 0; i < 5; ++i) {
     CHECK(arena_lease::of_this_thread(other) == 0);
@@ -39,10 +38,10 @@ TEST_CASE("a thread keeps its number") {
 }
 
 TEST_CASE("to ask is not to take") {
-  auto const lease = std::make_shared<arena_lease>(4);
+  auto const lease = lease_handle::make(4u);
   std::thread([&] {
     CHECK(arena_lease::held_by_this_thread(lease) == arena_lease::none);
-    auto const other = std::make_shared<arena_lease>(4);
+    auto const other = lease_handle::make(4u);
     arena_lease::of_this_thread(other);
     CHECK(arena_lease::held_by_this_thread(lease) == arena_lease::none);
     CHECK(arena_lease::held_by_this_thread(other) == 0);
@@ -51,7 +50,7 @@ TEST_CASE("to ask is not to take") {
 }
 
 TEST_CASE("numbers of ended threads are used before new ones, and are shared evenly when all are taken") {
-  auto const lease = std::make_shared<arena_lease>(3);
+  auto const lease = lease_handle::make(3u);
   for (int i = 0; i < 10; ++i) CHECK(index_of_a_new_thread(lease) == 0);
   std::barrier all_have_one(9), all_done(9);
   std::atomic<int> holders[3] = {};
@@ -75,13 +74,13 @@ TEST_CASE("a lease at the address of one before is not mistaken for it") {
   std::thread([] {
     int same_address = 0;
     for (int i = 0; i < 1000; ++i) {
-      auto lease = std::make_shared<arena_lease>(2);
+      auto lease = lease_handle::make(2u);
       arena_lease const* const address = lease.get();
       index_of_a_new_thread(lease);
       std::size_t const first = arena_lease::of_this_thread(lease);
       lease->close();
-      lease.reset();
-      auto const next = std::make_shared<arena_lease>(2);
+      lease = {};
+      auto const next = lease_handle::make(2u);
       if (next.get() == address) ++same_address;
       CHECK(arena_lease::held_by_this_thread(next) == arena_lease::none);
       std::thread holder;
@@ -108,16 +107,13 @@ TEST_CASE("a lease at the address of one before is not mistaken for it") {
 }
 
 TEST_CASE("closed leases are forgotten when the thread meets the next resource") {
-  std::weak_ptr<arena_lease> first;
-  std::thread([&] {
-    auto lease = std::make_shared<arena_lease>(1);
-    first = lease;
+  std::thread([] {
+    auto const lease = lease_handle::make(1u);
     arena_lease::of_this_thread(lease);
     lease->close();
-    lease.reset();
-    CHECK_FALSE(first.expired());
-    arena_lease::of_this_thread(std::make_shared<arena_lease>(1));
-    CHECK(first.expired());
+    CHECK_FALSE(lease.alone());  // the thread's list has it
+    arena_lease::of_this_thread(lease_handle::make(1u));
+    CHECK(lease.alone());
   }).join();
 }
 

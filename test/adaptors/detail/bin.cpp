@@ -1,5 +1,5 @@
-#include <weir/adaptors/detail/bin.hpp>
 #include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/detail/bin.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/any_resource.hpp>

@@ -7,11 +7,10 @@
 #include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/support/shared.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -61,16 +60,15 @@ class bin_model final : public bin_resource {
 class bin {
  public:
   /// Served by `fixed_size` blocks of `bytes`; a chunk has 128 of them, or fewer so that it stays within 64 MiB.
+  template <class Default = fixed_size>  // a template, so that only those pay for compiling it who use it
   bin(std::size_t bytes)
-      : bin(bytes, fixed_size{.block_bytes = bytes,
-                              .blocks_per_chunk = std::clamp((64_MiB) / std::max<std::size_t>(bytes, 1), std::size_t{1},
-                                                             std::size_t{128})}) {}
+      : bin(bytes, Default{.block_bytes = bytes, .blocks_per_chunk = blocks_in_64_MiB(detail::greater(bytes, 1))}) {}
 
   /// Served by what `how` puts on the upstream: an adaptor's options (`bin{1_MiB, pool{}}`), or a function from a
   /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`).
   template <class How>
   bin(std::size_t bytes, How how)
-      : bytes_(bytes), maker_(std::make_shared<made_with<How> const>(bytes, std::move(how))) {}
+      : bytes_(bytes), maker_(detail::shared<maker>::make<made_with<How>>(bytes, std::move(how))) {}
 
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -78,7 +76,11 @@ class bin {
   template <resource>
   friend class binning_resource;
   friend struct binning;
-  using made = std::unique_ptr<detail::bin_resource>;
+  using made = detail::shared<detail::bin_resource>;
+
+  static constexpr std::size_t blocks_in_64_MiB(std::size_t bytes) noexcept {
+    return detail::greater(detail::lesser(64_MiB / bytes, 128), 1);
+  }
 
   // The upstream's type is not known yet, but what it promises of its memory is one of four things.
   struct maker {
@@ -111,14 +113,14 @@ class bin {
         else
           return how(upstream);
       }();
-      return std::make_unique<detail::bin_model<made_by<decltype(f)>>>(f);
+      return made::make<detail::bin_model<made_by<decltype(f)>>>(f);
     }
     std::size_t bytes;
     How how;
   };
 
   std::size_t bytes_;
-  std::shared_ptr<maker const> maker_;
+  detail::shared<maker> maker_;
 };
 
 }  // namespace weir

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -145,7 +144,7 @@ class log_file {
         inode_(about.st_ino),
         regular_(S_ISREG(about.st_mode)),
         at_once_(buffer_bytes == 0 || exiting),
-        buffer_(std::max(buffer_bytes, max_line)) {}
+        buffer_(buffer_bytes > max_line ? buffer_bytes : max_line) {}
   ~log_file() { ::close(fd_); }
 
   /// Nothing is emptied before it is clear whose file it is: a path in a shared folder may have been prepared by
@@ -212,7 +211,7 @@ class log_file {
         ::off_t const end = ::lseek(fd_, 0, SEEK_END);
         if (end >= 0) static_cast<void>(!::ftruncate(fd_, end - static_cast<::off_t>(done - whole)));
       }
-      lost_ += static_cast<std::uint64_t>(std::count(buffer_.data() + whole, buffer_.data() + used_, '\n'));
+      for (std::size_t at = whole; at < used_; ++at) lost_ += buffer_[at] == '\n' ? 1 : 0;
     }
     used_ = 0;
     errno = caller_errno;

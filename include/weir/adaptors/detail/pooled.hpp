@@ -2,13 +2,13 @@
 // The front of `pool` and `fixed_size`: both serve requests from segments that one `caching_allocator` keeps.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/pool/pool_options.hpp>
-#include <weir/pool/caching_allocator.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -84,7 +84,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
         max_bytes_(options.max_bytes),
         segments_(upstream_, options, device_for(upstream_)) {}
 
-  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `caching_allocator::allocate` throws.
+  /// A block of at least `bytes` and `least_block`. Throws `out_of_memory`, and what `caching_allocator::allocate`
+  /// throws.
   [[gnu::always_inline]] void* serve(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                      std::size_t least_block = 0) {
     if (pass_through_) [[unlikely]]

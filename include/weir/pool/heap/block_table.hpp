@@ -2,8 +2,8 @@
 // Every block of every segment: its place, its neighbours, and which one a live pointer belongs to.
 
 #include <weir/pool/heap/live_block_map.hpp>
-#include <weir/support/grown_array.hpp>
 #include <weir/pool/heap/size_class.hpp>
+#include <weir/support/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 // Finds the block that a pointer belongs to: a hash table from addresses to block numbers.
 
-#include <weir/support/grown_array.hpp>
 #include <weir/pool/heap/size_class.hpp>
+#include <weir/support/grown_array.hpp>
 
 #include <bit>
 #include <cstddef>

@@ -2,8 +2,8 @@
 // Who a stream is, for pools: a number that no other stream of the process has or will have.
 
 #include <weir/cuda/capture.hpp>
-#include <weir/pool/order/thread_registry.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/order/thread_registry.hpp>
 
 #include <cstdint>
 

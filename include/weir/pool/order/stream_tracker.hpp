@@ -1,15 +1,15 @@
 #pragma once
 // The ledger of a pool's frees, tied to CUDA: keys of streams, events behind frees, waits between streams.
 
-#include <weir/support/grown_array.hpp>
-#include <weir/pool/order/stream_timeline.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/process_exit.hpp>
-#include <weir/pool/order/thread_registry.hpp>
-#include <weir/pool/order/stream_key.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/order/stream_key.hpp>
+#include <weir/pool/order/stream_timeline.hpp>
+#include <weir/pool/order/thread_registry.hpp>
+#include <weir/support/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
