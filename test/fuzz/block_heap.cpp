@@ -13,13 +13,20 @@ using fuzz::require;
 
 namespace {
 
-constexpr lane_id shared = block_heap::shared, lanes = 4, live = 0xffff;
+constexpr std::uint16_t lanes = 4;
+constexpr list_id live{0xffff};
 constexpr units splits_all = ~units{0};
+
+constexpr std::size_t index(list_id lane) { return static_cast<std::size_t>(lane); }
+constexpr sequence earlier(sequence s, std::uint64_t by) {
+  auto const n = static_cast<std::uint64_t>(s);
+  return sequence{n - std::min(n, by)};
+}
 
 /// One unit of memory. Those of one block have the same.
 struct cell {
-  lane_id lane = shared;  // or `live`
-  std::uint64_t ticket = 0;
+  list_id lane = shared;  // or `live`
+  sequence ticket{};
   std::size_t block = 0;  // of live ones: which request
 };
 struct segment {
@@ -55,9 +62,9 @@ class subject {
     next_ += std::uintptr_t{size} * unit_bytes;
   }
 
-  void request(lane_id from, lane_id by, units size, unsigned alignment_log, bool extending) {
-    auto r =
-        block_heap::request::of(size * unit_bytes - by, size * unit_bytes, std::size_t{1} << alignment_log, max_split_);
+  void request(list_id from, list_id by, units size, unsigned alignment_log, bool extending) {
+    auto r = block_heap::request::of(size * unit_bytes - index(by), size * unit_bytes, std::size_t{1} << alignment_log,
+                                      max_split_);
     store_.reserve();
     block_id id = store_.find(from, r);
     if (id == 0) id = store_.find_hidden(from, r);
@@ -79,27 +86,27 @@ class subject {
     block const& b = store_.blocks()[taken];
     require(b.state() == block_state::live, "take: what it gives is live");
     require(b.address() % (std::size_t{1} << alignment_log) == 0, "take: aligned as asked");
-    require(b.requested() == size * unit_bytes - by && b.alignment_log() == alignment_log,
+    require(b.requested() == size * unit_bytes - index(by) && b.alignment_log() == alignment_log,
             "take: remembers the request");
     require(was_whole ? b.size >= r.size && b.size <= had : b.size == r.size, "take: cut to size, or whole");
     segment& in = segment_at(b.address());
     std::size_t const first = (b.address() - in.address) / unit_bytes;
     require(first + b.size <= in.cells.size(), "take: inside one segment");
     for (std::size_t i = first; i < first + b.size; ++i) {
-      lane_id const was = in.cells[i].lane;
+      list_id const was = in.cells[i].lane;
       require(was == from || (own && was == by), "take: only of the lane asked, or the asker's own");
-      in.cells[i] = {live, 0, requests_};
+      in.cells[i] = {live, sequence::none, requests_};
     }
     live_.push_back({taken, b.address(), requests_++});
   }
 
-  void give(std::size_t which, lane_id lane) {
+  void give(std::size_t which, list_id lane) {
     if (live_.empty()) return;
     std::swap(live_[which % live_.size()], live_.back());
     request_made const gone = live_.back();
     live_.pop_back();
     require(store_.find_live(gone.address) == gone.id, "find_live: a live block by its address");
-    std::uint64_t const ticket = lane == shared ? 0 : ++now_;
+    sequence const ticket = lane == shared ? sequence::none : now_ = next(now_);
     block_id const id = store_.give(gone.id, lane, ticket);
     require(store_.find_live(gone.address) == 0, "give: no longer found by its address");
     segment& in = segment_at(gone.address);
@@ -107,28 +114,30 @@ class subject {
     while (end < in.cells.size() && in.cells[end].lane == live && in.cells[end].block == gone.number) ++end;
     for (std::size_t i = first; i < end; ++i) in.cells[i] = {lane, ticket, 0};
     settle({&in, first, end});
-    latest_[lane] = ticket;
+    latest_[index(lane)] = ticket;
     require(ages_ == false || lane == shared || store_.ticket(id) == ticket, "give: has the ticket of its free");
   }
 
-  void complete(lane_id lane, std::uint64_t ticket) {
+  void complete(list_id lane, sequence ticket) {
     store_.complete(lane, ticket);
     for (auto const& b : free_blocks())
-      if (lane_of(b) == lane && ticket_of(b) <= ticket) fill(b, shared, 0);
+      if (lane_of(b) == lane && ticket_of(b) <= ticket) fill(b, shared, sequence::none);
   }
 
   void keep_ages() {
     store_.keep_ages();
     if (!ages_)
       for (auto const& b : free_blocks())
-        if (lane_of(b) != shared) fill(b, lane_of(b), latest_[lane_of(b)]);
+        if (lane_of(b) != shared) fill(b, lane_of(b), latest_[index(lane_of(b))]);
     ages_ = true;
   }
 
-  void merge(lane_id from, unsigned mask, units size, unsigned alignment_log, lane_id to) {
+  void merge(list_id from, unsigned mask, units size, unsigned alignment_log, list_id to) {
     auto const r =
         block_heap::request::of(size * unit_bytes, size * unit_bytes, std::size_t{1} << alignment_log, max_split_);
-    auto const allowed = [&](lane_id lane) { return lane != live && ((mask | 1u << from) >> lane & 1u) != 0; };
+    auto const allowed = [&](list_id lane) {
+      return lane != live && ((mask | 1u << index(from)) >> index(lane) & 1u) != 0;
+    };
     auto const found = store_.find_run(from, r, [&](block_id id) { return allowed(store_.blocks()[id].lane); });
     std::uint64_t most = 0;  // the largest such run that the model sees
     run_of_cells best{};
@@ -162,11 +171,11 @@ class subject {
     std::uint64_t visited = 0;
     store_.for_each_in(found, [&](block_id id) { visited += store_.blocks()[id].size; });
     require(visited == found.size, "for_each_in: the whole run");
-    std::uint64_t const ticket = to == shared ? 0 : ++now_;
+    sequence const ticket = to == shared ? sequence::none : now_ = next(now_);
     store_.merge(found, to, ticket);
     fill(run, to, ticket);
     settle(run);
-    latest_[to] = ticket;
+    latest_[index(to)] = ticket;
   }
 
   void remove_segment(std::size_t which) {
@@ -204,21 +213,21 @@ class subject {
         require(b.lane == lane_of(cells), "blocks stand in their lane");
         require(b.lane == shared || store_.ticket(id) == ticket_of(cells),
                 "blocks have the ticket of their latest free");
-        free[b.lane] += b.bytes();
-        largest[b.lane] = std::max(largest[b.lane], b.bytes());
+        free[index(b.lane)] += b.bytes();
+        largest[index(b.lane)] = std::max(largest[index(b.lane)], b.bytes());
       }
       require(at == s.cells.size(), "blocks make up the segment");
     }
     require(blocks == store_.blocks().used() && live_.size() == store_.blocks().live(), "no block is lost");
-    for (lane_id lane = 0; lane < lanes; ++lane) {
-      require(store_.free_bytes(lane) == free[lane], "free_bytes");
-      require(store_.largest_free(lane) == largest[lane], "largest_free");
+    for (std::uint16_t i = 0; i < lanes; ++i) {
+      require(store_.free_bytes(list_id{i}) == free[i], "free_bytes");
+      require(store_.largest_free(list_id{i}) == largest[i], "largest_free");
     }
   }
 
   void check_valid() const { require(store_.valid(), "the store is valid at the end"); }
 
-  std::uint64_t now() const { return now_; }
+  sequence now() const { return now_; }
 
  private:
   static constexpr std::uintptr_t base = 0x7f00'0000'0000;
@@ -245,12 +254,12 @@ class subject {
       }
     return all;
   }
-  static lane_id lane_of(run_of_cells const& b) { return b.in->cells[b.first].lane; }
+  static list_id lane_of(run_of_cells const& b) { return b.in->cells[b.first].lane; }
   /// With ages, each block's own; without, the lane's latest.
-  std::uint64_t ticket_of(run_of_cells const& b) const {
-    return ages_ ? b.in->cells[b.first].ticket : latest_[lane_of(b)];
+  sequence ticket_of(run_of_cells const& b) const {
+    return ages_ ? b.in->cells[b.first].ticket : latest_[index(lane_of(b))];
   }
-  static void fill(run_of_cells const& b, lane_id lane, std::uint64_t ticket) {
+  static void fill(run_of_cells const& b, list_id lane, sequence ticket) {
     for (std::size_t i = b.first; i < b.end; ++i) b.in->cells[i] = {lane, ticket, 0};
   }
   /// Free neighbours of one lane are one block, with the ticket of its latest free.
@@ -268,8 +277,8 @@ class subject {
   std::vector<segment> segments_;
   std::vector<request_made> live_;
   std::size_t requests_ = 1, checks_ = 0;
-  std::uint64_t now_ = 0;
-  std::uint64_t latest_[lanes] = {};
+  sequence now_{};
+  sequence latest_[lanes] = {};
 };
 
 }  // namespace
@@ -279,7 +288,7 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   subject s(in.byte());
   while (!in.empty()) {
     unsigned const what = in.byte(), more = in.byte();
-    auto const lane = static_cast<lane_id>(more % lanes), other = static_cast<lane_id>(more / lanes % lanes);
+    auto const lane = static_cast<list_id>(more % lanes), other = static_cast<list_id>(more / lanes % lanes);
     switch (what % 10) {
       case 0:
         s.add_segment(1 + more % 96, more >= 128);
@@ -294,7 +303,7 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
         s.give(what / 10, lane);
         break;
       case 6:
-        if (lane != shared) s.complete(lane, s.now() - std::min<std::uint64_t>(s.now(), what / 10));
+        if (lane != shared) s.complete(lane, earlier(s.now(), what / 10));
         break;
       case 7:
         if (lane != shared) s.merge(lane, what / 10, 1 + in.byte() % 64, more < 200 ? 8 : 9, other);

@@ -9,22 +9,29 @@
 
 using fuzz::require;
 using ledger = weir::detail::stream_timeline<int>;
-using ticket = ledger::ticket;
+using ticket = weir::detail::sequence;
+using weir::detail::list_id;
+using weir::detail::shared;
 
 namespace {
 
+constexpr ticket earlier(ticket t, std::uint64_t by) {
+  auto const n = static_cast<std::uint64_t>(t);
+  return ticket{n - std::min(n, by)};
+}
+
 /// A stream as it is. Its work runs in order, so one number says what is done.
 struct stream {
-  ledger::lane_number lane = 0;
+  list_id lane = shared;
   std::vector<ticket> frees;
-  ticket done = 0;                         // frees up to this one have run
+  ticket done{};                           // frees up to this one have run
   std::map<std::uint64_t, ticket> waited;  // for which other streams, by key, up to where
-  ticket last() const { return frees.empty() ? 0 : frees.back(); }
+  ticket last() const { return frees.empty() ? ticket::none : frees.back(); }
 };
 /// What an event handle stands for: everything freed on the stream before it was recorded.
 struct event {
   std::uint64_t stream = 0;
-  ticket upto = 0;
+  ticket upto{};
 };
 
 class subject {
@@ -38,7 +45,7 @@ class subject {
       require(lane == known->second.lane && !opened, "find_or_open: a stream keeps its lane");
       return;
     }
-    require(opened == (spare != 0) && (lane != ledger::shared) == opened, "find_or_open: opens a spare lane");
+    require(opened == (spare != 0) && (lane != shared) == opened, "find_or_open: opens a spare lane");
     if (!opened) return;
     for (auto const& s : streams_) require(s.second.lane != lane, "find_or_open: no two streams share a lane");
     streams_[key].lane = lane;
@@ -80,7 +87,7 @@ class subject {
       require(events_.at(handle).stream == key, "advance: asks for the stream's own events");
       return all = events_.at(handle).upto <= s->done;
     });
-    if (all && ledger_.covered(s->lane) != 0)
+    if (all && ledger_.covered(s->lane) != ticket::none)
       require(ledger_.completed(s->lane) == ledger_.covered(s->lane),
               "advance: with all events done, all they cover is");
   }
@@ -126,9 +133,9 @@ class subject {
     for (auto const& [key, s] : streams_) {
       require(ledger_.find(key) == s.lane, "find: every open stream");
       auto const cached = ledger_.find_cached(key);
-      require(cached == s.lane || cached == ledger::shared, "find_cached: its lane, or nothing");
+      require(cached == s.lane || cached == shared, "find_cached: its lane, or nothing");
       require(s.frees.empty() || ledger_.issued(s.lane) == s.last(), "issued");
-      require(s.frees.empty() || ledger_.completed(s.lane) <= std::max(s.done, s.frees.front() - 1),
+      require(s.frees.empty() || ledger_.completed(s.lane) <= std::max(s.done, earlier(s.frees.front(), 1)),
               "completed: only what has run");
       for (auto const& [other_key, other] : streams_)
         for (ticket const t : s.frees) {
@@ -140,9 +147,9 @@ class subject {
     }
   }
   void check_unknown(std::uint64_t key) {
-    if (find(key) == nullptr) require(ledger_.find(key) == ledger::shared, "find: no stream that is not open");
+    if (find(key) == nullptr) require(ledger_.find(key) == shared, "find: no stream that is not open");
   }
-  std::uint64_t last() const { return last_; }
+  ticket last() const { return last_; }
 
  private:
   stream* find(std::uint64_t key) {
@@ -154,7 +161,7 @@ class subject {
   std::map<std::uint64_t, stream> streams_;  // by key
   std::map<int, event> events_;
   int handles_ = 0;
-  ticket last_ = 0;
+  ticket last_{};
 };
 
 }  // namespace
@@ -192,11 +199,11 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
         s.advance(key);
         break;
       case 8:
-        s.wait(key, key_of(in.byte()), s.last() - std::min<ticket>(s.last(), what / 10));
+        s.wait(key, key_of(in.byte()), earlier(s.last(), what / 10));
         break;
       default:
         if (what < 100)
-          s.synchronize(key, s.last() - std::min<ticket>(s.last(), what / 10));
+          s.synchronize(key, earlier(s.last(), what / 10));
         else if (what < 180)
           s.close(key);
         else

@@ -47,17 +47,17 @@ BUGS = [
         "joined = joined && join(id);", "joined = id != found.first || join(id);",
         "adaptors/pool_streams"),
     bug(2, "neighbours merge whoever freed them, without waiting", REUSE,
-        "return whose == shared || clock_.available(lane, whose, store_.ticket(id));", "return whose != 0xffff;",
+        "return whose == shared || clock_.available(lane, whose, store_.ticket(id));", "return static_cast<void>(whose), true;",
         "adaptors/pool_streams"),
     bug(3, "only a stream's first free is recorded", CLOCK,
         ": succeeded(cudaEventRecord(event, handle));", ": true;", "adaptors/pool_streams"),
     bug(4, "an event stands for the free after it too", LEDGER,
-        "e.upto = l.covered = l.issued;", "e.upto = l.covered = l.issued + 1;", "pool/order/stream_timeline"),
+        "e.upto = l.covered = l.issued;", "e.upto = l.covered = next(l.issued);", "pool/order/stream_timeline"),
     bug(5, "the wait is put on the stream that freed", CLOCK,
         "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_[giver].handle, behind",
         "adaptors/pool_streams"),
     bug(6, "the oldest event is taken, whatever it stands behind", LEDGER,
-        "if (e.upto < t) continue;", "if (e.upto == 0) continue;", "pool/order/stream_timeline"),
+        "if (e.upto < t) continue;", "if (e.upto == sequence::none) continue;", "pool/order/stream_timeline"),
     bug(6, "an event is waited for that was never recorded", CLOCK,
         "event != nullptr && succeeded(cudaEventRecord(event, handle));", "event != nullptr;", "pool/order/stream_tracker"),
     bug(7, "memory in host order is not waited for", "sources/async.hpp",
@@ -112,14 +112,14 @@ BUGS = [
     bug(0, "recorded counts as done", LEDGER, "t <= lanes_[giver].completed", "t <= lanes_[giver].covered",
         "pool/order/stream_timeline"),
     bug(0, "all blocks of a stream are done when one is", LANES,
-        "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != 0 ? id : 0;", "pool/heap/block_heap"),
+        "return id != 0 && this->ticket(id) <= ticket ? id : 0;", "return ticket != sequence::none ? id : 0;", "pool/heap/block_heap"),
 
     # ---- structure
-    bug(17, "segments that touch are merged", STORE, "    free_.put(id, shared, 0);\n    return id;",
+    bug(17, "segments that touch are merged", STORE, "    free_.put(id, shared, sequence::none);\n    return id;",
         "    for (block_id o = 1; o < id; ++o)\n"
         "      if (table_[o].is_free() && table_[o].right == 0 && table_[o].address() + table_[o].bytes() == address)\n"
         "        table_[table_[id].left = o].right = id;\n"
-        "    free_.put(id, shared, 0);\n    return id;", "pool/heap/block_heap", random=False),
+        "    free_.put(id, shared, sequence::none);\n    return id;", "pool/heap/block_heap", random=False),
     bug(18, "a block is cut 256 B too short", STORE,
         "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));", "pool/heap/block_heap"),
     bug(19, "a block can be freed twice", STORE, "    table_.delist(id);\n", "", "misuse/wrong_frees"),

@@ -11,7 +11,7 @@ using namespace weir::detail;
 
 namespace {
 
-constexpr auto shared = private_pool::shared;
+constexpr auto shared = detail::shared;
 
 /// Blocks of 10 units each, of a segment at an address that nobody touches, all live.
 struct captured_memory {

@@ -82,7 +82,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
                                               : detail::lesser(pool_type::most_bytes, options_.max_bytes)),
         device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
-        lease_(detail::shared<detail::arena_lease>::make(options_.max_arenas)) {}
+        lease_(detail::shared_owner<detail::arena_lease>::make(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
@@ -269,7 +269,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through
   int device_;
   detail::arena_directory<Upstream> directory_;
-  detail::shared<detail::arena_lease> lease_;
+  detail::shared_owner<detail::arena_lease> lease_;
   std::mutex making_;
   std::array<std::atomic<one*>, detail::arena_lease::most> arenas_{};
   std::atomic<std::uint64_t> refused_{0};

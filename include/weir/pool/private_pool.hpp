@@ -18,9 +18,6 @@ namespace weir::detail {
 /// So each stream in each capture has a free list of its own here, which is never done. Guarded by the pool's lock.
 class private_pool {
  public:
-  using lane_number = stream_tracker::lane_number;
-  static constexpr lane_number shared = stream_tracker::shared;
-
   private_pool(block_heap& store, stream_tracker& clock) : store_(store), clock_(clock) {}
   private_pool(private_pool const&) = delete;
   private_pool& operator=(private_pool const&) = delete;
@@ -29,25 +26,25 @@ class private_pool {
   void reserve(std::size_t lanes) { lists_.grow(lanes); }
 
   /// The list of a stream in a capture; `shared` if there is none: never, or not any more.
-  lane_number find(stream_identity const& who) const noexcept { return find(who.capture, who.key); }
+  list_id find(stream_identity const& who) const noexcept { return find(who.capture, who.key); }
   /// The same, but opens one; `shared` if there is no room.
-  lane_number find_or_open(stream_identity const& who) noexcept { return find_or_open(who.capture, who.key); }
+  list_id find_or_open(stream_identity const& who) noexcept { return find_or_open(who.capture, who.key); }
 
   /// A block that was taken from a list or for it belongs to that list's capture while it is live.
-  void keep(block_id id, lane_number list) noexcept { store_.set_captured(id, list); }
+  void keep(block_id id, list_id list) noexcept { store_.set_captured(id, list); }
 
   /// The capture that a live block is kept for when `who` frees it: the one it was allocated in, else that of `who`.
   capture_key owner(block_id id, stream_identity const& who) const noexcept {
-    lane_number const from = store_.blocks()[id].captured;
+    list_id const from = store_.blocks()[id].captured;
     return from != shared ? capture_of_list(from) : who.capture;
   }
   /// Takes back a live block that was allocated in a capture, or that `who` frees in one. False if there is no room to
   /// remember that: the block stays live for good.
   bool give(block_id id, stream_identity const& who) noexcept {
-    lane_number const from = store_.blocks()[id].captured;
+    list_id const from = store_.blocks()[id].captured;
     capture_key const capture = owner(id, who);
     bool const may_have_it_again = from != shared && capture == who.capture;
-    lane_number const list = find_or_open(capture, may_have_it_again ? who.key : stream_key::none);
+    list_id const list = find_or_open(capture, may_have_it_again ? who.key : stream_key::none);
     if (list == shared) return false;
     store_.set_captured(id, shared);
     store_.give(id, list, clock_.on_free(list));
@@ -61,13 +58,13 @@ class private_pool {
     std::size_t bytes = 0;
     for (std::size_t i = count_; i-- > 0;) {
       if (capture != capture_key::none && lists_[i].capture != capture) continue;
-      lane_number const list = lists_[i].lane;
+      list_id const list = lists_[i].lane;
       bytes += store_.free_bytes(list);
       store_.complete(list, clock_.end_captured(list));
       lists_[i] = lists_[--count_];
     }
     // What is live is from now on like other blocks.
-    store_.forget_captured([&](lane_number lane) { return !clock_.is_captured(lane); });
+    store_.forget_captured([&](list_id lane) { return !clock_.is_captured(lane); });
     return bytes;
   }
 
@@ -83,21 +80,21 @@ class private_pool {
   struct private_list {
     capture_key capture{};
     stream_key stream{};  // `none`: of what not even a stream of the capture may have
-    lane_number lane = shared;
+    list_id lane = shared;
   };
 
-  lane_number find(capture_key capture, stream_key stream) const noexcept {
+  list_id find(capture_key capture, stream_key stream) const noexcept {
     for (std::size_t i = 0; i < count_; ++i)
       if (lists_[i].capture == capture && lists_[i].stream == stream) return lists_[i].lane;
     return shared;
   }
-  lane_number find_or_open(capture_key capture, stream_key stream) noexcept {
-    if (lane_number const known = find(capture, stream); known != shared) return known;
-    lane_number const opened = count_ < lists_.size() ? clock_.open_captured() : shared;
+  list_id find_or_open(capture_key capture, stream_key stream) noexcept {
+    if (list_id const known = find(capture, stream); known != shared) return known;
+    list_id const opened = count_ < lists_.size() ? clock_.open_captured() : shared;
     if (opened != shared) lists_[count_++] = {capture, stream, opened};
     return opened;
   }
-  capture_key capture_of_list(lane_number lane) const noexcept {
+  capture_key capture_of_list(list_id lane) const noexcept {
     std::size_t i = 0;
     while (lists_[i].lane != lane) ++i;
     return lists_[i].capture;

@@ -42,9 +42,8 @@ class stream_ordered_heap {
 
    private:
     friend stream_ordered_heap;
-    using lane_number = stream_tracker::lane_number;
     lanes(std::size_t first, std::size_t count, std::size_t of) noexcept : first_(first), count_(count), of_(of) {}
-    lane_number at(std::size_t i) const noexcept { return static_cast<lane_number>(1 + (first_ + i) % of_); }
+    list_id at(std::size_t i) const noexcept { return static_cast<list_id>(1 + (first_ + i) % of_); }
 
     std::size_t first_, count_, of_;
   };
@@ -67,7 +66,7 @@ class stream_ordered_heap {
   bool is_pending(block_id segment) const noexcept { return store_.is_pending(segment); }
   /// True if the segment that `id` is part of is idle once work that is queued now is done.
   bool will_be_idle(block_id id) const noexcept {
-    return store_.is_all_free(id, [&](lane_number lane) { return !clock_.is_captured(lane); });
+    return store_.is_all_free(id, [&](list_id lane) { return !clock_.is_captured(lane); });
   }
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
@@ -94,7 +93,7 @@ class stream_ordered_heap {
   /// A block that `who` freed itself: nothing is taken from others. Or 0.
   block_id take_own(stream_identity const& who, request const& r) {
     reserve();
-    lane_number const lane = lane_of(who);
+    list_id const lane = lane_of(who);
     if (lane == shared) return 0;
     block_id id = store_.find(lane, r);
     if (id == 0) id = store_.find_hidden(lane, r);
@@ -104,18 +103,18 @@ class stream_ordered_heap {
   /// The same as `take_ready` after asking CUDA what is done by now, and what `who` has already waited for. Never makes
   /// anyone wait.
   block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
-    lane_number const lane = reserve_to_search(who);
+    list_id const lane = reserve_to_search(who);
     poll(looked_at, lane);
     if (block_id const id = take_ready(lane, r); id != 0) return id;
     if (block_id const id = store_.find_hidden(shared, r); id != 0) return store_.take(id, r);
     if (lane == shared) return 0;
-    block_id const known = looked_at.first_of([&](lane_number giver) {
+    block_id const known = looked_at.first_of([&](list_id giver) {
       block_id const id = may_give(giver, lane) ? store_.find(giver, r) : 0;
       return id != 0 && clock_.available(lane, giver, store_.ticket(id)) ? id : 0;
     });
     if (known != 0) return store_.take(known, r);
     return take_run(lane, r, lane, [&](block_id id) {
-      lane_number const whose = store_.blocks()[id].lane;
+      list_id const whose = store_.blocks()[id].lane;
       return whose == shared || clock_.available(lane, whose, store_.ticket(id));
     });
   }
@@ -124,17 +123,17 @@ class stream_ordered_heap {
   /// own work allows. First a block of one other stream, then neighbours of several. 0 in host order and in a capture:
   /// a host cannot queue, and a graph must not wait for what is outside of it.
   block_id take_waiting(stream_identity const& who, request const& r, lanes const& looked_at) {
-    lane_number const lane = reserve_to_search(who);
+    list_id const lane = reserve_to_search(who);
     if (lane == shared || clock_.is_captured(lane)) return 0;
-    block_id const waited_for = looked_at.first_of([&](lane_number giver) {
+    block_id const waited_for = looked_at.first_of([&](list_id giver) {
       block_id const id = may_give(giver, lane) ? store_.find(giver, r) : 0;
       return id != 0 && clock_.join(lane, who.stream, giver, store_.ticket(id)) ? id : 0;
     });
     if (waited_for != 0) return store_.take(waited_for, r);
-    return looked_at.first_of([&](lane_number from) -> block_id {
+    return looked_at.first_of([&](list_id from) -> block_id {
       if (clock_.is_captured(from)) return 0;
       auto const join = [&](block_id id) {
-        lane_number const whose = store_.blocks()[id].lane;
+        list_id const whose = store_.blocks()[id].lane;
         return whose == shared || clock_.join(lane, who.stream, whose, store_.ticket(id));
       };
       auto const can_wait_for = [&](block_id id) { return !clock_.is_captured(store_.blocks()[id].lane); };
@@ -163,13 +162,13 @@ class stream_ordered_heap {
   /// Takes back a block freed by `who` and returns the free block it is part of now. 0, and nothing changed, if there
   /// is no room to remember the stream, even without those that ended.
   block_id give(block_id id, stream_identity const& who) noexcept {
-    lane_number const lane = lane_of_free(who);
+    list_id const lane = lane_of_free(who);
     if (lane != shared) [[likely]]
       return store_.give(id, lane, clock_.on_free(lane));
     return who.stream.is_host_order() ? give_done(id) : 0;
   }
   /// The same for a block whose work is done.
-  block_id give_done(block_id id) noexcept { return store_.give(id, shared, 0); }
+  block_id give_done(block_id id) noexcept { return store_.give(id, shared, sequence::none); }
 
   /// Before `who`, which takes part in a capture, takes: may throw `std::bad_alloc`.
   void enter_capture(stream_identity const& who) {
@@ -190,8 +189,8 @@ class stream_ordered_heap {
   template <class Lock>
   void synchronize(Lock& lock) noexcept {
     relaxed_capture calls;
-    for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
-      if (!clock_.is_open(lane) || clock_.is_captured(lane) || store_.free_bytes(lane) == 0) continue;
+    all_lanes().for_each([&](list_id lane) {
+      if (!clock_.is_open(lane) || clock_.is_captured(lane) || store_.free_bytes(lane) == 0) return;
       calls.enter();
       cudaEvent_t const event = clock_.begin_wait(lane);
       auto const upto = clock_.issued(lane);
@@ -203,7 +202,7 @@ class stream_ordered_heap {
         if (done) clock_.complete(lane, upto);
       }
       clock_.end_wait(lane);
-    }
+    });
     poll(all_lanes());
   }
 
@@ -240,32 +239,29 @@ class stream_ordered_heap {
   }
 
  private:
-  using lane_number = stream_tracker::lane_number;
-  static constexpr lane_number shared = stream_tracker::shared;
-
   /// The stream's own free list; `shared` in host order, or if there is no room for it.
-  [[gnu::always_inline]] lane_number lane_of(stream_identity const& who) noexcept {
+  [[gnu::always_inline]] list_id lane_of(stream_identity const& who) noexcept {
     if (who.capture != capture_key::none) [[unlikely]]
       return private_.find(who);
     return clock_.lane_of(who.key, who.stream);
   }
   /// The same for a free: makes room for a stream by forgetting some that ended.
-  lane_number lane_of_free(stream_identity const& who) noexcept {
-    lane_number const lane = clock_.lane_of(who.key, who.stream);
+  list_id lane_of_free(stream_identity const& who) noexcept {
+    list_id const lane = clock_.lane_of(who.key, who.stream);
     if (lane != shared || who.key == stream_key::none) [[likely]]
       return lane;
     poll(next_lanes());
     return clock_.lane_of(who.key, who.stream);
   }
   /// `reserve`, and `lane_of`, for who is about to look at what others freed: from then on block by block.
-  lane_number reserve_to_search(stream_identity const& who) {
+  list_id reserve_to_search(stream_identity const& who) {
     reserve();
-    lane_number const lane = lane_of(who);
+    list_id const lane = lane_of(who);
     if (clock_.open_count() > (lane == shared ? 0u : 1u)) store_.keep_ages();
     return lane;
   }
 
-  block_id take_ready(lane_number lane, request const& r) noexcept {
+  block_id take_ready(list_id lane, request const& r) noexcept {
     block_id const own = lane == shared ? 0 : store_.find(lane, r);
     if (own != 0 && store_.blocks()[own].size == r.size) [[likely]]
       return store_.take(own, r);
@@ -280,16 +276,16 @@ class stream_ordered_heap {
   }
 
   /// As `poll`, but does not forget `keep`.
-  void poll(lanes const& looked_at, lane_number keep) noexcept {
+  void poll(lanes const& looked_at, list_id keep) noexcept {
     relaxed_capture calls;
-    looked_at.for_each([&](lane_number lane) {
+    looked_at.for_each([&](list_id lane) {
       if (!clock_.is_open(lane)) return;
       if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane, calls));
       if (store_.free_bytes(lane) == 0 && lane != keep) clock_.retire(lane);
     });
   }
 
-  bool may_give(lane_number giver, lane_number taker) const noexcept {
+  bool may_give(list_id giver, list_id taker) const noexcept {
     return giver != taker && store_.free_bytes(giver) != 0 && !clock_.is_captured(giver);
   }
 
@@ -303,7 +299,7 @@ class stream_ordered_heap {
   }
 
   template <class MayUse>
-  block_id take_run(lane_number lane, request const& r, lane_number from, MayUse may_use) noexcept {
+  block_id take_run(list_id lane, request const& r, list_id from, MayUse may_use) noexcept {
     block_heap::run const found = store_.find_run(from, r, may_use);
     if (found.first == 0) return 0;
     return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);

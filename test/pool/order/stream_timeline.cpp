@@ -15,19 +15,19 @@ namespace {
 
 // The ledger never looks into an event: a number does. 0 is none.
 using ledger = stream_timeline<int>;
-using lane_number = ledger::lane_number;
+
 
 struct open_ledger : ledger {
   int last_event = 0;
 
   open_ledger() { reserve(12); }
-  lane_number open(std::uint64_t key) {
+  list_id open(std::uint64_t key) {
     bool opened = false;
-    lane_number const lane = find_or_open(key, opened);
+    list_id const lane = find_or_open(key, opened);
     REQUIRE(opened);
     return lane;
   }
-  int record(lane_number lane, unsigned epoch = 1) {
+  int record(list_id lane, unsigned epoch = 1) {
     int& event = event_to_record(lane, epoch);
     if (event == 0) event = ++last_event;
     recorded(lane);
@@ -39,17 +39,17 @@ struct open_ledger : ledger {
 
 TEST_CASE("a stream keeps its lane until it is closed") {
   open_ledger l;
-  lane_number const a = l.open(100), b = l.open(200);
-  CHECK(a != ledger::shared);
+  list_id const a = l.open(100), b = l.open(200);
+  CHECK(a != shared);
   CHECK(a != b);
   bool opened = true;
   CHECK(l.find_or_open(100, opened) == a);
   CHECK_FALSE(opened);
   CHECK(l.find(200) == b);
-  CHECK(l.find(300) == ledger::shared);
+  CHECK(l.find(300) == shared);
   CHECK(l.open_count() == 2);
   l.close(a);
-  CHECK(l.find(100) == ledger::shared);
+  CHECK(l.find(100) == shared);
   CHECK_FALSE(l.is_open(a));
   CHECK(l.key(b) == 200);
   CHECK(l.valid());
@@ -57,7 +57,7 @@ TEST_CASE("a stream keeps its lane until it is closed") {
 
 TEST_CASE("keys that share a place in the cache are told apart") {
   open_ledger l;
-  std::map<std::uint64_t, lane_number> lanes;
+  std::map<std::uint64_t, list_id> lanes;
   for (std::uint64_t key = 5; lanes.size() < 12; key += 64) lanes[key] = l.open(key);
   for (int round = 0; round < 2; ++round)
     for (auto const& [key, lane] : lanes) CHECK(l.find(key) == lane);
@@ -67,10 +67,10 @@ TEST_CASE("without a spare lane there is no lane, and reserving makes some") {
   open_ledger l;
   for (std::uint64_t key = 1; key <= 12; ++key) l.open(key);
   bool opened = true;
-  CHECK(l.find_or_open(13, opened) == ledger::shared);
+  CHECK(l.find_or_open(13, opened) == shared);
   CHECK_FALSE(opened);
   l.reserve(1);
-  CHECK(l.find_or_open(13, opened) != ledger::shared);
+  CHECK(l.find_or_open(13, opened) != shared);
   CHECK(opened);
   CHECK(l.lane_count() == 14);
 }
@@ -81,24 +81,24 @@ TEST_CASE("as many lanes as there can be are each found by their key, also after
   l.reserve(ledger::max_lanes);
   REQUIRE(l.lane_count() == ledger::max_lanes);
   bool opened = false;
-  std::set<lane_number> lanes;
+  std::set<list_id> lanes;
   for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) lanes.insert(l.find_or_open(key, opened));
   CHECK(lanes.size() == ledger::max_lanes - 1);
-  CHECK(l.find_or_open(ledger::max_lanes, opened) == ledger::shared);
+  CHECK(l.find_or_open(ledger::max_lanes, opened) == shared);
   for (std::uint64_t key = 1; key < ledger::max_lanes; key += 2) l.close(l.find(key));
   for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) {
-    lane_number const lane = l.find(key);
-    REQUIRE(key % 2 == (lane == ledger::shared));
-    if (lane != ledger::shared) REQUIRE(l.key(lane) == key);
+    list_id const lane = l.find(key);
+    REQUIRE(key % 2 == (lane == shared));
+    if (lane != shared) REQUIRE(l.key(lane) == key);
   }
-  CHECK(l.find_or_open(ledger::max_lanes, opened) != ledger::shared);
+  CHECK(l.find_or_open(ledger::max_lanes, opened) != shared);
   CHECK(opened);
   CHECK(l.valid());
 }
 
 TEST_CASE("tickets rise over all lanes") {
   open_ledger l;
-  lane_number const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(1), b = l.open(2);
   auto const first = l.issue(a);
   auto const second = l.issue(b);
   auto const third = l.issue(a);
@@ -110,7 +110,7 @@ TEST_CASE("tickets rise over all lanes") {
 
 TEST_CASE("an event covers what was issued before it was recorded, and completes just that") {
   open_ledger l;
-  lane_number const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(1), b = l.open(2);
   auto const before = l.issue(a);
   int const event = l.record(a);
   auto const after = l.issue(a);
@@ -130,8 +130,8 @@ TEST_CASE("an event covers what was issued before it was recorded, and completes
 
 TEST_CASE("events are asked in order, up to the first that is not done") {
   open_ledger l;
-  lane_number const a = l.open(1);
-  ledger::ticket tickets[4];
+  list_id const a = l.open(1);
+  sequence tickets[4];
   int events[4];
   for (int i = 0; i < 4; ++i) {
     tickets[i] = l.issue(a);
@@ -149,7 +149,7 @@ TEST_CASE("events are asked in order, up to the first that is not done") {
 
 TEST_CASE("a lane has at most four events, and then records its latest again") {
   open_ledger l;
-  lane_number const a = l.open(1);
+  list_id const a = l.open(1);
   std::set<int> events;
   int newest = 0;
   for (int i = 0; i < 100; ++i) {
@@ -172,7 +172,7 @@ TEST_CASE("a lane has at most four events, and then records its latest again") {
 
 TEST_CASE("an event is recorded again for an epoch, so that a busy stream does not need an event a free") {
   open_ledger l;
-  lane_number const a = l.open(1);
+  list_id const a = l.open(1);
   int const first = l.record(a, 32);
   for (int i = 1; i < 32; ++i) {
     l.issue(a);
@@ -183,7 +183,7 @@ TEST_CASE("an event is recorded again for an epoch, so that a busy stream does n
 
 TEST_CASE("an event that could not be recorded stands for nothing") {
   open_ledger l;
-  lane_number const a = l.open(1);
+  list_id const a = l.open(1);
   auto const t = l.issue(a);
   static_cast<void>(l.event_to_record(a, 1));
   l.not_recorded(a);
@@ -205,7 +205,7 @@ TEST_CASE("an event that could not be recorded stands for nothing") {
 
 TEST_CASE("who waited once need not wait again for what came before") {
   open_ledger l;
-  lane_number const giver = l.open(1), taker = l.open(2), other = l.open(3);
+  list_id const giver = l.open(1), taker = l.open(2), other = l.open(3);
   auto const t = l.issue(giver);
   l.record(giver);
   l.joined(taker, giver, t);
@@ -221,10 +221,10 @@ TEST_CASE("who waited once need not wait again for what came before") {
 
 TEST_CASE("a lane remembers eight others, and forgets the one that it met first") {
   open_ledger l;
-  lane_number const taker = l.open(1);
-  std::vector<std::pair<lane_number, ledger::ticket>> waited;
+  list_id const taker = l.open(1);
+  std::vector<std::pair<list_id, sequence>> waited;
   for (std::uint64_t key = 2; key <= 10; ++key) {
-    lane_number const giver = l.open(key);
+    list_id const giver = l.open(key);
     waited.emplace_back(giver, l.issue(giver));
     l.joined(taker, giver, waited.back().second);
   }
@@ -234,10 +234,10 @@ TEST_CASE("a lane remembers eight others, and forgets the one that it met first"
 
 TEST_CASE("a lane that takes the place of one that is forgotten is known for its own waits alone") {
   open_ledger l;
-  lane_number const taker = l.open(1), ninth = l.open(2);
+  list_id const taker = l.open(1), ninth = l.open(2);
   auto const waited_for = l.issue(ninth), not_waited_for = l.issue(ninth);
   for (std::uint64_t key = 3; key <= 10; ++key) {  // all later
-    lane_number const giver = l.open(key);
+    list_id const giver = l.open(key);
     l.joined(taker, giver, l.issue(giver));
   }
   l.joined(taker, ninth, waited_for);
@@ -247,7 +247,7 @@ TEST_CASE("a lane that takes the place of one that is forgotten is known for its
 
 TEST_CASE("a lane that comes to stand for another stream inherits nothing") {
   open_ledger l;
-  lane_number const lane = l.open(1), other = l.open(2);
+  list_id const lane = l.open(1), other = l.open(2);
   auto const given = l.issue(other);
   auto const old = l.issue(lane);
   l.record(lane);
@@ -274,7 +274,7 @@ TEST_CASE("a lane that comes to stand for another stream inherits nothing") {
 
 TEST_CASE("what is known by other means is done, and its events are not asked any more") {
   open_ledger l;
-  lane_number const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(1), b = l.open(2);
   auto const first = l.issue(a);
   l.record(a);
   auto const second = l.issue(a);
@@ -307,8 +307,8 @@ TEST_CASE("random histories never make anything available too early") {
     std::uint64_t key, place;
   };
   struct free {
-    lane_number lane;
-    ledger::ticket ticket;
+    list_id lane;
+    sequence ticket;
     std::uint64_t key, place;
   };
   for (unsigned seed = 1; seed <= 20; ++seed) {
@@ -318,7 +318,7 @@ TEST_CASE("random histories never make anything available too early") {
     ledger l;
     std::map<std::uint64_t, stream> streams;  // by key, those that ended too: their work goes on
     std::map<int, snapshot> events;
-    std::vector<lane_number> open;
+    std::vector<list_id> open;
     std::vector<free> pending;
     std::uint64_t last_key = 0;
     int last_event = 0;
@@ -332,7 +332,7 @@ TEST_CASE("random histories never make anything available too early") {
         REQUIRE(opened);
         streams[last_key].key = last_key;
       }
-      lane_number const lane = open[below(open.size())], other = open[below(open.size())];
+      list_id const lane = open[below(open.size())], other = open[below(open.size())];
       stream& s = streams[l.key(lane)];
       switch (below(8)) {
         case 0:
@@ -356,7 +356,8 @@ TEST_CASE("random histories never make anything available too early") {
           break;
         case 5:
           if (lane != other) {
-            auto const* const behind = l.covering(other, 1 + below(l.issued(other) + 1));
+            auto const* const behind =
+                l.covering(other, sequence{1 + below(static_cast<std::size_t>(l.issued(other)) + 1)});
             if (behind == nullptr) break;
             snapshot const& at = events[behind->event];
             auto& waited = s.waits[at.key];
@@ -378,7 +379,7 @@ TEST_CASE("random histories never make anything available too early") {
       }
       REQUIRE(l.valid());
       for (free const& f : pending)
-        for (lane_number const taker : open) {
+        for (list_id const taker : open) {
           if (taker == f.lane || !l.available(taker, f.lane, f.ticket)) continue;
           ++available;
           stream& waiting = streams[l.key(taker)];

@@ -33,12 +33,12 @@ void queue_work(stream_ref stream) {
 struct clock_with_lanes : stream_tracker {
   bool all_last;
   explicit clock_with_lanes(int device = 0, bool last = false) : stream_tracker(device), all_last(last) { add_lanes(); }
-  lane_number lane(stream_ref stream) {
+  detail::list_id lane(stream_ref stream) {
     detail::stream_key const key = detail::stream_identity::known_key(stream, all_last);
     bool const ask = detail::stream_identity::must_ask(stream, key);
     return lane_of(ask ? detail::stream_identity::ask(stream, key).key : key, stream);
   }
-  ticket poll(lane_number lane) {
+  detail::sequence poll(detail::list_id lane) {
     detail::relaxed_capture calls;
     return stream_tracker::poll(lane, calls);
   }
@@ -91,7 +91,7 @@ TEST_CASE("a stream that never rests is still seen to make progress") {
   mortal const m;
   auto const lane = clock.lane(m);
   std::vector<weir::event> reached(1000);
-  std::vector<stream_tracker::ticket> tickets;
+  std::vector<detail::sequence> tickets;
   sim::reset_counters();
   for (std::size_t i = 0; i < reached.size(); ++i) {
     queue_work(m);
@@ -167,8 +167,8 @@ TEST_CASE("another thread's default stream is waited for through the legacy stre
   mortal const taker;
   bool ran = false;
   auto const to = clock.lane(taker);
-  stream_tracker::lane_number from{};
-  stream_tracker::ticket t{};
+  detail::list_id from{};
+  detail::sequence t{};
   std::thread([&] {
     from = clock.lane(cudaStreamPerThread);
     REQUIRE(cudaLaunchHostFunc(
@@ -197,8 +197,8 @@ TEST_CASE("polling does not disturb another thread's stream while that thread ru
 TEST_CASE("what a thread that ended left behind is found to be done") {
   lazy_world const world;
   clock_with_lanes clock;
-  stream_tracker::lane_number lane{};
-  stream_tracker::ticket t{};
+  detail::list_id lane{};
+  detail::sequence t{};
   std::thread([&] {
     lane = clock.lane(cudaStreamPerThread);
     queue_work(cudaStreamPerThread);
@@ -320,7 +320,7 @@ TEST_CASE("a stream whose event the host waits for keeps its lane meanwhile") {
 TEST_CASE("a lane that was a capture's between streams of two devices records on each") {
   lazy_world const world;
   clock_with_lanes clock;
-  stream_tracker::lane_number first{};
+  detail::list_id first{};
   {
     device_guard const on_other(1);
     mortal const m;

@@ -16,8 +16,6 @@ namespace weir::detail {
 /// thread-safe.
 class block_heap {
  public:
-  static constexpr lane_id shared = free_lists::shared;
-
   block_heap() : free_(table_) {}
   block_heap(block_heap const&) = delete;
   block_heap& operator=(block_heap const&) = delete;
@@ -35,7 +33,7 @@ class block_heap {
   /// Adds a segment as one shared block; returns its first block, which names the segment from now on.
   block_id add_segment(std::uintptr_t address, units size) noexcept {
     block_id const id = table_.add(address, size);
-    free_.put(id, shared, 0);
+    free_.put(id, shared, sequence::none);
     return id;
   }
   /// True if all of the segment is free and its work done.
@@ -86,12 +84,12 @@ class block_heap {
   };
 
   /// A free block of `lane` that fits, or 0.
-  [[gnu::always_inline]] block_id find(lane_id lane, request const& r) const noexcept {
+  [[gnu::always_inline]] block_id find(list_id lane, request const& r) const noexcept {
     block_id const id = free_.by_size(lane).find(table_, r.span());
     return id != 0 && suits(table_[id], r) ? id : 0;
   }
   /// The same, however many blocks of nearly the size do not fit: looks at all of the request's own size class.
-  block_id find_hidden(lane_id lane, request const& r) const noexcept {
+  block_id find_hidden(list_id lane, request const& r) const noexcept {
     return free_.by_size(lane).find_in_class(table_, r.span(), [&](block const& b) { return suits(b, r); });
   }
 
@@ -112,7 +110,7 @@ class block_heap {
 
   /// As `take` of a shared block, but ends it in a free block of `lane` that begins where `id` ends: a stream that
   /// outgrows its own latest block extends it instead of leaving it as a hole.
-  block_id take_extending(lane_id lane, block_id id, request const& r) noexcept {
+  block_id take_extending(list_id lane, block_id id, request const& r) noexcept {
     block_id const own = table_[id].right;
     bool const extends = own != 0 && lane != shared && r.alignment == unit_bytes && r.size < r.max_split &&
                          table_[own].is_free() && table_[own].lane == lane && table_[own].size < r.size;
@@ -125,16 +123,16 @@ class block_heap {
   }
 
   /// Takes back a live block: into `lane`, merged with its neighbours there. Tickets must not go down within a lane.
-  block_id give(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+  block_id give(block_id id, list_id lane, sequence ticket) noexcept {
     table_.delist(id);
     return put_merged(id, lane, ticket);
   }
 
   /// Everything freed in `lane` up to `ticket` is done: it becomes shared; without ages only all of the lane together.
-  void complete(lane_id lane, std::uint64_t ticket) noexcept {
+  void complete(list_id lane, sequence ticket) noexcept {
     for (block_id id = free_.any_until(lane, ticket); id != 0; id = free_.any_until(lane, ticket)) {
       free_.pull(id);
-      put_merged(id, shared, 0);
+      put_merged(id, shared, sequence::none);
     }
   }
 
@@ -147,7 +145,7 @@ class block_heap {
   /// A run of blocks that `may_use(id)` accepts, at least one of them of lane `from`, which is not
   /// `shared`. Looks at every block of `from`.
   template <class MayUse>
-  run find_run(lane_id from, request const& r, MayUse may_use) const {
+  run find_run(list_id from, request const& r, MayUse may_use) const {
     auto const usable = [&](block_id id) {
       return id != 0 && table_[id].is_free() && table_[id].size < r.max_split && may_use(id);
     };
@@ -172,7 +170,7 @@ class block_heap {
     }
   }
   /// Makes one block of a run, in `lane` and with a new `ticket`.
-  block_id merge(run const& blocks, lane_id lane, std::uint64_t ticket) noexcept {
+  block_id merge(run const& blocks, list_id lane, sequence ticket) noexcept {
     block_id const first = blocks.first;
     free_.pull(first);
     while (table_[first].size < blocks.size) {
@@ -182,33 +180,35 @@ class block_heap {
     return put_merged(first, lane, ticket);
   }
 
-  /// A block that is live belongs to a stream capture, of which `lane` is one; 0: to none, as when it was handed out.
-  void set_captured(block_id id, lane_id lane) noexcept { table_[id].captured = lane; }
+  /// A block that is live belongs to a stream capture, of which `lane` is one; `shared`: to none, as when it was handed
+  /// out.
+  void set_captured(block_id id, list_id lane) noexcept { table_[id].captured = lane; }
   /// Blocks of captures whose lane `is_exiting(lane)` belong to none any more. Looks at every block.
   template <class IsOver>
   void forget_captured(IsOver is_exiting) noexcept {
     for (std::size_t id = 1; id < table_.end(); ++id)
-      if (block& b = table_[static_cast<block_id>(id)]; b.captured != 0 && is_exiting(b.captured)) b.captured = 0;
+      if (block& b = table_[static_cast<block_id>(id)]; b.captured != shared && is_exiting(b.captured))
+        b.captured = shared;
   }
 
   block_table const& blocks() const noexcept { return table_; }
   /// The live block at an address, or 0.
   block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }
   /// The ticket up to which a free block's lane has to be done before others may have it.
-  std::uint64_t ticket(block_id id) const noexcept { return free_.ticket(id); }
+  sequence ticket(block_id id) const noexcept { return free_.ticket(id); }
 
   std::size_t lane_count() const noexcept { return free_.count(); }
   /// Free bytes in a lane.
-  std::size_t free_bytes(lane_id lane) const noexcept { return free_.free_units(lane) * unit_bytes; }
+  std::size_t free_bytes(list_id lane) const noexcept { return free_.free_units(lane) * unit_bytes; }
   /// Bytes of the largest free block in a lane; looks at one size class.
-  std::size_t largest_free(lane_id lane) const noexcept {
+  std::size_t largest_free(list_id lane) const noexcept {
     return std::size_t{free_.by_size(lane).largest(table_)} * unit_bytes;
   }
   /// The same over all lanes.
   std::size_t largest_free() const noexcept {
     std::size_t most = 0;
     for (std::size_t lane = 0; lane < free_.count(); ++lane) {
-      std::size_t const here = largest_free(static_cast<lane_id>(lane));
+      std::size_t const here = largest_free(static_cast<list_id>(lane));
       if (here > most) most = here;
     }
     return most;
@@ -219,7 +219,7 @@ class block_heap {
   bool valid() const {
     if (!table_.valid() || !free_.valid()) return false;
     for (std::size_t lane = 0; lane < free_.count(); ++lane) {
-      bool const unmerged = free_.by_size(static_cast<lane_id>(lane)).any_of(table_, [&](block_id id) {
+      bool const unmerged = free_.by_size(static_cast<list_id>(lane)).any_of(table_, [&](block_id id) {
         block_id const right = table_[id].right;
         return right != 0 && table_[right].is_free() && table_[right].lane == table_[id].lane;
       });
@@ -266,7 +266,7 @@ class block_heap {
     return id;
   }
 
-  block_id put_merged(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+  block_id put_merged(block_id id, list_id lane, sequence ticket) noexcept {
     auto const joins = [&](block_id other) {
       return other != 0 && table_[other].is_free() && table_[other].lane == lane;
     };

@@ -16,8 +16,6 @@ namespace weir::detail {
 /// time but for what says otherwise. Not thread-safe.
 class free_lists {
  public:
-  static constexpr lane_id shared = 0;
-
   explicit free_lists(block_table& blocks) : blocks_(blocks), lanes_(1) {}
 
   /// Has lanes below `count`. May throw `std::bad_alloc`.
@@ -38,14 +36,14 @@ class free_lists {
     ages_.reserve(blocks_.end(), lanes_.size());
     for (std::size_t lane = 1; lane < lanes_.size(); ++lane)
       lanes_[lane].index.any_of(blocks_, [&](block_id id) {
-        ages_.append(static_cast<lane_id>(lane), id, lanes_[lane].latest);
+        ages_.append(static_cast<list_id>(lane), id, lanes_[lane].latest);
         return false;
       });
     keeps_ages_ = true;
   }
 
   /// Makes `id` a free block of `lane`. Tickets must not go down within a lane.
-  [[gnu::always_inline]] void put(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+  [[gnu::always_inline]] void put(block_id id, list_id lane, sequence ticket) noexcept {
     lane_blocks& owner = lanes_[lane];
     blocks_[id].set_free(lane);
     owner.index.insert(blocks_, id);
@@ -56,7 +54,7 @@ class free_lists {
   }
   /// Takes `id` out; what becomes of it is up to the caller.
   [[gnu::always_inline]] void pull(block_id id) noexcept {
-    lane_id const lane = blocks_[id].lane;
+    list_id const lane = blocks_[id].lane;
     lane_blocks& owner = lanes_[lane];
     owner.index.remove(blocks_, id);
     owner.free -= blocks_[id].size;
@@ -72,8 +70,8 @@ class free_lists {
   }
   /// `id`, which had `before` units, has grown by a free with this ticket. It stays in place: its size class is mostly
   /// the same.
-  void grown(block_id id, units before, std::uint64_t ticket) noexcept {
-    lane_id const lane = blocks_[id].lane;
+  void grown(block_id id, units before, sequence ticket) noexcept {
+    list_id const lane = blocks_[id].lane;
     lane_blocks& owner = lanes_[lane];
     owner.index.resized(blocks_, id, before);
     owner.free += blocks_[id].size - before;
@@ -85,22 +83,22 @@ class free_lists {
   }
   /// `id`, which had `before` units, was cut in two: `end` is free as it is.
   void cut(block_id id, units before, block_id end) noexcept {
-    lane_id const lane = blocks_[id].lane;
+    list_id const lane = blocks_[id].lane;
     blocks_[end].set_free(lane);
     lanes_[lane].index.resized(blocks_, id, before);
     lanes_[lane].index.insert(blocks_, end);
     if (keeps_ages_ && lane != shared) ages_.insert_after(lane, id, end, ages_.ticket(id));
   }
 
-  tlsf_index const& by_size(lane_id lane) const noexcept { return lanes_[lane].index; }
+  tlsf_index const& by_size(list_id lane) const noexcept { return lanes_[lane].index; }
   /// Units in a lane.
-  std::uint64_t free_units(lane_id lane) const noexcept { return lanes_[lane].free; }
+  std::uint64_t free_units(list_id lane) const noexcept { return lanes_[lane].free; }
   /// The ticket up to which a free block's lane has to be done before others may have it.
-  std::uint64_t ticket(block_id id) const noexcept {
+  sequence ticket(block_id id) const noexcept {
     return keeps_ages_ ? ages_.ticket(id) : lanes_[blocks_[id].lane].latest;
   }
   /// A block of a lane that is done if everything up to `ticket` is, or 0.
-  block_id any_until(lane_id lane, std::uint64_t ticket) const noexcept {
+  block_id any_until(list_id lane, sequence ticket) const noexcept {
     block_id const id = keeps_ages_ ? ages_.oldest(lane) : lanes_[lane].index.any();
     return id != 0 && this->ticket(id) <= ticket ? id : 0;
   }
@@ -110,18 +108,18 @@ class free_lists {
   /// Checks everything; slow, for tests.
   bool valid() const {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
-      if (!valid(static_cast<lane_id>(lane))) return false;
+      if (!valid(static_cast<list_id>(lane))) return false;
     return true;
   }
 
  private:
   struct lane_blocks {
     tlsf_index index;
-    std::uint64_t free = 0;    // units
-    std::uint64_t latest = 0;  // ticket
+    std::uint64_t free = 0;  // units
+    sequence latest{};
   };
 
-  bool valid(lane_id lane) const {
+  bool valid(list_id lane) const {
     lane_blocks const& l = lanes_[lane];
     if (!l.index.valid(blocks_)) return false;
     std::uint64_t free = 0;
@@ -131,7 +129,8 @@ class free_lists {
     });
     if (foreign || free != l.free) return false;
     if (!keeps_ages_ || lane == shared) return true;
-    std::uint64_t ticket = 0, aged = 0;
+    sequence ticket{};
+    std::uint64_t aged = 0;
     for (block_id id = ages_.oldest(lane); id != 0; id = ages_.newer(id)) {
       if (!blocks_[id].is_free() || blocks_[id].lane != lane || ages_.ticket(id) < ticket) return false;
       ticket = ages_.ticket(id);

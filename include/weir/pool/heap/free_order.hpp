@@ -21,32 +21,32 @@ class free_order {
   }
 
   /// Puts `id` behind all others of its lane. Tickets must not go down within a lane.
-  void append(lane_id lane, block_id id, std::uint64_t ticket) noexcept {
+  void append(list_id lane, block_id id, sequence ticket) noexcept {
     insert_after(lane, ends_[lane].newest, id, ticket);
   }
   /// Puts `id` right behind `place`, which may be 0: before all others.
-  void insert_after(lane_id lane, block_id place, block_id id, std::uint64_t ticket) noexcept {
+  void insert_after(list_id lane, block_id place, block_id id, sequence ticket) noexcept {
     end& e = ends_[lane];
     entry& added = entries_[id];
     added = {ticket, place, place == 0 ? e.oldest : entries_[place].newer};
     (added.newer == 0 ? e.newest : entries_[added.newer].older) = id;
     (place == 0 ? e.oldest : entries_[place].newer) = id;
   }
-  void remove(lane_id lane, block_id id) noexcept {
+  void remove(list_id lane, block_id id) noexcept {
     entry const& gone = entries_[id];
     (gone.older == 0 ? ends_[lane].oldest : entries_[gone.older].newer) = gone.newer;
     (gone.newer == 0 ? ends_[lane].newest : entries_[gone.newer].older) = gone.older;
   }
 
-  block_id oldest(lane_id lane) const noexcept { return ends_[lane].oldest; }
+  block_id oldest(list_id lane) const noexcept { return ends_[lane].oldest; }
   block_id newer(block_id id) const noexcept { return entries_[id].newer; }
-  std::uint64_t ticket(block_id id) const noexcept { return entries_[id].ticket; }
+  sequence ticket(block_id id) const noexcept { return entries_[id].ticket; }
 
   std::size_t host_bytes() const noexcept { return entries_.bytes() + ends_.bytes(); }
 
  private:
   struct entry {
-    std::uint64_t ticket = 0;
+    sequence ticket{};
     block_id older = 0;
     block_id newer = 0;
   };

@@ -1,6 +1,7 @@
 #pragma once
 // Who may have what was freed where: numbers the frees of every stream and knows which are done, or waited for by whom.
 
+#include <weir/pool/heap/sequence.hpp>
 #include <weir/support/grown_array.hpp>
 
 #include <cstddef>
@@ -16,10 +17,7 @@ namespace weir::detail {
 template <class Event, class Key = std::uint64_t>
 class stream_timeline {
  public:
-  using lane_number = std::uint16_t;
-  using ticket = std::uint64_t;
-  static constexpr lane_number shared = 0;  ///< stands for no stream
-  static constexpr int max_events = 4;      ///< a lane
+  static constexpr int max_events = 4;  ///< a lane
   static constexpr std::size_t max_lanes = 0xffff;
 
   stream_timeline() : keys_(1), lanes_(1), next_(1), buckets_(1) {}
@@ -33,26 +31,26 @@ class stream_timeline {
     next_.grow(size);
     make_buckets_for(size);
     keys_.grow(size);
-    for (std::size_t lane = size; lane-- > old;) chain(first_closed_, static_cast<lane_number>(lane));
+    for (std::size_t lane = size; lane-- > old;) chain(first_closed_, static_cast<list_id>(lane));
     closed_ += size - old;
   }
 
   /// The lane of a stream's key (never `Key{}`), or `shared` if it has none.
-  lane_number find(Key key) const noexcept {
-    if (lane_number const lane = find_cached(key); lane != shared) return lane;
-    lane_number lane = buckets_[bucket_of(key)];
+  list_id find(Key key) const noexcept {
+    if (list_id const lane = find_cached(key); lane != shared) return lane;
+    list_id lane = buckets_[bucket_of(key)];
     while (lane != shared && keys_[lane] != key) lane = next_[lane];
     return lane;
   }
   /// The same for streams seen of late; `shared` says nothing. Any key.
-  lane_number find_cached(Key key) const noexcept {
+  list_id find_cached(Key key) const noexcept {
     slot const& s = cache_[slot_of(key)];
     return s.key == key ? s.lane : shared;
   }
 
   /// The same, but opens one; `shared` only if none is spare.
-  lane_number find_or_open(Key key, bool& opened) noexcept {
-    lane_number found = find(key);
+  list_id find_or_open(Key key, bool& opened) noexcept {
+    list_id found = find(key);
     opened = false;
     if (found == shared && closed_ != 0) {
       found = first_closed_;
@@ -71,7 +69,7 @@ class stream_timeline {
   }
 
   /// Ends a lane whose frees are all done.
-  void close(lane_number lane) noexcept {
+  void close(list_id lane) noexcept {
     if (slot& s = cache_[slot_of(keys_[lane])]; s.key == keys_[lane]) s = {};
     unchain(buckets_[bucket_of(keys_[lane])], lane);
     chain(first_closed_, lane);
@@ -79,31 +77,31 @@ class stream_timeline {
     ++closed_;
   }
 
-  bool is_open(lane_number lane) const noexcept { return keys_[lane] != Key{}; }
-  Key key(lane_number lane) const noexcept { return keys_[lane]; }
+  bool is_open(list_id lane) const noexcept { return keys_[lane] != Key{}; }
+  Key key(list_id lane) const noexcept { return keys_[lane]; }
   std::size_t lane_count() const noexcept { return keys_.size(); }
   std::size_t open_count() const noexcept { return keys_.size() - 1 - closed_; }
   /// Lanes ready to be opened.
   std::size_t closed_count() const noexcept { return closed_; }
 
   /// The number of a free made now on `lane`.
-  ticket issue(lane_number lane) noexcept { return lanes_[lane].issued = ++last_; }
+  sequence issue(list_id lane) noexcept { return lanes_[lane].issued = last_ = next(last_); }
 
-  ticket issued(lane_number lane) const noexcept { return lanes_[lane].issued; }
-  ticket covered(lane_number lane) const noexcept { return lanes_[lane].covered; }
-  ticket completed(lane_number lane) const noexcept { return lanes_[lane].completed; }
+  sequence issued(list_id lane) const noexcept { return lanes_[lane].issued; }
+  sequence covered(list_id lane) const noexcept { return lanes_[lane].covered; }
+  sequence completed(list_id lane) const noexcept { return lanes_[lane].completed; }
 
   /// The event to record next on this lane's stream: the latest one again until it was recorded `epoch` times, then
   /// another, while fewer than `max_events` are outstanding. Re-recording makes a wait wider, never too narrow.
-  Event& event_to_record(lane_number lane, unsigned epoch) noexcept {
+  Event& event_to_record(list_id lane, unsigned epoch) noexcept {
     lane_state& l = lanes_[lane];
     bool const fresh = l.count == 0 || (l.count < max_events && l.entries[newest(l)].records >= epoch);
     if (fresh) l.entries[(l.first + l.count++) % max_events].records = 0;
     return l.entries[newest(l)].event;
   }
-  bool is_full(lane_number lane) const noexcept { return lanes_[lane].count == max_events; }
+  bool is_full(list_id lane) const noexcept { return lanes_[lane].count == max_events; }
   /// That event now stands behind everything issued on the lane so far.
-  void recorded(lane_number lane) noexcept {
+  void recorded(list_id lane) noexcept {
     lane_state& l = lanes_[lane];
     entry& e = l.entries[newest(l)];
     ++e.records;
@@ -111,14 +109,14 @@ class stream_timeline {
   }
   /// That event could not be recorded, so it stands for nothing: a fresh one is taken back, a re-recorded one is kept
   /// (a failed record leaves its earlier snapshot in place).
-  void not_recorded(lane_number lane) noexcept {
+  void not_recorded(list_id lane) noexcept {
     lane_state& l = lanes_[lane];
     if (l.entries[newest(l)].records == 0) --l.count;
   }
 
   /// Asks `done(event)` of the oldest events and moves `completed` up to the last that is.
   template <class Done>
-  void advance(lane_number lane, Done done) {
+  void advance(list_id lane, Done done) {
     lane_state& l = lanes_[lane];
     while (l.count != 0 && done(l.entries[l.first].event)) {
       l.completed = l.entries[l.first].upto;
@@ -127,7 +125,7 @@ class stream_timeline {
   }
 
   /// The caller knows by other means that everything up to `t` is done.
-  void complete(lane_number lane, ticket t) noexcept {
+  void complete(list_id lane, sequence t) noexcept {
     lane_state& l = lanes_[lane];
     if (l.covered < t) l.covered = t;
     if (l.completed < t) l.completed = t;
@@ -137,9 +135,9 @@ class stream_timeline {
   /// The oldest event that stands behind `t`, or null: then an event has to be recorded first.
   struct cover {
     Event event{};
-    ticket upto = 0;
+    sequence upto{};
   };
-  cover const* covering(lane_number lane, ticket t) noexcept {
+  cover const* covering(list_id lane, sequence t) noexcept {
     lane_state& l = lanes_[lane];
     for (int i = 0; i < l.count; ++i) {
       entry const& e = l.entries[(l.first + i) % max_events];
@@ -151,7 +149,7 @@ class stream_timeline {
   }
 
   /// `taker` has been made to wait for everything up to `upto` on `giver`.
-  void joined(lane_number taker, lane_number giver, ticket upto) noexcept {
+  void joined(list_id taker, list_id giver, sequence upto) noexcept {
     lane_state& l = lanes_[taker];
     for (auto& k : l.knows) {
       if (k.giver != giver) continue;
@@ -163,7 +161,7 @@ class stream_timeline {
   }
 
   /// May `taker` use at once what `giver` freed with ticket `t`?
-  bool available(lane_number taker, lane_number giver, ticket t) const noexcept {
+  bool available(list_id taker, list_id giver, sequence t) const noexcept {
     if (taker == giver || t <= lanes_[giver].completed) return true;
     for (auto const& k : lanes_[taker].knows)
       if (k.giver == giver) return t <= k.upto;
@@ -172,7 +170,7 @@ class stream_timeline {
 
   /// Calls `f(event)` for every event handle the ledger holds.
   template <class F>
-  void for_each_event(lane_number lane, F f) {
+  void for_each_event(list_id lane, F f) {
     for (auto& e : lanes_[lane].entries) f(e.event);
   }
 
@@ -181,7 +179,7 @@ class stream_timeline {
     for (std::size_t i = 1; i < keys_.size(); ++i) {
       lane_state const& l = lanes_[i];
       closed += keys_[i] == Key{};
-      if (keys_[i] != Key{} && find(keys_[i]) != i) return false;
+      if (keys_[i] != Key{} && find(keys_[i]) != static_cast<list_id>(i)) return false;
       if (l.covered > l.issued || l.completed > l.covered || l.issued > last_ || l.count > max_events) return false;
       for (int e = 1; e < l.count; ++e)
         if (l.entries[(l.first + e - 1) % max_events].upto > l.entries[(l.first + e) % max_events].upto) return false;
@@ -195,17 +193,17 @@ class stream_timeline {
 
   struct entry {
     Event event{};
-    ticket upto = 0;
+    sequence upto{};
     unsigned records = 0;
   };
   struct known {
-    lane_number giver = shared;
-    ticket upto = 0;
+    list_id giver = shared;
+    sequence upto{};
   };
   struct lane_state {
-    ticket issued = 0;
-    ticket covered = 0;
-    ticket completed = 0;
+    sequence issued{};
+    sequence covered{};
+    sequence completed{};
     entry entries[max_events] = {};  // a ring, oldest at `first`
     std::uint8_t first = 0;
     std::uint8_t count = 0;
@@ -214,7 +212,7 @@ class stream_timeline {
   };
   struct slot {
     Key key{};
-    lane_number lane = shared;
+    list_id lane = shared;
   };
 
   // Fibonacci hashing: keys may differ in any of their bits.
@@ -228,17 +226,17 @@ class stream_timeline {
     if (lanes <= buckets_.size()) return;
     std::size_t count = buckets_.size();
     while (count < lanes) count *= 2;
-    grown_array<lane_number> more(count);
+    grown_array<list_id> more(count);
     buckets_.swap(more);
     for (std::size_t lane = 1; lane < keys_.size(); ++lane)
-      if (keys_[lane] != Key{}) chain(buckets_[bucket_of(keys_[lane])], static_cast<lane_number>(lane));
+      if (keys_[lane] != Key{}) chain(buckets_[bucket_of(keys_[lane])], static_cast<list_id>(lane));
   }
-  void chain(lane_number& first, lane_number lane) noexcept {
+  void chain(list_id& first, list_id lane) noexcept {
     next_[lane] = first;
     first = lane;
   }
-  void unchain(lane_number& first, lane_number lane) noexcept {
-    lane_number* at = &first;
+  void unchain(list_id& first, list_id lane) noexcept {
+    list_id* at = &first;
     while (*at != lane) at = &next_[*at];
     *at = next_[lane];
   }
@@ -248,13 +246,13 @@ class stream_timeline {
   }
   static int newest(lane_state const& l) noexcept { return (l.first + l.count - 1) % max_events; }
 
-  ticket last_ = 0;
+  sequence last_{};
   std::size_t closed_ = 0;
   grown_array<Key> keys_;  // of open lanes; Key{}: closed
   grown_array<lane_state> lanes_;
-  grown_array<lane_number> next_;     // of the closed lanes, or of those in the same bucket
-  grown_array<lane_number> buckets_;  // first lanes, by their keys' hashes
-  lane_number first_closed_ = shared;
+  grown_array<list_id> next_;     // of the closed lanes, or of those in the same bucket
+  grown_array<list_id> buckets_;  // first lanes, by their keys' hashes
+  list_id first_closed_ = shared;
   slot cache_[cache_size] = {};
   cover answer_{};
 };
