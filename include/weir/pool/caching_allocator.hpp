@@ -59,8 +59,8 @@ class caching_allocator {
   /// Sizes above this are refused: rounding and alignment might wrap.
   static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;
 
-  /// Null if the memory cannot be had; with `effort` `all` that is counted, and `refused` says what the pool had at
-  /// that instant. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
+  /// Null if the memory cannot be had; with `refused` that is counted, and told with what the pool had at that instant.
+  /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
@@ -97,8 +97,9 @@ class caching_allocator {
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
     auto const lock = enter();
+    if (!lock) return false;
     upstream_calls::attempt const attempt(source_.calls());
-    return lock && grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
+    return grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
   std::size_t trim(std::size_t keep) noexcept {
@@ -299,11 +300,9 @@ class caching_allocator {
     if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     if (options_.pending == when_pending::wait)
       if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
-    if (block_id const id =
-            effort == pool_effort::reuse ? take_when_grown(who, r, looked_at) : take_grown(who, r, looked_at);
-        id != 0)
-      return id;
-    return take_waiting(who, r, looked_at);
+    bool const may_grow = effort != pool_effort::reuse;
+    block_id const grown = may_grow ? take_grown(who, r, looked_at) : take_when_grown(who, r, looked_at);
+    return grown != 0 ? grown : take_waiting(who, r, looked_at);
   }
 
   /// Before a request is refused.
