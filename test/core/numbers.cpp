@@ -5,8 +5,8 @@
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
-#include <support/test_source.hpp>
 #include <core/recorder.hpp>
+#include <support/test_source.hpp>
 
 #include <stdexcept>
 #include <string>

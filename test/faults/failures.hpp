@@ -45,19 +45,19 @@ struct host_plan {
 };
 inline thread_local constinit host_plan plan;
 
-/// Whether this allocation has to fail. The stand-in's own are none of the stack's.
+/// Whether this allocation has to fail. The simulated runtime's own are none of the stack's.
 inline bool host_allocation_fails() {
   if (!plan.on || sim::in_runtime_call()) return false;
   ++plan.asked;
   return plan.left != 0 && --plan.left == 0;
 }
 
-class mortal_stream {
+class destroyable_stream {
  public:
-  mortal_stream() { REQUIRE_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess); }
-  ~mortal_stream() { cudaStreamDestroy(handle_); }
-  mortal_stream(mortal_stream const&) = delete;
-  mortal_stream& operator=(mortal_stream const&) = delete;
+  destroyable_stream() { REQUIRE_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess); }
+  ~destroyable_stream() { cudaStreamDestroy(handle_); }
+  destroyable_stream(destroyable_stream const&) = delete;
+  destroyable_stream& operator=(destroyable_stream const&) = delete;
   cudaStream_t get() const { return handle_; }
 
  private:

@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
     check(refused, text);
   } catch (std::bad_alloc const&) {  // an initial size that cannot be had
   }
-  require(weir::sim::report_count() == 0, "no breach of order");
+  require(weir::sim::report_count() == 0, "no violation of order");
   weir::sim::run_all();
   require(weir::sim::live_allocations() == 0, "all memory goes back");
   return 0;

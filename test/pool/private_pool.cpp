@@ -22,9 +22,9 @@ struct captured_memory {
 
   captured_memory() {
     store.reserve();
-    store.reserve_lanes(clock.lane_count() + clock.lanes_to_add());
-    captured.reserve(clock.lane_count() + clock.lanes_to_add());
-    clock.add_lanes();
+    store.reserve_lists(clock.list_count() + clock.lists_to_add());
+    captured.reserve(clock.list_count() + clock.lists_to_add());
+    clock.add_lists();
     store.add_segment(0x7f00'0000'0000u, 100);
   }
   static stream_identity who(std::uint64_t stream, std::uint64_t capture) {

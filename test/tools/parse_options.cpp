@@ -1,4 +1,4 @@
-// Every option that a text can name does what it does in C++: seen by what the stack asks of the stand-in.
+// Every option that a text can name does what it does in C++: seen by what the stack asks of the simulated runtime.
 #include <support/temporary_folder.hpp>
 
 #include <weir/core/bytes.hpp>

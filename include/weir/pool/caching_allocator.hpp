@@ -166,7 +166,7 @@ class caching_allocator {
 
  private:
   using request = stream_ordered_heap::request;
-  using lanes = stream_ordered_heap::lanes;
+  using lists = stream_ordered_heap::lists;
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
@@ -281,14 +281,14 @@ class caching_allocator {
       last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), before - heap_.free_bytes(who)};
     return id;
   }
-  block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
     auto const take = [&] { return heap_.take_done(who, r, looked_at); };
     return who.capture == capture_key::none ? take() : noting_reuse(who, take);
   }
 
   /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
-    lanes const looked_at = effort == pool_effort::reuse ? heap_.all_lanes() : heap_.next_lanes();
+    lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
@@ -296,7 +296,7 @@ class caching_allocator {
     return id;
   }
 
-  block_id find(stream_identity const& who, request const& r, pool_effort effort, lanes const& looked_at) {
+  block_id find(stream_identity const& who, request const& r, pool_effort effort, lists const& looked_at) {
     if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     if (options_.pending == when_pending::wait)
       if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
@@ -306,31 +306,31 @@ class caching_allocator {
   }
 
   /// Before a request is refused.
-  block_id last_resort(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at) {
     if (!looked_at.are_all()) {
-      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
-      if (block_id const id = take_waiting(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
+      if (block_id const id = take_waiting(who, r, heap_.all_lists()); id != 0) return id;
     }
     if (options_.synchronize) {
       wait_for_all();
-      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
     }
-    return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lanes()) : 0;
+    return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
   }
 
-  block_id take_waiting(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
     block_id const id = heap_.take_waiting(who, r, looked_at);
     if (id != 0) ++numbers_.waits;
     return id;
   }
 
   /// What another thread's growth that is under way leaves, without growing.
-  block_id take_when_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_when_grown(stream_identity const& who, request const& r, lists const& looked_at) {
     return source_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
   }
 
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
-  block_id take_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
     growth const first = grow(r);
     if (first == growth::done) return take_done(who, r, looked_at);
     block_id id = 0;
@@ -395,13 +395,13 @@ class caching_allocator {
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
     may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);
     if (!may_be_idle_) return;
-    heap_.poll(heap_.next_lanes());
+    heap_.poll(heap_.next_lists());
     give_idle(options_.release_threshold);
   }
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
-    heap_.poll(heap_.all_lanes());
+    heap_.poll(heap_.all_lists());
     may_be_idle_ = true;
     return give_idle(keep);
   }

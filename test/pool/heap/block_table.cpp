@@ -55,7 +55,7 @@ TEST_CASE("a record keeps what was asked for beside the address, whatever the si
       b.set_free(list_id{5});
       CHECK(b.is_free());
       CHECK(b.address() == at(3));
-      CHECK(b.lane == list_id{5});
+      CHECK(b.list == list_id{5});
     }
 }
 

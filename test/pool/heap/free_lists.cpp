@@ -16,20 +16,20 @@ struct laned {
   free_lists free{table};
   std::uintptr_t next = unit_bytes;
 
-  laned() { free.reserve_lanes(3); }
-  block_id put(units size, list_id lane, sequence ticket) {
+  laned() { free.reserve_lists(3); }
+  block_id put(units size, list_id list, sequence_number sequence) {
     free.reserve_blocks(table.end_if_grown());
     table.reserve(2);
     block_id const id = table.add(next, size);
     next += table[id].bytes() + unit_bytes;
-    free.put(id, lane, ticket);
+    free.put(id, list, sequence);
     return id;
   }
 };
 
 }  // namespace
 
-TEST_CASE("a block is free in one lane, under its size, until it is pulled") {
+TEST_CASE("a block is free in one free list, under its size, until it is pulled") {
   laned l;
   block_id const id = l.put(10, 1_list, 1_seq);
   CHECK(l.free.by_size(1_list).find(l.table, 10) == id);
@@ -40,18 +40,18 @@ TEST_CASE("a block is free in one lane, under its size, until it is pulled") {
   CHECK(l.free.free_units(1_list) == 0);
 }
 
-TEST_CASE("until ages are kept every block of a lane has the lane's latest ticket, then its own") {
+TEST_CASE("until ages are kept every block of a free list has the free list's latest sequence number, then its own") {
   laned l;
   block_id const a = l.put(10, 1_list, 3_seq), b = l.put(20, 1_list, 5_seq), other = l.put(10, 2_list, 4_seq);
-  CHECK(l.free.ticket(a) == 5_seq);
-  CHECK(l.free.ticket(other) == 4_seq);
+  CHECK(l.free.sequence(a) == 5_seq);
+  CHECK(l.free.sequence(other) == 4_seq);
   CHECK(l.free.any_until(1_list, 4_seq) == 0);
   CHECK(l.free.any_until(1_list, 5_seq) != 0);
   l.free.keep_ages();
   block_id const c = l.put(30, 1_list, 7_seq);
-  CHECK(l.free.ticket(a) == 5_seq);
-  CHECK(l.free.ticket(b) == 5_seq);
-  CHECK(l.free.ticket(c) == 7_seq);
+  CHECK(l.free.sequence(a) == 5_seq);
+  CHECK(l.free.sequence(b) == 5_seq);
+  CHECK(l.free.sequence(c) == 7_seq);
   l.free.pull(l.free.any_until(1_list, 5_seq));
   l.free.pull(l.free.any_until(1_list, 5_seq));
   CHECK(l.free.any_until(1_list, 6_seq) == 0);
@@ -59,7 +59,7 @@ TEST_CASE("until ages are kept every block of a lane has the lane's latest ticke
   CHECK(l.free.valid());
 }
 
-TEST_CASE("a block that shrinks, grows or is cut stays where it is, with its size and ticket right") {
+TEST_CASE("a block that shrinks, grows or is cut stays where it is, with its size and sequence number right") {
   for (bool const ages : {false, true}) {
     CAPTURE(ages);
     laned l;
@@ -76,14 +76,14 @@ TEST_CASE("a block that shrinks, grows or is cut stays where it is, with its siz
     l.free.cut(first, 60, end);
     CHECK(l.free.free_units(1_list) == 67);
     CHECK(l.free.by_size(1_list).find(l.table, 10) == end);
-    CHECK(l.free.ticket(end) == (ages ? 1_seq : 2_seq));
+    CHECK(l.free.sequence(end) == (ages ? 1_seq : 2_seq));
 
     l.free.pull(end);
     l.table.merge_right(first);
     l.free.grown(first, 50, 9_seq);
     CHECK(l.free.free_units(1_list) == 67);
     CHECK(l.free.by_size(1_list).find(l.table, 60) == first);
-    CHECK(l.free.ticket(first) == 9_seq);
+    CHECK(l.free.sequence(first) == 9_seq);
     CHECK(l.free.valid());
   }
 }
@@ -92,8 +92,9 @@ TEST_CASE("room that is made with ages kept is room for ages too") {
   laned l;
   l.free.keep_ages();
   std::vector<block_id> ids;
-  for (sequence ticket = 1_seq; ticket <= 1000_seq; ticket = next(ticket)) ids.push_back(l.put(3, 1_list, ticket));
-  l.free.reserve_lanes(40);
+  for (sequence_number sequence = 1_seq; sequence <= 1000_seq; sequence = next(sequence))
+    ids.push_back(l.put(3, 1_list, sequence));
+  l.free.reserve_lists(40);
   l.put(3, 39_list, 1001_seq);
   CHECK(l.free.valid());
   for (block_id const id : ids) l.free.pull(id);

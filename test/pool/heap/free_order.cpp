@@ -12,23 +12,23 @@ using namespace weir::test;
 
 namespace {
 
-std::vector<block_id> in_order(free_order const& ages, list_id lane) {
+std::vector<block_id> in_order(free_order const& ages, list_id list) {
   std::vector<block_id> order;
-  for (block_id id = ages.oldest(lane); id != 0; id = ages.newer(id)) order.push_back(id);
+  for (block_id id = ages.oldest(list); id != 0; id = ages.newer(id)) order.push_back(id);
   return order;
 }
 
 }  // namespace
 
-TEST_CASE("each lane has its blocks oldest first, whichever leave") {
+TEST_CASE("each free list has its blocks oldest first, whichever leave") {
   free_order ages;
   ages.reserve(10, 3);
-  sequence ticket{};
-  for (block_id const id : {4u, 2u, 7u}) ages.append(1_list, id, ticket = next(ticket));
-  for (block_id const id : {5u, 1u}) ages.append(2_list, id, ticket = next(ticket));
+  sequence_number sequence{};
+  for (block_id const id : {4u, 2u, 7u}) ages.append(1_list, id, sequence = next(sequence));
+  for (block_id const id : {5u, 1u}) ages.append(2_list, id, sequence = next(sequence));
   CHECK(in_order(ages, 1_list) == std::vector<block_id>{4, 2, 7});
   CHECK(in_order(ages, 2_list) == std::vector<block_id>{5, 1});
-  CHECK(ages.ticket(7) == 3_seq);
+  CHECK(ages.sequence(7) == 3_seq);
   ages.insert_after(1_list, 2, 9, 2_seq);
   ages.insert_after(1_list, 0, 3, 1_seq);
   CHECK(in_order(ages, 1_list) == std::vector<block_id>{3, 4, 2, 9, 7});
@@ -37,7 +37,7 @@ TEST_CASE("each lane has its blocks oldest first, whichever leave") {
   ages.remove(1_list, 3);
   ages.remove(1_list, 7);
   CHECK(in_order(ages, 1_list) == std::vector<block_id>{4, 9});
-  ages.append(1_list, 3, ticket = next(ticket));
+  ages.append(1_list, 3, sequence = next(sequence));
   CHECK(in_order(ages, 1_list) == std::vector<block_id>{4, 9, 3});
   for (block_id const id : {4u, 9u, 3u}) ages.remove(1_list, id);
   CHECK(in_order(ages, 1_list).empty());

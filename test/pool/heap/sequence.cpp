@@ -10,8 +10,8 @@ using namespace weir::detail;
 using namespace weir::test;
 
 TEST_CASE("every free comes after none and before the next") {
-  CHECK(sequence::none < next(sequence::none));
-  CHECK(next(sequence::none) == 1_seq);
+  CHECK(sequence_number::none < next(sequence_number::none));
+  CHECK(next(sequence_number::none) == 1_seq);
   CHECK(next(41_seq) == 42_seq);
 }
 
@@ -19,6 +19,6 @@ TEST_CASE("lists, frees and plain numbers are not taken for one another") {
   CHECK(shared == 0_list);
   CHECK_FALSE(std::is_convertible_v<int, list_id>);
   CHECK_FALSE(std::is_convertible_v<list_id, int>);
-  CHECK_FALSE(std::is_convertible_v<sequence, list_id>);
-  CHECK_FALSE(std::is_convertible_v<int, sequence>);
+  CHECK_FALSE(std::is_convertible_v<sequence_number, list_id>);
+  CHECK_FALSE(std::is_convertible_v<int, sequence_number>);
 }

@@ -16,28 +16,27 @@ namespace {
 // The ledger never looks into an event: a number does. 0 is none.
 using ledger = stream_timeline<int>;
 
-
 struct open_ledger : ledger {
   int last_event = 0;
 
   open_ledger() { reserve(12); }
   list_id open(std::uint64_t key) {
     bool opened = false;
-    list_id const lane = find_or_open(key, opened);
+    list_id const list = find_or_open(key, opened);
     REQUIRE(opened);
-    return lane;
+    return list;
   }
-  int record(list_id lane, unsigned epoch = 1) {
-    int& event = event_to_record(lane, epoch);
+  int record(list_id list, unsigned epoch = 1) {
+    int& event = event_to_record(list, epoch);
     if (event == 0) event = ++last_event;
-    recorded(lane);
+    recorded(list);
     return event;
   }
 };
 
 }  // namespace
 
-TEST_CASE("a stream keeps its lane until it is closed") {
+TEST_CASE("a stream keeps its free list until it is closed") {
   open_ledger l;
   list_id const a = l.open(100), b = l.open(200);
   CHECK(a != shared);
@@ -57,13 +56,13 @@ TEST_CASE("a stream keeps its lane until it is closed") {
 
 TEST_CASE("keys that share a place in the cache are told apart") {
   open_ledger l;
-  std::map<std::uint64_t, list_id> lanes;
-  for (std::uint64_t key = 5; lanes.size() < 12; key += 64) lanes[key] = l.open(key);
+  std::map<std::uint64_t, list_id> lists;
+  for (std::uint64_t key = 5; lists.size() < 12; key += 64) lists[key] = l.open(key);
   for (int round = 0; round < 2; ++round)
-    for (auto const& [key, lane] : lanes) CHECK(l.find(key) == lane);
+    for (auto const& [key, list] : lists) CHECK(l.find(key) == list);
 }
 
-TEST_CASE("without a spare lane there is no lane, and reserving makes some") {
+TEST_CASE("without a spare free list there is no free list, and reserving makes some") {
   open_ledger l;
   for (std::uint64_t key = 1; key <= 12; ++key) l.open(key);
   bool opened = true;
@@ -72,31 +71,31 @@ TEST_CASE("without a spare lane there is no lane, and reserving makes some") {
   l.reserve(1);
   CHECK(l.find_or_open(13, opened) != shared);
   CHECK(opened);
-  CHECK(l.lane_count() == 14);
+  CHECK(l.list_count() == 14);
 }
 
-TEST_CASE("as many lanes as there can be are each found by their key, also after others closed") {
+TEST_CASE("as many free lists as there can be are each found by their key, also after others closed") {
   ledger l;
-  for (std::size_t spare = 1; l.lane_count() < ledger::max_lanes; spare *= 2) l.reserve(spare);
-  l.reserve(ledger::max_lanes);
-  REQUIRE(l.lane_count() == ledger::max_lanes);
+  for (std::size_t spare = 1; l.list_count() < ledger::max_lists; spare *= 2) l.reserve(spare);
+  l.reserve(ledger::max_lists);
+  REQUIRE(l.list_count() == ledger::max_lists);
   bool opened = false;
-  std::set<list_id> lanes;
-  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) lanes.insert(l.find_or_open(key, opened));
-  CHECK(lanes.size() == ledger::max_lanes - 1);
-  CHECK(l.find_or_open(ledger::max_lanes, opened) == shared);
-  for (std::uint64_t key = 1; key < ledger::max_lanes; key += 2) l.close(l.find(key));
-  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) {
-    list_id const lane = l.find(key);
-    REQUIRE(key % 2 == (lane == shared));
-    if (lane != shared) REQUIRE(l.key(lane) == key);
+  std::set<list_id> lists;
+  for (std::uint64_t key = 1; key < ledger::max_lists; ++key) lists.insert(l.find_or_open(key, opened));
+  CHECK(lists.size() == ledger::max_lists - 1);
+  CHECK(l.find_or_open(ledger::max_lists, opened) == shared);
+  for (std::uint64_t key = 1; key < ledger::max_lists; key += 2) l.close(l.find(key));
+  for (std::uint64_t key = 1; key < ledger::max_lists; ++key) {
+    list_id const list = l.find(key);
+    REQUIRE(key % 2 == (list == shared));
+    if (list != shared) REQUIRE(l.key(list) == key);
   }
-  CHECK(l.find_or_open(ledger::max_lanes, opened) != shared);
+  CHECK(l.find_or_open(ledger::max_lists, opened) != shared);
   CHECK(opened);
   CHECK(l.valid());
 }
 
-TEST_CASE("tickets rise over all lanes") {
+TEST_CASE("sequence numbers rise over all free lists") {
   open_ledger l;
   list_id const a = l.open(1), b = l.open(2);
   auto const first = l.issue(a);
@@ -131,10 +130,10 @@ TEST_CASE("an event covers what was issued before it was recorded, and completes
 TEST_CASE("events are asked in order, up to the first that is not done") {
   open_ledger l;
   list_id const a = l.open(1);
-  sequence tickets[4];
+  sequence_number sequences[4];
   int events[4];
   for (int i = 0; i < 4; ++i) {
-    tickets[i] = l.issue(a);
+    sequences[i] = l.issue(a);
     events[i] = l.record(a);
   }
   CHECK(std::set<int>(events, events + 4).size() == 4);
@@ -144,10 +143,10 @@ TEST_CASE("events are asked in order, up to the first that is not done") {
     return e != events[2];
   });
   CHECK(asked == std::vector<int>{events[0], events[1], events[2]});
-  CHECK(l.completed(a) == tickets[1]);
+  CHECK(l.completed(a) == sequences[1]);
 }
 
-TEST_CASE("a lane has at most four events, and then records its latest again") {
+TEST_CASE("a free list has at most four events, and then records its latest again") {
   open_ledger l;
   list_id const a = l.open(1);
   std::set<int> events;
@@ -219,10 +218,10 @@ TEST_CASE("who waited once need not wait again for what came before") {
   CHECK(l.available(taker, giver, later));
 }
 
-TEST_CASE("a lane remembers eight others, and forgets the one that it met first") {
+TEST_CASE("a free list remembers eight others, and forgets the one that it met first") {
   open_ledger l;
   list_id const taker = l.open(1);
-  std::vector<std::pair<list_id, sequence>> waited;
+  std::vector<std::pair<list_id, sequence_number>> waited;
   for (std::uint64_t key = 2; key <= 10; ++key) {
     list_id const giver = l.open(key);
     waited.emplace_back(giver, l.issue(giver));
@@ -232,7 +231,7 @@ TEST_CASE("a lane remembers eight others, and forgets the one that it met first"
   for (std::size_t i = 1; i < waited.size(); ++i) CHECK(l.available(taker, waited[i].first, waited[i].second));
 }
 
-TEST_CASE("a lane that takes the place of one that is forgotten is known for its own waits alone") {
+TEST_CASE("a free list that takes the place of one that is forgotten is known for its own waits alone") {
   open_ledger l;
   list_id const taker = l.open(1), ninth = l.open(2);
   auto const waited_for = l.issue(ninth), not_waited_for = l.issue(ninth);
@@ -245,29 +244,29 @@ TEST_CASE("a lane that takes the place of one that is forgotten is known for its
   CHECK_FALSE(l.available(taker, ninth, not_waited_for));
 }
 
-TEST_CASE("a lane that comes to stand for another stream inherits nothing") {
+TEST_CASE("a free list that comes to stand for another stream inherits nothing") {
   open_ledger l;
-  list_id const lane = l.open(1), other = l.open(2);
+  list_id const list = l.open(1), other = l.open(2);
   auto const given = l.issue(other);
-  auto const old = l.issue(lane);
-  l.record(lane);
-  l.joined(lane, other, given);
-  l.joined(other, lane, old);
-  l.complete(lane, old);
-  l.close(lane);
+  auto const old = l.issue(list);
+  l.record(list);
+  l.joined(list, other, given);
+  l.joined(other, list, old);
+  l.complete(list, old);
+  l.close(list);
   l.issue(other);
 
-  REQUIRE(l.open(3) == lane);
-  CHECK(l.covered(lane) == l.issued(lane));  // there is nothing yet to put an event behind
-  auto const t = l.issue(lane);
+  REQUIRE(l.open(3) == list);
+  CHECK(l.covered(list) == l.issued(list));  // there is nothing yet to put an event behind
+  auto const t = l.issue(list);
   CHECK(t > old);
-  CHECK(l.covering(lane, t) == nullptr);  // the old stream's event says nothing of this one
-  CHECK_FALSE(l.available(lane, other, given));
-  CHECK_FALSE(l.available(other, lane, t));
-  l.advance(lane, [](int) { return true; });
-  CHECK_FALSE(l.available(other, lane, t));
+  CHECK(l.covering(list, t) == nullptr);  // the old stream's event says nothing of this one
+  CHECK_FALSE(l.available(list, other, given));
+  CHECK_FALSE(l.available(other, list, t));
+  l.advance(list, [](int) { return true; });
+  CHECK_FALSE(l.available(other, list, t));
   int events = 0;
-  l.for_each_event(lane, [&](int e) { events += e != 0; });
+  l.for_each_event(list, [&](int e) { events += e != 0; });
   CHECK(events == 1);  // kept, to be recorded anew
   CHECK(l.valid());
 }
@@ -307,8 +306,8 @@ TEST_CASE("random histories never make anything available too early") {
     std::uint64_t key, place;
   };
   struct free {
-    list_id lane;
-    sequence ticket;
+    list_id list;
+    sequence_number sequence;
     std::uint64_t key, place;
   };
   for (unsigned seed = 1; seed <= 20; ++seed) {
@@ -332,37 +331,37 @@ TEST_CASE("random histories never make anything available too early") {
         REQUIRE(opened);
         streams[last_key].key = last_key;
       }
-      list_id const lane = open[below(open.size())], other = open[below(open.size())];
-      stream& s = streams[l.key(lane)];
+      list_id const list = open[below(open.size())], other = open[below(open.size())];
+      stream& s = streams[l.key(list)];
       switch (below(8)) {
         case 0:
         case 1:
-          pending.push_back({lane, l.issue(lane), s.key, ++s.queued});
+          pending.push_back({list, l.issue(list), s.key, ++s.queued});
           break;
         case 2:
         case 3: {
-          int& e = l.event_to_record(lane, static_cast<unsigned>(1 + below(4)));
+          int& e = l.event_to_record(list, static_cast<unsigned>(1 + below(4)));
           if (below(8) == 0) {
-            l.not_recorded(lane);
+            l.not_recorded(list);
             break;
           }
           if (e == 0) e = ++last_event;
           events[e] = {s.key, s.queued};
-          l.recorded(lane);
+          l.recorded(list);
           break;
         }
         case 4:
-          l.advance(lane, done);
+          l.advance(list, done);
           break;
         case 5:
-          if (lane != other) {
+          if (list != other) {
             auto const* const behind =
-                l.covering(other, sequence{1 + below(static_cast<std::size_t>(l.issued(other)) + 1)});
+                l.covering(other, sequence_number{1 + below(static_cast<std::size_t>(l.issued(other)) + 1)});
             if (behind == nullptr) break;
             snapshot const& at = events[behind->event];
             auto& waited = s.waits[at.key];
             waited = std::max(waited, at.place);
-            l.joined(lane, other, behind->upto);
+            l.joined(list, other, behind->upto);
           }
           break;
         case 6:
@@ -371,21 +370,21 @@ TEST_CASE("random histories never make anything available too early") {
         default:
           if (below(20) == 0) {  // all its frees were seen done
             s.done = s.queued;
-            l.complete(lane, l.issued(lane));
-            std::erase_if(pending, [&](free const& f) { return f.lane == lane; });
-            l.close(lane);
-            std::erase(open, lane);
+            l.complete(list, l.issued(list));
+            std::erase_if(pending, [&](free const& f) { return f.list == list; });
+            l.close(list);
+            std::erase(open, list);
           }
       }
       REQUIRE(l.valid());
       for (free const& f : pending)
         for (list_id const taker : open) {
-          if (taker == f.lane || !l.available(taker, f.lane, f.ticket)) continue;
+          if (taker == f.list || !l.available(taker, f.list, f.sequence)) continue;
           ++available;
           stream& waiting = streams[l.key(taker)];
           REQUIRE((streams[f.key].done >= f.place || waiting.waits[f.key] >= f.place));
         }
-      std::erase_if(pending, [&](free const& f) { return f.ticket <= l.completed(f.lane) && below(4) == 0; });
+      std::erase_if(pending, [&](free const& f) { return f.sequence <= l.completed(f.list) && below(4) == 0; });
     }
     REQUIRE(available > 1000);
   }

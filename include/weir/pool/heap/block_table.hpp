@@ -29,7 +29,7 @@ class alignas(32) block {
 
   void set_free(list_id whose) noexcept {
     place_ = address() | static_cast<std::uintptr_t>(block_state::free);
-    lane = whose;
+    list = whose;
   }
   void set_live(std::uint64_t requested, unsigned alignment_log) noexcept {
     place_ = address() | std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live);
@@ -50,8 +50,8 @@ class alignas(32) block {
   block_id right = 0;
   block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   block_id list_next = 0;      ///< free; unused: next unused record
-  list_id lane{};              ///< free: whose
-  list_id captured{};          ///< live: a lane of the stream capture that it was allocated in; 0: in none
+  list_id list{};              ///< free: whose
+  list_id captured{};          ///< live: a free list of the stream capture that it was allocated in; 0: in none
 
  private:
   std::uintptr_t place_ = 0;  // the address; its low 8 bits, which are 0, keep the state and the alignment

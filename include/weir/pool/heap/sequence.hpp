@@ -11,8 +11,10 @@ enum class list_id : std::uint16_t {};
 inline constexpr list_id shared{};
 
 /// When a block was freed. Rises over all lists of a pool; `none` comes before every free.
-enum class sequence : std::uint64_t { none };
+enum class sequence_number : std::uint64_t { none };
 
-constexpr sequence next(sequence s) noexcept { return sequence{static_cast<std::uint64_t>(s) + 1}; }
+constexpr sequence_number next(sequence_number s) noexcept {
+  return sequence_number{static_cast<std::uint64_t>(s) + 1};
+}
 
 }  // namespace weir::detail
