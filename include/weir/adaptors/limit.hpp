@@ -108,19 +108,15 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// what; without one it is reported here, and the memory kept.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    std::size_t const charge = bytes == 0 ? 0 : charge_for(bytes, alignment);
+    std::size_t const charge = charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    bool const is_charged = charge != 0 && used_.load(std::memory_order_relaxed) >= charge;
-    if (!is_charged && !weir::knows_blocks<Upstream>) [[unlikely]]
-      return report_excess(p, bytes);
+    if (bytes == 0 || charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]]
+      return deallocate_excess(stream, p, bytes, alignment);
     detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
-    detail::call_note const& call = detail::last_call;
-    if (call.what == detail::call_note::misuse) [[unlikely]]
-      return;
-    if (is_charged && call.what == detail::call_note::captured) [[unlikely]]
-      return captured_.keep(call.capture, charge);
-    if (!is_charged || !credit(charge)) [[unlikely]]
+    if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
+      return keep_if_captured(charge);
+    if (!credit(charge)) [[unlikely]]
       report_excess(p, bytes);
   }
 
@@ -247,6 +243,21 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     return nullptr;
   }
 
+  /// A free was no plain one, as `last_call` says: misuse is not credited, and what a capture keeps stays charged.
+  [[gnu::noinline, gnu::cold]] void keep_if_captured(std::size_t charge) noexcept {
+    if (detail::last_call.what == detail::call_note::captured) captured_.keep(detail::last_call.capture, charge);
+  }
+
+  /// More than is charged: a layer that knows its blocks can say what is wrong, or this memory passed the budget by.
+  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
+                                                      std::size_t alignment) noexcept {
+    if constexpr (weir::knows_blocks<Upstream>) {
+      detail::last_call.clear();
+      upstream_.deallocate(stream, p, bytes, alignment);
+      if (detail::last_call.what == detail::call_note::misuse) return;
+    }
+    report_excess(p, bytes);
+  }
   void report_excess(void* p, std::size_t bytes) const noexcept {
     detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(p) + ": " + std::to_string(bytes) +
                           " B were given back and " + std::to_string(used()) +
