@@ -128,10 +128,12 @@ class caching_allocator {
 
   /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
-    if (bytes > most_bytes || !is_valid_alignment(alignment)) return round_up_or_zero(bytes, unit_bytes);
+    std::size_t const whole_units = round_up_or_zero(bytes, unit_bytes);
+    if (max_split_ == ~units{0}) [[likely]]
+      return whole_units;
+    if (bytes > most_bytes || !is_valid_alignment(alignment)) return whole_units;
     request const r = request::of(bytes, bytes, alignment, max_split_);
-    if (r.size < max_split_) return r.size * unit_bytes;
-    return round_up_or_zero(r.span() * unit_bytes, growth_granularity);
+    return r.size < max_split_ ? whole_units : round_up_or_zero(r.span() * unit_bytes, growth_granularity);
   }
   /// True while memory that was freed for a capture is kept (0: for any).
   bool holds_captured(std::uint64_t capture) const noexcept {
