@@ -53,6 +53,15 @@ template <class R>
 inline constexpr bool is_reference = is_resource_ref<R>;
 template <bool Device, bool Host>
 inline constexpr bool is_reference<basic_any_ref<Device, Host>> = true;
+template <class R>
+concept referable = resource<R> && !is_reference<std::remove_const_t<R>>;
+// Holds for a `basic_any_ref` that promises as much or more.
+template <class R, bool Device, bool Host>
+inline constexpr bool is_ref_with = false;
+template <bool D, bool H, bool Device, bool Host>
+inline constexpr bool is_ref_with<basic_any_ref<D, H>, Device, Host> = (D || !Device) && (H || !Host);
+template <class R, bool Device, bool Host>
+concept any_ref_with = is_ref_with<R, Device, Host>;
 
 }  // namespace detail
 
@@ -68,9 +77,9 @@ class basic_any_ref {
   static constexpr bool host_ordered = true;
 
   /// Refers to `memory`, which is no temporary; or to what a handle from `share` refers to.
-  template <resource R>
-  requires(!detail::is_reference<std::remove_const_t<R>>) basic_any_ref(R& memory)
-  noexcept : resource_(const_cast<std::remove_const_t<R>*>(&memory)), functions_(&detail::functions_of<R>) {
+  template <detail::referable R>
+  basic_any_ref(R& memory) noexcept
+      : resource_(const_cast<std::remove_const_t<R>*>(&memory)), functions_(&detail::functions_of<R>) {
     static_assert(!Device || weir::device_accessible<R>,
                   "memory that the device can reach is needed here; this resource's is for the host only. "
                   "Use device, async, managed or pinned memory.");
@@ -82,9 +91,8 @@ class basic_any_ref {
   basic_any_ref(resource_ref<R> const& memory) noexcept : basic_any_ref(memory.upstream()) {}
 
   /// Forgets a promise; the other way round does not compile.
-  template <bool D, bool H>
-  requires((D || !Device) && (H || !Host)) basic_any_ref(basic_any_ref<D, H> const& other)
-  noexcept : resource_(other.resource_), functions_(other.functions_) {}
+  template <detail::any_ref_with<Device, Host> Other>
+  basic_any_ref(Other const& other) noexcept : resource_(other.resource_), functions_(other.functions_) {}
 
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return functions_->allocate(resource_, stream, bytes, alignment);

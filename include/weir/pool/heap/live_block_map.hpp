@@ -45,10 +45,8 @@ class live_block_map {
     std::uint64_t const hash = hash_of(address);
     std::size_t at = home(hash);
     std::uint64_t free = zero_bytes(buckets_[at].tags);
-    while (free == 0) [[unlikely]] {
-        if (overflow(at) != most_overflow) buckets_[at].tags += one_overflow;
-        free = zero_bytes(buckets_[at = next(at)].tags);
-      }
+    if (free == 0) [[unlikely]]
+      free = go_past_full(at);
     unsigned const bit = static_cast<unsigned>(std::countr_zero(free)) & ~7u;
     buckets_[at].tags |= tag_of(hash) << bit;
     buckets_[at].ids[bit / 8] = id;
@@ -75,9 +73,7 @@ class live_block_map {
   void erase(std::uintptr_t address, block_id id, AddressOf address_of) noexcept {
     if (buckets_[found_.at].ids[found_.bit / 8] != id) [[unlikely]]
       found_ = place_of(address, address_of);
-    for (std::size_t at = home(hash_of(address)); at != found_.at; at = next(at))
-      [[unlikely]] if (overflow(at) != most_overflow) buckets_[at].tags -=
-          one_overflow;  // else it is not known how many
+    for (std::size_t at = home(hash_of(address)); at != found_.at; at = next(at)) come_back_past(at);
     buckets_[found_.at].tags &= ~(std::uint64_t{0xff} << found_.bit);
     buckets_[found_.at].ids[found_.bit / 8] = 0;
     --size_;
@@ -106,6 +102,20 @@ class live_block_map {
   std::size_t home(std::uint64_t hash) const noexcept { return hash >> shift_; }
   std::size_t next(std::size_t at) const noexcept { return (at + 1) & (buckets_.size() - 1); }
   std::uint64_t overflow(std::size_t at) const noexcept { return buckets_[at].tags >> 48; }
+
+  /// Counts the entry that goes past full buckets, from `at` on; `at` is then the first with room, whose free places it
+  /// returns.
+  std::uint64_t go_past_full(std::size_t& at) noexcept {
+    std::uint64_t free = 0;
+    while (free == 0) {
+      if (overflow(at) != most_overflow) buckets_[at].tags += one_overflow;
+      free = zero_bytes(buckets_[at = next(at)].tags);
+    }
+    return free;
+  }
+  [[gnu::cold]] void come_back_past(std::size_t at) noexcept {
+    if (overflow(at) != most_overflow) buckets_[at].tags -= one_overflow;  // else it is not known how many
+  }
 
   // The high bit of each of the six bytes that is 0; perhaps that of a 1 above it too. The lowest is always right.
   static std::uint64_t zero_bytes(std::uint64_t tags) noexcept { return (tags - low_bits) & ~tags & high_bits; }
