@@ -82,7 +82,7 @@ need_cuda() {
       return
     fi
   done
-  # No toolkit: NVIDIA's packages for Python carry the headers, and the stand-in needs no more.
+  # No toolkit: NVIDIA's packages for Python carry the headers, and the simulated runtime needs no more.
   local headers=$PWD/build/cuda-headers
   if ! [ -e "$headers/nvidia/cu13/include/crt/host_defines.h" ]; then
     echo "no CUDA Toolkit of version 12.2 or newer found; fetching its headers from PyPI" >&2
@@ -97,7 +97,7 @@ need_cuda() {
   cuda_arguments=("-DWEIR_CUDA_INCLUDE_DIR=$headers/nvidia/cu13/include")
 }
 
-# What programs run on: WEIR_RUNTIME if it is set, else the GPU if one answers, else the stand-in.
+# What programs run on: WEIR_RUNTIME if it is set, else the GPU if one answers, else the simulated runtime.
 runtime() {
   if [ -n "${WEIR_RUNTIME:-}" ]; then
     echo "$WEIR_RUNTIME"

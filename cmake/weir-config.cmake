@@ -6,5 +6,5 @@ if(NOT TARGET CUDA::toolkit)
   return()
 endif()
 include(CMakeFindDependencyMacro)
-find_dependency(Threads)  # of the stand-in
+find_dependency(Threads)  # of the simulated runtime
 include("${CMAKE_CURRENT_LIST_DIR}/weir-targets.cmake")

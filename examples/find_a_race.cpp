@@ -1,6 +1,6 @@
 // Finds a race that no test run would show: a small cache of CUDA memory hands a block from one stream to another
-// without waiting. It uses nothing of weir but the stand-in, so the same works for any project that manages CUDA
-// memory.
+// without waiting. It uses nothing of weir but the simulated runtime, so the same works for any project that manages
+// CUDA memory.
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -54,7 +54,7 @@ class cache {
 };
 
 /// Two streams work with a block each, one after the other. Every call succeeds and every result is right.
-std::uint64_t breaches_with(bool cache_waits) {
+std::uint64_t violations_with(bool cache_waits) {
   weir::sim::reset();
   weir::sim::check_order(true);
   cudaStream_t streams[2];
@@ -69,7 +69,7 @@ std::uint64_t breaches_with(bool cache_waits) {
     }
   }
   for (cudaStream_t const s : streams) cudaStreamDestroy(s);
-  for (auto const& breach : weir::sim::reports()) std::printf("  %s\n", breach.text.c_str());
+  for (auto const& violation : weir::sim::reports()) std::printf("  %s\n", violation.text.c_str());
   return weir::sim::report_count();
 }
 
@@ -77,10 +77,10 @@ std::uint64_t breaches_with(bool cache_waits) {
 
 int main() {
   std::puts("A cache that does not wait:");
-  std::uint64_t const wrong = breaches_with(false);
+  std::uint64_t const wrong = violations_with(false);
   std::puts("A cache that waits:");
-  std::uint64_t const right = breaches_with(true);
-  std::printf("%llu breach, then %llu\n", static_cast<unsigned long long>(wrong),
+  std::uint64_t const right = violations_with(true);
+  std::printf("%llu violation, then %llu\n", static_cast<unsigned long long>(wrong),
               static_cast<unsigned long long>(right));
   return wrong == 1 && right == 0 ? 0 : 1;
 }

@@ -6,7 +6,8 @@
 //
 // A word is a run of the letters A-Z and a-z, in lower case: what `tr -cs A-Za-z '\n' | tr A-Z a-z` gives. Each service
 // logs its allocations to a file in the folder for temporary files. Exit status: 0; 1 if something failed or leaked; 2
-// if a file cannot be read. The same source is a CUDA program (nvcc -x cu) and, on the stand-in, plain C++ (g++).
+// if a file cannot be read. The same source is a CUDA program (nvcc -x cu) and, on the simulated runtime, plain C++
+// (g++).
 
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>

@@ -1,7 +1,7 @@
 // The five sources: where a stack's memory comes from, and who can reach it.
 //
 // Allocates from each, lets the device (and, where it may, the host) use the memory, gives it back, and shows what a
-// source says when there is no more. Runs on a GPU and on the stand-in. Exit status 0 if all went well.
+// source says when there is no more. Runs on a GPU and on the simulated runtime. Exit status 0 if all went well.
 
 #include <weir/sources.hpp>
 

@@ -1,5 +1,5 @@
 // Standard containers on a stack: a vector in pinned memory that an asynchronous copy reads, a map, and std::pmr.
-// Builds with nvcc (-x cu) for a GPU and, on the stand-in, with any C++20 compiler.
+// Builds with nvcc (-x cu) for a GPU and, on the simulated runtime, with any C++20 compiler.
 
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>

@@ -27,7 +27,7 @@ class text_subject final : public subject {
   }
 
  private:
-  lasting_streams streams_;
+  persistent_streams streams_;
   any_memory memory_;
 };
 
@@ -39,7 +39,7 @@ void offer_text(subject_list& list, std::string const& text) {
 }
 
 void offer_weir(subject_list& list) {
-  lasting_streams::all();  // made now, so that no stack counts the calls
+  persistent_streams::all();  // made now, so that no stack counts the calls
   offer<weir_pool>(list, "weir-pool");
   offer<weir_pool_waiting>(list, "weir-pool-waiting");
   offer<weir_pool_plain_streams>(list, "weir-pool-plain-streams");

@@ -34,7 +34,7 @@ inline auto logged() { return pool() | weir::logging{.path = "/dev/null"}; }
 inline auto five_layers() { return weir::async{} | weir::pool{} | ample | weir::statistics{} | ample; }
 
 /// The default stream, and `weir::stream`s, which a pool recognises without a call. All stacks have the same.
-class lasting_streams {
+class persistent_streams {
  public:
   using refs = std::array<weir::stream_ref, most_streams>;
 
@@ -70,7 +70,7 @@ class plain_streams {
   std::array<cudaStream_t, most_streams> made_{};
 };
 
-template <auto Recipe, class Streams = lasting_streams>
+template <auto Recipe, class Streams = persistent_streams>
 class stack {
   using memory_type = weir::made_by<decltype(Recipe())>;
 

@@ -2,10 +2,10 @@
 
 #include "api/copies.hpp"
 
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "api/pitch.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"

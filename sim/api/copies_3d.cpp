@@ -2,11 +2,11 @@
 
 #include "api/copies_3d.hpp"
 
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "api/peers.hpp"
 #include "api/pitch.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/streams.hpp"
 
 namespace weir::sim::detail {

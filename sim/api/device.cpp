@@ -1,10 +1,10 @@
 // Devices: which there are, what they can do, and waiting for all of one.
 
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "api/host_memory.hpp"
 #include "api/pitch.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/streams.hpp"
 #include "scheduler/synchronize.hpp"

@@ -2,9 +2,9 @@
 
 #include "api/host_memory.hpp"
 
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 
 #include <utility>

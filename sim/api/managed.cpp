@@ -1,9 +1,9 @@
 // Prefetch, advice and attachment of managed memory: the arguments are checked as CUDA does, and there is no effect.
 
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"

@@ -2,9 +2,9 @@
 
 #include "api/peers.hpp"
 
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"

@@ -1,6 +1,6 @@
 // Memory pools: their creation, their end, their attributes, and which of them a device uses.
 
-#include "memory/pools.hpp"
+#include "allocations/pools.hpp"
 #include "api/entry.hpp"
 
 namespace weir::sim::detail {

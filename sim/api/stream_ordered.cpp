@@ -1,10 +1,10 @@
 // Stream-ordered memory: `cudaMallocAsync` and its like.
 
 #include "scheduler/stream_ordered.hpp"
+#include "allocations/blocks.hpp"
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "model/heap.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/graph_memory.hpp"

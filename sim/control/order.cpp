@@ -1,8 +1,8 @@
 // The functions of weir/sim/order.hpp.
 
+#include "allocations/blocks.hpp"
 #include "checker/checker.hpp"
 #include "control/refuse.hpp"
-#include "memory/blocks.hpp"
 #include "model/call.hpp"
 #include "scheduler/streams.hpp"
 

@@ -1,8 +1,8 @@
 // `touch`: work that stands for a kernel.
 
+#include "allocations/blocks.hpp"
 #include "checker/checker.hpp"
 #include "control/refuse.hpp"
-#include "memory/blocks.hpp"
 #include "model/call.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/random.hpp"

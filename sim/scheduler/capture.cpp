@@ -1,7 +1,7 @@
 #include "scheduler/capture.hpp"
 
+#include "allocations/blocks.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "scheduler/graph_memory.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "scheduler/graph_memory.hpp"
 
+#include "allocations/blocks.hpp"
 #include "checker/checker.hpp"
-#include "memory/blocks.hpp"
 #include "model/heap.hpp"
 #include "scheduler/capture.hpp"
 

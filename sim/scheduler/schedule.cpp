@@ -1,6 +1,6 @@
 #include "scheduler/schedule.hpp"
 
-#include "memory/pools.hpp"
+#include "allocations/pools.hpp"
 #include "scheduler/random.hpp"
 
 #include <algorithm>

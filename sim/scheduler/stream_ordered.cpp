@@ -1,6 +1,6 @@
 #include "scheduler/stream_ordered.hpp"
 
-#include "memory/blocks.hpp"
+#include "allocations/blocks.hpp"
 #include "model/heap.hpp"
 #include "scheduler/schedule.hpp"
 

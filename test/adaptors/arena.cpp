@@ -272,21 +272,21 @@ TEST_CASE_FIXTURE(fresh_sim, "without the host's waiting, memory with work pendi
   pass(memory, host_order, 4_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "the normal paths make no call that blocks, and on a lasting stream none at all") {
+TEST_CASE_FIXTURE(fresh_sim, "the normal paths make no call that blocks, and on a persistent stream none at all") {
   auto memory = make(device{} | arena{});
   weir::stream const a, b;
   pass(memory, a, 1_MiB);
   sim::reset_counters();
   for (int i = 0; i < 100; ++i) pass(memory, a, 1000);
   CHECK(sim::calls() == 0);
-  cudaStream_t mortal = nullptr;
-  cudaStreamCreateWithFlags(&mortal, cudaStreamNonBlocking);
-  void* const p = memory.allocate(mortal, 1000);
-  elsewhere([&] { memory.deallocate(mortal, p, 1000); });
+  cudaStream_t destroyable = nullptr;
+  cudaStreamCreateWithFlags(&destroyable, cudaStreamNonBlocking);
+  void* const p = memory.allocate(destroyable, 1000);
+  elsewhere([&] { memory.deallocate(destroyable, p, 1000); });
   pass(memory, b, 1000);
-  for (int i = 0; i < 100; ++i) pass(memory, mortal, 5_MiB);
+  for (int i = 0; i < 100; ++i) pass(memory, destroyable, 5_MiB);
   CHECK(blocking_calls() == 0);
-  cudaStreamDestroy(mortal);
+  cudaStreamDestroy(destroyable);
 }
 
 TEST_CASE_FIXTURE(fresh_sim, "trim works over all arenas and keeps what it is told to") {
@@ -530,10 +530,10 @@ TEST_CASE_FIXTURE(fresh_sim, "eight threads and eight streams, coming and going,
         std::vector<block> handed_over;
         for (int t = 0; t < 8; ++t)
           threads.emplace_back([&, t] {
-            cudaStream_t mortal = nullptr;
-            cudaStreamCreateWithFlags(&mortal, cudaStreamNonBlocking);
+            cudaStream_t destroyable = nullptr;
+            cudaStreamCreateWithFlags(&destroyable, cudaStreamNonBlocking);
             weir::stream const own;
-            stream_ref const choice[] = {own, shared_streams[t % 4], mortal, host_order};
+            stream_ref const choice[] = {own, shared_streams[t % 4], destroyable, host_order};
             auto random = static_cast<std::uint32_t>(t + generation * 8 + 1);
             for (int i = 0; i < 150; ++i) {
               random = random * 1664525 + 1013904223;
@@ -545,8 +545,8 @@ TEST_CASE_FIXTURE(fresh_sim, "eight threads and eight streams, coming and going,
                 p[0] = p[bytes - 1] = value;
                 std::lock_guard const lock(handed_over_lock);
                 // A stream that ends must not be named again; its blocks go on under the thread's own one.
-                handed_over.push_back({s.get() == mortal ? stream_ref(own) : s, p, bytes, value});
-                if (s.get() == mortal) cudaStreamSynchronize(mortal);
+                handed_over.push_back({s.get() == destroyable ? stream_ref(own) : s, p, bytes, value});
+                if (s.get() == destroyable) cudaStreamSynchronize(destroyable);
               } catch (out_of_memory const&) {
                 ++refused;
               }
@@ -565,7 +565,7 @@ TEST_CASE_FIXTURE(fresh_sim, "eight threads and eight streams, coming and going,
               if (i % 64 == 63) memory.trim(16_MiB);
               if (i % 50 == 49) memory.numbers();
             }
-            cudaStreamDestroy(mortal);
+            cudaStreamDestroy(destroyable);
           });
         for (auto& t : threads) t.join();
         for (block const& b : handed_over) memory.deallocate(b.stream, b.p, b.bytes);
@@ -612,7 +612,7 @@ TEST_CASE("the memory of a capture is released in every arena") {
   watched_world const world;
   auto memory = make(device{} | arena{});
   {
-    mortal_stream const stream;
+    destroyable_stream const stream;
     begin_capture(stream, cudaStreamCaptureModeRelaxed);
     std::uint64_t const capture = capture_id(stream);
     auto const use = [&] { memory.deallocate(stream, memory.allocate(stream, 1_MiB), 1_MiB); };

@@ -37,7 +37,7 @@ struct fresh_sim {
 }  // namespace
 
 TEST_CASE("wrong options are refused with their values") {
-  CHECK(contains(refusal({}), "block_bytes is 0; it must be 1 to"));
+  CHECK(contains(refusal({}), "block_bytes is 0 B; it must be 1 B to"));
   CHECK(contains(refusal({.block_bytes = SIZE_MAX}), "18446744073709551615"));
   CHECK(contains(refusal({.block_bytes = 1000, .max_bytes = 1000}), "at least a block, 1024 B"));
   CHECK(fixed_size{.block_bytes = 1000, .max_bytes = 1024}.valid());

@@ -70,11 +70,6 @@ static_assert(!std::is_copy_constructible_v<pooled> && !std::is_move_constructib
 
 bool balanced(pool_numbers const& n) { return n.reserved.current == n.allocated.current + n.free + n.pending; }
 
-struct fresh_world {
-  fresh_world() { sim::reset(); }
-  ~fresh_world() { sim::reset(); }
-};
-
 template <class Recipe>
 void serves_on(Recipe const& bottom) {
   fresh_world const world;
@@ -338,7 +333,7 @@ TEST_CASE("trim gives idle segments back until at most so much is held, and keep
 
 TEST_CASE("trim leaves what is pending; after a synchronize it can go") {
   lazy_world const world;
-  mortal_stream const s;
+  destroyable_stream const s;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
   void* const p = memory.allocate(s, 1_MiB);
   fill(s, p, 1_MiB, 1);
@@ -404,7 +399,7 @@ TEST_CASE("before it refuses, a pool waits for the work on freed memory, if it m
   for (bool const synchronize : {true, false}) {
     CAPTURE(synchronize);
     auto memory = make(device{} | pool{.growth_bytes = 2_MiB, .synchronize = synchronize});
-    mortal_stream const s;
+    destroyable_stream const s;
     void* blocks[2];
     for (void*& p : blocks) p = memory.allocate(s, 2_MiB);
     for (void* p : blocks) fill(s, p, 2_MiB, 1);
@@ -576,7 +571,7 @@ TEST_CASE("deallocate allocates no host memory") {
   fresh_world const world;
   source_state state;
   auto memory = make(source{&state} | pool{.initial_bytes = 4_MiB, .release_threshold = 1_MiB});
-  mortal_stream const s;
+  destroyable_stream const s;
   std::vector<std::pair<void*, stream_ref>> blocks;
   std::mt19937 random(5);
   for (int round = 0; round < 50; ++round) {
@@ -586,7 +581,7 @@ TEST_CASE("deallocate allocates no host memory") {
     std::size_t i = 0;
     std::uint64_t const before = host_allocations;
     for (auto [p, order] : blocks) memory.deallocate(order, p, 1000 * (i++ % 20 + 1));
-    // The events of the stand-in are host memory; they are made in the first rounds.
+    // The events of the simulated runtime are host memory; they are made in the first rounds.
     if (round > 10) REQUIRE(host_allocations == before);
     blocks.clear();
   }
@@ -601,8 +596,8 @@ TEST_CASE("when the host's memory fails inside allocate, nothing has changed and
     bool failed = false;
     {
       auto memory = make(source{&state} | pool{.max_bytes = 64_MiB, .growth_bytes = 2_MiB});
-      std::vector<std::unique_ptr<mortal_stream>> streams;
-      for (int i = 0; i < 12; ++i) streams.push_back(std::make_unique<mortal_stream>());
+      std::vector<std::unique_ptr<destroyable_stream>> streams;
+      for (int i = 0; i < 12; ++i) streams.push_back(std::make_unique<destroyable_stream>());
       std::vector<void*> blocks(8);
       for (void*& p : blocks) p = memory.allocate(host_order, 60'000);
       for (std::size_t i = 0; i < 5; ++i) {  // leave work on so many streams that the pool is short of room for more
@@ -691,8 +686,8 @@ TEST_CASE("whichever runtime call fails, nothing is lost, nothing comes too earl
       queued_checks checks;
       one_failure failure(k, code);
       {
-        std::unique_ptr<mortal_stream> streams[3];
-        for (auto& s : streams) s = std::make_unique<mortal_stream>();
+        std::unique_ptr<destroyable_stream> streams[3];
+        for (auto& s : streams) s = std::make_unique<destroyable_stream>();
         auto memory = make(source{&state} | pool{.max_bytes = 256_KiB, .pending = when_pending::wait});
         auto const order = [&](int i) -> stream_ref {
           if (i % 5 == 3) return cudaStreamPerThread;
@@ -720,7 +715,7 @@ TEST_CASE("whichever runtime call fails, nothing is lost, nothing comes too earl
           REQUIRE(state.peak_bytes <= 256_KiB);
           if (i % 10 == 9) {  // the last becomes the first: it ran before all that was queued earlier
             streams[(i / 10) % 3]->finish();
-            streams[(i / 10) % 3] = std::make_unique<mortal_stream>();
+            streams[(i / 10) % 3] = std::make_unique<destroyable_stream>();
           }
         }
         failure.during([&] { memory.synchronize(); });
@@ -740,10 +735,10 @@ TEST_CASE("a pool that ends waits for pending work before it gives the memory ba
   lazy_world const world;
   source_state state;
   queued_checks checks;
-  mortal_stream const gone_first;
+  destroyable_stream const gone_first;
   {
     auto memory = make(source{&state} | pool{});
-    mortal_stream const s;
+    destroyable_stream const s;
     for (stream_ref const order : {stream, stream_ref(s), stream_ref(cudaStreamPerThread), stream_ref(gone_first)}) {
       void* const p = memory.allocate(order, 1_MiB);
       checks.expect(order, p, 0, 0);
@@ -761,7 +756,7 @@ TEST_CASE("a pool leaves no events behind") {
   {
     auto memory = make(device{} | pool{});
     for (int i = 0; i < 20; ++i) {
-      mortal_stream const s;
+      destroyable_stream const s;
       memory.deallocate(s, memory.allocate(s, 1000), 1000);
     }
   }

@@ -60,7 +60,7 @@ void churn(Memory& memory, stream_ref stream) {
 /// Every kind of work around a capture on `captured`, which `forked` joins; then the graph, twice.
 template <class Memory, class Layer>
 void exercise(Memory& memory, Layer& layer, stream_ref captured, stream_ref forked, cudaStreamCaptureMode mode) {
-  mortal_stream const other, launcher;
+  destroyable_stream const other, launcher;
   weir::stream const lasting;
   auto const elsewhere = [&] {
     churn(memory, other);
@@ -125,7 +125,7 @@ void exercise_all(Layer const& options, Find find) {
         {
           auto memory = make(watched(options));
           auto& layer = find(memory);
-          mortal_stream const a, b;
+          destroyable_stream const a, b;
           weir::stream const c, d;
           exercise(memory, layer, lasting ? stream_ref(c) : a, lasting ? stream_ref(d) : b, mode);
           CHECK(layer.release_captured() > 0);
@@ -162,7 +162,7 @@ TEST_CASE("nor by blocks of one size") {
 TEST_CASE("a capture gets its own memory back at once, and nobody else does") {
   watched_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB});
-  mortal_stream const a, b;
+  destroyable_stream const a, b;
   begin_capture(a);
   void* const p = memory.allocate(a, 600_KiB);
   write(a, p, 600_KiB);
@@ -192,7 +192,7 @@ TEST_CASE("a capture gets its own memory back at once, and nobody else does") {
 TEST_CASE("what a capture allocated stays the graph's when it is freed later") {
   watched_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB});
-  mortal_stream const a;
+  destroyable_stream const a;
   begin_capture(a);
   void* const p = memory.allocate(a, 600_KiB);
   void* const q = memory.allocate(a, 100_KiB);
@@ -244,7 +244,7 @@ TEST_CASE("an upstream that knows only streams is left alone while its default s
   auto memory = make(stream_only{} | pool{.initial_bytes = 2_MiB, .release_threshold = 0});
   cudaStream_t blocking = nullptr;
   REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
-  mortal_stream const a, b;
+  destroyable_stream const a, b;
   use(memory, a, 1_MiB);
   void* const last = memory.allocate(a, 1_MiB);
   std::optional<capture_scope> declared(std::in_place);
@@ -267,7 +267,7 @@ TEST_CASE("bins keep a graph's memory, and make it everyone's again") {
   auto memory =
       make(watched(binning{.bins = {bin{64_KiB}, bin{1_MiB, [](auto up) { return up | pool{} | statistics{}; }}}}));
   auto& bins = find<binning_resource>(memory);
-  mortal_stream const a;
+  destroyable_stream const a;
   std::uint64_t id = 0;
   {
     begin_capture(a);
@@ -287,7 +287,7 @@ TEST_CASE("bins keep a graph's memory, and make it everyone's again") {
 TEST_CASE("a block from outside that a capture frees is not used again in it: the work before it may still run") {
   watched_world const world;
   auto memory = make(watched(pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB}));
-  mortal_stream const a;
+  destroyable_stream const a;
   void* const p = memory.allocate(a, 600_KiB);
   write(a, p, 600_KiB);
   begin_capture(a);
@@ -303,7 +303,7 @@ TEST_CASE("a block from outside that a capture frees is not used again in it: th
 TEST_CASE("a capture may free a block from outside whose work is not done, through checks on each layer") {
   watched_world const world(sim::mode::lazy);
   auto memory = make(device{} | pool{} | checked{"below"} | statistics{} | checked{"above"});
-  mortal_stream const outside, captured;
+  destroyable_stream const outside, captured;
   void* const p = memory.allocate(outside, 1000);
   write(outside, p, 1000);
   begin_capture(captured, cudaStreamCaptureModeThreadLocal);
@@ -318,7 +318,7 @@ TEST_CASE("a capture may free a block from outside whose work is not done, throu
 TEST_CASE("memory that was freed before the capture and is not done is not for the capture") {
   watched_world const world;
   auto memory = make(watched(pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = false}));
-  mortal_stream const a, b;
+  destroyable_stream const a, b;
   use(memory, a, 600_KiB);
   use(memory, b, 300_KiB);
   begin_capture(a);
@@ -332,7 +332,7 @@ TEST_CASE("memory that was freed before the capture and is not done is not for t
 TEST_CASE("before a capture gets none, the host waits for what others freed") {
   watched_world const world;
   auto memory = make(watched(pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB}));
-  mortal_stream const a, b;
+  destroyable_stream const a, b;
   use(memory, a, 600_KiB);
   use(memory, b, 300_KiB);
   begin_capture(a);
@@ -346,7 +346,7 @@ TEST_CASE("before a capture gets none, the host waits for what others freed") {
 TEST_CASE("branches of a capture do not share what they freed") {
   watched_world const world;
   auto memory = make(watched(pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB}));
-  mortal_stream const a, b;
+  destroyable_stream const a, b;
   begin_capture(a);
   order(a, b);
   use(memory, a, 600_KiB);
@@ -356,7 +356,7 @@ TEST_CASE("branches of a capture do not share what they freed") {
   captured_graph const graph(a);
 }
 
-TEST_CASE("a lasting stream costs no call while no capture is declared, and one while one is") {
+TEST_CASE("a persistent stream costs no call while no capture is declared, and one while one is") {
   watched_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB});
   weir::stream const s;
@@ -397,12 +397,12 @@ TEST_CASE("while a capture is declared, no event is recorded on a stream that is
   CHECK(memory.numbers().pending == 0);
 }
 
-TEST_CASE("a capture that nobody declared, on a lasting stream, is not broken either") {
+TEST_CASE("a capture that nobody declared, on a persistent stream, is not broken either") {
   for (cudaStreamCaptureMode const mode : all_capture_modes) {
     watched_world const world;
     auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB});
     weir::stream const s;
-    mortal_stream const other;
+    destroyable_stream const other;
     use(memory, s, 500_KiB);
     use(memory, other, 400_KiB);
     begin_capture(s, mode);
@@ -424,7 +424,7 @@ TEST_CASE("a capture that nobody declared, on a lasting stream, is not broken ei
 TEST_CASE("no stream is made to wait for another where that would break a capture") {
   watched_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = false});
-  mortal_stream const other;
+  destroyable_stream const other;
   use(memory, other, 600_KiB);  // pending, with an event behind it
   SUBCASE("one that captures, which nobody declared") {
     weir::stream const s;
@@ -449,7 +449,7 @@ TEST_CASE("while a blocking stream captures, pools leave the legacy stream alone
     auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = false});
     cudaStream_t blocking = nullptr;
     REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
-    mortal_stream const other;
+    destroyable_stream const other;
     use(memory, cudaStreamLegacy, 600_KiB);
     std::optional<capture_scope> declared;
     if (is_declared) declared.emplace();
@@ -470,7 +470,7 @@ TEST_CASE("the legacy stream that pools leave alone is their own device's, which
     auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = waits});
     cudaStream_t blocking = nullptr;
     REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
-    mortal_stream const other;
+    destroyable_stream const other;
     use(memory, cudaStreamLegacy, 600_KiB);
     begin_capture(blocking);
     {
@@ -486,7 +486,7 @@ TEST_CASE("the legacy stream that pools leave alone is their own device's, which
 TEST_CASE("a capture that the program broke leaves the pool whole") {
   lazy_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB});
-  mortal_stream const a;
+  destroyable_stream const a;
   begin_capture(a);
   void* const p = memory.allocate(a, 300_KiB);
   CHECK(cudaStreamSynchronize(a.get()) == cudaErrorStreamCaptureUnsupported);
@@ -504,7 +504,7 @@ TEST_CASE("misuse is seen in captures as well") {
   watched_world const world;
   caught_misuse const caught;
   auto memory = make(device{} | pool{});
-  mortal_stream const a;
+  destroyable_stream const a;
   begin_capture(a);
   void* const p = memory.allocate(a, 1000);
   memory.deallocate(a, p, 999);
@@ -524,7 +524,7 @@ TEST_CASE("sources break no capture, on whatever stream") {
     auto memory_2 = make(pinned{});
     auto memory_3 = make(managed{});
     auto memory_4 = make(async{});
-    mortal_stream const a, b;
+    destroyable_stream const a, b;
     auto const with_each = [&](auto f) { f(memory_1), f(memory_2), f(memory_3), f(memory_4); };
     void* outside = memory_4.allocate(a, 1000);
     begin_capture(a, mode);
@@ -660,7 +660,7 @@ class random_captures {
 
   std::mt19937 random_;
   decltype(make(watched(pool{}))) memory_;
-  mortal_stream a_, b_;
+  destroyable_stream a_, b_;
   weir::stream c_, d_;
   std::array<stream_ref, 4> streams_{a_, b_, c_, d_};
   std::vector<block> blocks_;

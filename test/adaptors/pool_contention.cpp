@@ -57,7 +57,7 @@ auto const somebody_asks = [](std::size_t answered) { return queries() > answere
 /// Leaves a block in the pool that CUDA has to be asked about: the work before its free never ends by itself.
 template <class Memory>
 struct pending_block {
-  mortal_stream stream;
+  destroyable_stream stream;
   pending_block(Memory& memory, std::size_t bytes) {
     void* const p = memory.allocate(stream, bytes);
     REQUIRE(cudaLaunchHostFunc(

@@ -23,12 +23,12 @@ struct two_streams_in_a_segment {
   lazy_world const world;
   source_state state;
   pool_resource<source_resource> memory{source{&state}, pool{.growth_bytes = 2_MiB, .release_threshold = 0}};
-  mortal_stream const a, b;
+  destroyable_stream const a, b;
   void* const p = memory.allocate(a, 1_MiB);
   void* const q = memory.allocate(b, 1_MiB);
 
   two_streams_in_a_segment() {
-    for (mortal_stream const* s : {&a, &b})
+    for (destroyable_stream const* s : {&a, &b})
       REQUIRE(cudaLaunchHostFunc(
                   s->get(), [](void*) {}, nullptr) == cudaSuccess);
   }
@@ -84,7 +84,7 @@ TEST_CASE_FIXTURE(two_streams_in_a_segment, "trim keeps no more than the thresho
 TEST_CASE("a segment of a capture goes back when that is released") {
   watched_world const world;
   auto memory = make(device{} | pool{.release_threshold = 0});
-  mortal_stream const s;
+  destroyable_stream const s;
   begin_capture(s);
   memory.deallocate(s, memory.allocate(s, 1000), 1000);
   captured_graph const never_launched(s);
@@ -111,7 +111,7 @@ TEST_CASE("whatever streams free, nothing is left to trim where all work is done
   for (std::size_t const threshold : {std::size_t{0}, 3_MiB}) {
     source_state state;
     auto memory = make(source{&state} | pool{.growth_bytes = 512_KiB, .release_threshold = threshold});
-    mortal_stream const streams[4];
+    destroyable_stream const streams[4];
     std::vector<std::pair<void*, std::size_t>> live;
     std::mt19937 random(7);
     for (int step = 0; step < 3000; ++step) {

@@ -60,7 +60,7 @@ TEST_CASE("traffic on the default stream makes no CUDA call") {
   }
 }
 
-TEST_CASE("neither does traffic on a lasting stream, after the first look at it") {
+TEST_CASE("neither does traffic on a persistent stream, after the first look at it") {
   lazy_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
   weir::stream const s;
@@ -70,7 +70,7 @@ TEST_CASE("neither does traffic on a lasting stream, after the first look at it"
 
 TEST_CASE("neither does traffic on any stream, where streams are promised to outlive the pool") {
   lazy_world const world;
-  mortal_stream const s;
+  destroyable_stream const s;
   auto memory = make(device{} | pool{.initial_bytes = 8_MiB, .streams = stream_lifetime::outlives_pool});
   memory.deallocate(s, memory.allocate(s, 1), 1);
   CHECK(calls_of([&] { churn(memory, s); }) == 0);
@@ -78,7 +78,7 @@ TEST_CASE("neither does traffic on any stream, where streams are promised to out
 
 TEST_CASE("a stream that may end costs two calls an allocation and three a free") {
   lazy_world const world;
-  mortal_stream const s;
+  destroyable_stream const s;
   auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
   for (int i = 0; i < 300; ++i) memory.deallocate(s, memory.allocate(s, 1), 1);  // its events are made
   for (int i = 0; i < 300; ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("a stream that may end costs two calls an allocation and three a free"
 
 TEST_CASE("memory whose work is pending is not given to another stream: the pool grows") {
   lazy_world const world;
-  mortal_stream const s, t;
+  destroyable_stream const s, t;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
   void* const p = memory.allocate(s, 2_MiB);
   fill(s, p, 2_MiB, 1);
@@ -116,7 +116,7 @@ TEST_CASE("memory whose work is pending is not given to another stream: the pool
 
 TEST_CASE("or, if so asked, the stream waits for just that work, once") {
   lazy_world const world;
-  mortal_stream const s, t;
+  destroyable_stream const s, t;
   queued_checks checks;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
   void* const p = memory.allocate(s, 1_MiB);
@@ -147,7 +147,7 @@ TEST_CASE("or, if so asked, the stream waits for just that work, once") {
 
 TEST_CASE("who has waited for a stream need not wait again for what it freed before") {
   lazy_world const world;
-  mortal_stream const s, t;
+  destroyable_stream const s, t;
   auto memory = make(device{} | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait});
   void* blocks[4];
   for (void*& p : blocks) p = memory.allocate(s, 1_MiB);
@@ -165,7 +165,7 @@ TEST_CASE("who has waited for a stream need not wait again for what it freed bef
 TEST_CASE("memory whose work is done costs a query and no wait") {
   for (when_pending const pending : {when_pending::grow, when_pending::wait}) {
     lazy_world const world;
-    mortal_stream const s, t;
+    destroyable_stream const s, t;
     auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = pending});
     void* const p = memory.allocate(s, 2_MiB);
     fill(s, p, 2_MiB, 1);
@@ -184,7 +184,7 @@ TEST_CASE("the lasting and the default streams' memory goes to others by the sam
   lazy_world const world;
   weir::stream const lasting;
   for (stream_ref const s : {legacy, stream_ref(cudaStreamPerThread), stream_ref(lasting)}) {
-    mortal_stream const t;
+    destroyable_stream const t;
     queued_checks checks;
     auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
     void* const p = memory.allocate(s, 2_MiB);
@@ -206,7 +206,7 @@ TEST_CASE("the lasting and the default streams' memory goes to others by the sam
 
 TEST_CASE("neighbours freed on several streams become one block for a stream that waits for all of them") {
   lazy_world const world;
-  mortal_stream const a, b, t;
+  destroyable_stream const a, b, t;
   queued_checks checks;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
   void* const p = memory.allocate(a, 1_MiB);
@@ -231,7 +231,7 @@ TEST_CASE("neighbours freed on several streams become one block for a stream tha
 
 TEST_CASE("without the waits they stay apart") {
   lazy_world const world;
-  mortal_stream const a, b, t;
+  destroyable_stream const a, b, t;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
   void* const p = memory.allocate(a, 1_MiB);
   void* const q = memory.allocate(b, 1_MiB);
@@ -247,7 +247,7 @@ TEST_CASE("without the waits they stay apart") {
 
 TEST_CASE("in host order only memory is given whose work is done") {
   lazy_world const world;
-  mortal_stream const s;
+  destroyable_stream const s;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
   void* const p = memory.allocate(s, 2_MiB);
   fill(s, p, 2_MiB, 1);
@@ -258,7 +258,7 @@ TEST_CASE("in host order only memory is given whose work is done") {
   CHECK(memory.numbers().pending == 2_MiB);
   CHECK(memory.numbers().free == 2_MiB);
   // What was freed in host order is everyone's at once.
-  mortal_stream const t;
+  destroyable_stream const t;
   sim::reset_counters();
   CHECK(memory.allocate(t, 2_MiB) == q);
   CHECK(sim::calls("cudaStreamWaitEvent") == 0);
@@ -267,7 +267,7 @@ TEST_CASE("in host order only memory is given whose work is done") {
 
 TEST_CASE("in host order a pool that may not grow lets the host wait") {
   lazy_world const world;
-  mortal_stream const s;
+  destroyable_stream const s;
   bool ran = false;
   auto memory = make(device{} | pool{.max_bytes = 2_MiB});
   void* const p = memory.allocate(s, 2_MiB);
@@ -334,7 +334,7 @@ TEST_CASE("a stream that was waited for is forgotten as any other") {
   lazy_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
   {
-    mortal_stream const s;
+    destroyable_stream const s;
     void* const p = memory.allocate(s, 1000);
     fill(s, p, 1000, 1);
     memory.deallocate(s, p, 1000);
@@ -350,7 +350,7 @@ TEST_CASE("one-shot streams make no more state and events than live at a time") 
   sim::set_mode(sim::mode::immediate);
   auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
   for (int i = 0; i < 5000; ++i) {
-    mortal_stream const s;
+    destroyable_stream const s;
     void* const p = memory.allocate(s, 1000);
     fill(s, p, 1000, 1);
     memory.deallocate(s, p, 1000);
@@ -401,7 +401,7 @@ TEST_CASE("each thread's default stream is a stream of its own") {
 
 TEST_CASE("a free on a stream whose identity cannot be had waits for the stream") {
   lazy_world const world;
-  mortal_stream const s, t;
+  destroyable_stream const s, t;
   queued_checks checks;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
   void* const p = memory.allocate(s, 2_MiB);
@@ -434,8 +434,8 @@ TEST_CASE("frees on more new streams than there is room for are still in order")
   lazy_world const world;
   constexpr int count = 100;
   queued_checks checks;
-  std::vector<std::unique_ptr<mortal_stream>> streams;
-  for (int i = 0; i < count; ++i) streams.push_back(std::make_unique<mortal_stream>());
+  std::vector<std::unique_ptr<destroyable_stream>> streams;
+  for (int i = 0; i < count; ++i) streams.push_back(std::make_unique<destroyable_stream>());
   auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
   std::vector<void*> blocks;
   for (int i = 0; i < count; ++i) blocks.push_back(memory.allocate(host_order, 1000));
@@ -444,7 +444,7 @@ TEST_CASE("frees on more new streams than there is room for are still in order")
     checks.expect(*streams[i], blocks[i], 1000, static_cast<unsigned char>(i));
     memory.deallocate(*streams[i], blocks[i], 1000);
   }
-  mortal_stream const t;
+  destroyable_stream const t;
   blocks.clear();
   for (std::size_t i = 0; i < 2 * count; ++i) {
     blocks.push_back(memory.allocate(t, 1000));
@@ -470,7 +470,7 @@ TEST_CASE("a pool waits for its own device, whichever is current when it ends") 
     }
     // And streams that could leave no event behind.
     for (std::uint64_t k = 2; k <= 4; ++k) {
-      mortal_stream const s;
+      destroyable_stream const s;
       void* const p = memory.allocate(s, 1000);
       checks.expect(s, p, 0, 0);
       sim::fail_call(k, cudaErrorUnknown);
@@ -489,7 +489,7 @@ TEST_CASE("a pool waits for its own device, whichever is current when it ends") 
 TEST_CASE("whichever device is current, a stream's frees are ordered by events of its own device") {
   lazy_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
-  mortal_stream const s, t;
+  destroyable_stream const s, t;
   void* const p = memory.allocate(s, 2_MiB);
   fill(s, p, 2_MiB, 1);
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
@@ -506,9 +506,9 @@ TEST_CASE("streams of another device are ordered by events of that device") {
   queued_checks checks;
   auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .pending = when_pending::wait});
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
-  auto far = std::make_unique<mortal_stream>();
+  auto far = std::make_unique<destroyable_stream>();
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
-  mortal_stream const near;
+  destroyable_stream const near;
   void* const p = memory.allocate(*far, 2_MiB);
   fill(*far, p, 2_MiB, 1);
   checks.expect(*far, p, 2_MiB, 1);
@@ -541,12 +541,13 @@ TEST_CASE("random work on many streams of all kinds never sees another's bytes")
     auto const below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
     queued_checks checks;
     weir::stream const lasting[2];
-    std::vector<cudaStream_t> mortal(5);
-    for (auto& s : mortal) REQUIRE(cudaStreamCreateWithFlags(&s, seed % 3 ? cudaStreamNonBlocking : 0u) == cudaSuccess);
+    std::vector<cudaStream_t> destroyable(5);
+    for (auto& s : destroyable)
+      REQUIRE(cudaStreamCreateWithFlags(&s, seed % 3 ? cudaStreamNonBlocking : 0u) == cudaSuccess);
     auto const stream_at = [&](std::size_t i) -> stream_ref {
-      if (i < mortal.size()) return mortal[i];
-      if (i < mortal.size() + 2) return lasting[i - mortal.size()];
-      return i == mortal.size() + 2 ? stream_ref(cudaStreamPerThread) : legacy;
+      if (i < destroyable.size()) return destroyable[i];
+      if (i < destroyable.size() + 2) return lasting[i - destroyable.size()];
+      return i == destroyable.size() + 2 ? stream_ref(cudaStreamPerThread) : legacy;
     };
     auto memory = make(device{} | pool{.initial_bytes = 256_KiB,
                                        .max_bytes = seed % 4 == 0 ? 0 : 1_MiB,
@@ -558,7 +559,7 @@ TEST_CASE("random work on many streams of all kinds never sees another's bytes")
     std::vector<block> blocks;
     std::size_t requested = 0;
     for (int step = 0; step < 1500; ++step) {
-      std::size_t const i = below(mortal.size() + 4);
+      std::size_t const i = below(destroyable.size() + 4);
       switch (below(12)) {
         case 0:
         case 1:
@@ -601,14 +602,14 @@ TEST_CASE("random work on many streams of all kinds never sees another's bytes")
           break;
         default:
           // A stream ends, and a new one takes its place and perhaps its handle. Its blocks go on to others, in order.
-          if (i < mortal.size()) {
+          if (i < destroyable.size()) {
             for (block& b : blocks)
               if (b.stream == i) {
-                REQUIRE(cudaStreamSynchronize(mortal[i]) == cudaSuccess);
-                b.stream = mortal.size();
+                REQUIRE(cudaStreamSynchronize(destroyable[i]) == cudaSuccess);
+                b.stream = destroyable.size();
               }
-            REQUIRE(cudaStreamDestroy(mortal[i]) == cudaSuccess);
-            REQUIRE(cudaStreamCreateWithFlags(&mortal[i], cudaStreamNonBlocking) == cudaSuccess);
+            REQUIRE(cudaStreamDestroy(destroyable[i]) == cudaSuccess);
+            REQUIRE(cudaStreamCreateWithFlags(&destroyable[i], cudaStreamNonBlocking) == cudaSuccess);
           }
       }
       pool_numbers const n = memory.numbers();
@@ -620,14 +621,14 @@ TEST_CASE("random work on many streams of all kinds never sees another's bytes")
       checks.expect(stream_at(b.stream), b.p, b.bytes, b.value);
       memory.deallocate(stream_at(b.stream), b.p, b.bytes, b.alignment);
     }
-    std::vector<std::size_t> order(mortal.size() + 4);
+    std::vector<std::size_t> order(destroyable.size() + 4);
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);
     for (std::size_t const i : order) REQUIRE(cudaStreamSynchronize(stream_at(i).get()) == cudaSuccess);
     sim::run_all();  // what streams that ended had left
     REQUIRE(checks.done() == static_cast<int>(checks.queued()));
     REQUIRE(checks.wrong() == 0);
-    for (cudaStream_t s : mortal) REQUIRE(cudaStreamDestroy(s) == cudaSuccess);
+    for (cudaStream_t s : destroyable) REQUIRE(cudaStreamDestroy(s) == cudaSuccess);
     memory.synchronize();
     memory.trim();
     CHECK(memory.numbers().reserved.current == 0);
@@ -642,7 +643,7 @@ TEST_CASE("a stream whose device CUDA did not say at first is waited for on its 
     sim::check_order(true);
     auto memory = make(device{.device = 0} | pool{.max_bytes = 2_MiB} | checked{"pool"});
     device_guard const elsewhere(1);
-    mortal_stream const far;
+    destroyable_stream const far;
     sim::fail_call(failing, cudaErrorUnknown);
     void* p = nullptr;
     try {
@@ -667,10 +668,10 @@ TEST_CASE("what a call costs does not grow with the number of streams that have 
   source_state state;
   {
     auto memory = make(source{&state} | pool{});
-    std::vector<std::unique_ptr<mortal_stream>> streams(600);
+    std::vector<std::unique_ptr<destroyable_stream>> streams(600);
     std::uint64_t most = 0;
     for (auto& s : streams) {
-      s = std::make_unique<mortal_stream>();
+      s = std::make_unique<destroyable_stream>();
       REQUIRE(cudaLaunchHostFunc(
                   s->get(), [](void*) {}, nullptr) == cudaSuccess);
       sim::reset_counters();
@@ -688,10 +689,10 @@ TEST_CASE("before a request is refused, every stream is looked at") {
   source_state state;
   std::size_t const count = 200;
   auto memory = make(source{&state} | pool{.max_bytes = count * 1_MiB, .growth_bytes = 1_MiB, .synchronize = false});
-  std::vector<std::unique_ptr<mortal_stream>> streams(count);
+  std::vector<std::unique_ptr<destroyable_stream>> streams(count);
   std::vector<void*> blocks(count);
   for (std::size_t i = 0; i < count; ++i) {
-    streams[i] = std::make_unique<mortal_stream>();
+    streams[i] = std::make_unique<destroyable_stream>();
     blocks[i] = memory.allocate(*streams[i], 1_MiB);
   }
   SUBCASE("for what is done") {
@@ -703,7 +704,7 @@ TEST_CASE("before a request is refused, every stream is looked at") {
     CHECK(memory.numbers().waits == 0);
   }
   SUBCASE("for what can be waited for") {
-    mortal_stream const other;
+    destroyable_stream const other;
     for (std::size_t i = 0; i < count; ++i) {
       memory.deallocate(*streams[i], blocks[i], 1_MiB);
       CHECK(memory.allocate(other, 1_MiB) == blocks[i]);

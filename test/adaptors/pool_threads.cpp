@@ -107,7 +107,7 @@ TEST_CASE("threads that share streams, and use each other's, never share a byte"
   std::atomic<int> wrong{0};
   {
     auto memory = make(source{&state} | pool{.max_bytes = 4_MiB, .pending = when_pending::wait});
-    mortal_stream const shared[3];
+    destroyable_stream const shared[3];
     weir::stream const lasting;
     auto const any = [&](int thread, int step) -> stream_ref {
       switch ((thread + step) % 6) {
@@ -134,7 +134,7 @@ TEST_CASE("streams that come and go in every thread neither leak nor pile up") {
     auto memory = make(device{} | pool{.initial_bytes = 16_MiB});
     run_threads(thread_count, [&](int) {
       for (int i = 0; i < 200; ++i) {
-        mortal_stream const s;
+        destroyable_stream const s;
         void* const p = memory.allocate(s, 10'000);
         cudaMemsetAsync(p, 1, 10'000, s.get());
         memory.deallocate(s, p, 10'000);

@@ -2,8 +2,8 @@
 // The laws that every resource keeps (docs/concepts.md), as one check for all: `check_resource(recipe)`.
 //
 // A check is only worth what it can catch, so the laws return what they found broken as text, and
-// laws_of_the_laws.cpp shows each of them a resource that breaks it. Runs on the stand-in, in both modes, and needs a
-// stack that can hold 64 MiB and owns all it stands on: the stand-in is reset between laws.
+// laws_of_the_laws.cpp shows each of them a resource that breaks it. Runs on the simulated runtime, in both modes, and
+// needs a stack that can hold 64 MiB and owns all it stands on: the simulated runtime is reset between laws.
 
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
@@ -127,7 +127,8 @@ inline void fill(subject const& memory, block const& b, int value) {
   }
 }
 
-/// True if the whole block holds `value` once the work on its stream is done. The stand-in's memory is the host's.
+/// True if the whole block holds `value` once the work on its stream is done. The simulated runtime's memory is the
+/// host's.
 inline bool holds(block const& b, int value) {
   detail::check(cudaStreamSynchronize(b.stream.get()), "cudaStreamSynchronize");
   auto const* const first = static_cast<unsigned char const*>(b.p);
@@ -148,7 +149,8 @@ inline void begin_world(sim::mode mode) {
   static_cast<void>(cudaGetLastError());
 }
 
-/// Runs `body(memory, a, b)` on a new resource in a fresh stand-in, in both modes; then all must have gone back.
+/// Runs `body(memory, a, b)` on a new resource in a fresh simulated runtime, in both modes; then all must have gone
+/// back.
 template <class Body>
 void for_each_mode(maker const& f, findings& found, std::string const& law, Body body) {
   for (auto const mode : {sim::mode::immediate, sim::mode::lazy}) {

@@ -14,15 +14,13 @@ void ignore(char const*) noexcept {}
 
 TEST_CASE("misuse is noted on the thread that reports it") {
   misuse_handler const before = set_misuse_handler(&ignore);
-  detail::last_call = {.capture = 3, .reused = 5};
+  detail::last_call = {detail::call_note::captured, 3, 5};
   std::thread([] { detail::report_misuse("elsewhere"); }).join();
-  CHECK_FALSE(detail::last_call.is_misuse);
+  CHECK(detail::last_call.what == detail::call_note::captured);
   detail::report_misuse("here");
-  CHECK(detail::last_call.is_misuse);
-  CHECK(detail::last_call.capture == 3);
-  detail::last_call = {};
-  CHECK_FALSE(detail::last_call.is_misuse);
-  CHECK(detail::last_call.capture == 0);
+  CHECK(detail::last_call.what == detail::call_note::misuse);
+  detail::last_call.clear();
+  CHECK(detail::last_call.what == detail::call_note::plain);
   set_misuse_handler(before);
 }
 

@@ -5,8 +5,8 @@
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
-#include <adaptors/captures.hpp>
 #include <core/recorder.hpp>
+#include <support/captures.hpp>
 
 #include <functional>
 #include <memory>

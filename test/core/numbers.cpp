@@ -5,8 +5,8 @@
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
-#include <adaptors/test_source.hpp>
 #include <core/recorder.hpp>
+#include <support/test_source.hpp>
 
 #include <stdexcept>
 #include <string>
@@ -104,6 +104,7 @@ TEST_CASE_FIXTURE(fresh_sim, "each layer says what it knows, and leaves the rest
                                 .refused = 1});
   CHECK(now[2] == layer_numbers{.layer = "limit",
                                 .name = "search",
+                                .captured = 0,
                                 .charged = 2_MiB,
                                 .charged_peak = 2_MiB,
                                 .max_bytes = 64_MiB,

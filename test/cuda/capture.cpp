@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <atomic>
 #include <memory>
@@ -12,13 +13,9 @@
 #include <thread>
 
 using namespace weir;
+using weir::test::fresh_world;
 
 namespace {
-
-struct fresh_world {
-  fresh_world() { sim::reset(); }
-  ~fresh_world() { sim::reset(); }
-};
 
 /// A stream that captures until the end of the scope.
 struct capturing : weir::stream {
@@ -107,7 +104,10 @@ TEST_CASE("where CUDA does not say whether a stream captures, a call may break a
   fresh_world const world;
   weir::stream const s;
   for (cudaError_t const code : {cudaErrorUnknown, cudaErrorMemoryAllocation, cudaErrorNotPermitted}) {
-    sim::fail_call("cudaStreamIsCapturing", 1, code);
+    sim::fail_call(1, code);
+    CHECK_FALSE(detail::may_break_capture(s.get()));  // it is asked again
+    sim::fail_call(1, code);
+    sim::fail_call("cudaStreamIsCapturing", 2, code);
     CHECK(detail::may_break_capture(s.get()));
   }
   CHECK(cudaGetLastError() == cudaSuccess);

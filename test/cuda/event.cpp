@@ -4,24 +4,18 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 
 using namespace weir;
+using weir::test::lazy_world;
 
 static_assert(std::is_move_constructible_v<event> && !std::is_copy_constructible_v<event>);
 
 namespace {
-
-struct lazy_world {
-  lazy_world() {
-    sim::reset();
-    sim::set_mode(sim::mode::lazy);
-  }
-  ~lazy_world() { sim::reset(); }
-};
 
 void queue(weir::stream const& stream, bool& flag) {
   REQUIRE(cudaLaunchHostFunc(

@@ -110,7 +110,7 @@ void until_it_is_full(trial& t) {
 
 void streams_that_end(trial& t) {
   for (int i = 0; i < 3 && t.works(); ++i) {
-    failures::mortal_stream const s;
+    failures::destroyable_stream const s;
     auto* const p = t.take(s.get(), 50'000);
     t.give(s.get(), t.take(s.get(), 1000));
     t.give(s.get(), p);

@@ -45,19 +45,19 @@ struct host_plan {
 };
 inline thread_local constinit host_plan plan;
 
-/// Whether this allocation has to fail. The stand-in's own are none of the stack's.
+/// Whether this allocation has to fail. The simulated runtime's own are none of the stack's.
 inline bool host_allocation_fails() {
   if (!plan.on || sim::in_runtime_call()) return false;
   ++plan.asked;
   return plan.left != 0 && --plan.left == 0;
 }
 
-class mortal_stream {
+class destroyable_stream {
  public:
-  mortal_stream() { REQUIRE_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess); }
-  ~mortal_stream() { cudaStreamDestroy(handle_); }
-  mortal_stream(mortal_stream const&) = delete;
-  mortal_stream& operator=(mortal_stream const&) = delete;
+  destroyable_stream() { REQUIRE_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess); }
+  ~destroyable_stream() { cudaStreamDestroy(handle_); }
+  destroyable_stream(destroyable_stream const&) = delete;
+  destroyable_stream& operator=(destroyable_stream const&) = delete;
   cudaStream_t get() const { return handle_; }
 
  private:
@@ -200,11 +200,7 @@ class trial {
       if (stack_.trim) stack_.trim(0);
       for (std::uint64_t const n : numbers()) CHECK_EQ(n, 0);
     }
-    try_to([&] {
-      bool const pooled = stack_.pooled;
-      stack_ = {};
-      stack_.pooled = pooled;
-    });
+    try_to([&] { stack_ = {}; });
     if (all_is_lost_) return end_lost();
     lost_ += hit_now_ && gave_back_;
     sim::run_all();
@@ -319,7 +315,7 @@ class trial {
 
   void arm() {
     calls_ = sim::calls();
-    calls_back_ = open_stack::calls_that_give_back(stack_);
+    calls_back_ = open_stack::calls_that_give_back();
     bool const cuda = kind_ != fault::host_memory;
     if (kind_ == fault::sticky && left_ != 0)
       sim::fail_from(left_, cudaErrorIllegalAddress);
@@ -336,7 +332,7 @@ class trial {
     if (!all_is_lost_) sim::clear_failure();
     hit_ |= hit_now_;
     capture_is_hit_ |= hit_now_ && declared_;
-    gave_back_ = open_stack::calls_that_give_back(stack_) != calls_back_;
+    gave_back_ = open_stack::calls_that_give_back() != calls_back_;
     left_ = hit_now_ ? 0 : left_ == 0 ? 0 : left_ - seen;
   }
 

@@ -45,8 +45,10 @@ void use(anything const& stack) {
 void read_only(std::string_view text) {
   try {
     for (auto& layer : weir::detail::config_reader(text).layers()) {
-      std::size_t bytes = 0;
-      layer.take("bytes", bytes, weir::detail::config_layer::place::first);
+      struct {
+        std::size_t bytes = 0;
+      } into;
+      layer.take(weir::option::bytes("bytes", "bytes", &decltype(into)::bytes).first(), into);
       layer.finish();
     }
   } catch (weir::config_error const& refused) {
@@ -73,7 +75,7 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
     check(refused, text);
   } catch (std::bad_alloc const&) {  // an initial size that cannot be had
   }
-  require(weir::sim::report_count() == 0, "no breach of order");
+  require(weir::sim::report_count() == 0, "no violation of order");
   weir::sim::run_all();
   require(weir::sim::live_allocations() == 0, "all memory goes back");
   return 0;

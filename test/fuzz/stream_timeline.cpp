@@ -9,22 +9,29 @@
 
 using fuzz::require;
 using ledger = weir::detail::stream_timeline<int>;
-using ticket = ledger::ticket;
+using sequence = weir::detail::sequence_number;
+using weir::detail::list_id;
+using weir::detail::shared;
 
 namespace {
 
+constexpr sequence earlier(sequence t, std::uint64_t by) {
+  auto const n = static_cast<std::uint64_t>(t);
+  return sequence{n - std::min(n, by)};
+}
+
 /// A stream as it is. Its work runs in order, so one number says what is done.
 struct stream {
-  ledger::lane_number lane = 0;
-  std::vector<ticket> frees;
-  ticket done = 0;                         // frees up to this one have run
-  std::map<std::uint64_t, ticket> waited;  // for which other streams, by key, up to where
-  ticket last() const { return frees.empty() ? 0 : frees.back(); }
+  list_id list = shared;
+  std::vector<sequence> frees;
+  sequence done{};                           // frees up to this one have run
+  std::map<std::uint64_t, sequence> waited;  // for which other streams, by key, up to where
+  sequence last() const { return frees.empty() ? sequence::none : frees.back(); }
 };
 /// What an event handle stands for: everything freed on the stream before it was recorded.
 struct event {
   std::uint64_t stream = 0;
-  ticket upto = 0;
+  sequence upto{};
 };
 
 class subject {
@@ -32,17 +39,17 @@ class subject {
   void open(std::uint64_t key) {
     bool opened = false;
     std::size_t const spare = ledger_.closed_count();
-    auto const lane = ledger_.find_or_open(key, opened);
+    auto const list = ledger_.find_or_open(key, opened);
     auto const known = streams_.find(key);
     if (known != streams_.end()) {
-      require(lane == known->second.lane && !opened, "find_or_open: a stream keeps its lane");
+      require(list == known->second.list && !opened, "find_or_open: a stream keeps its free list");
       return;
     }
-    require(opened == (spare != 0) && (lane != ledger::shared) == opened, "find_or_open: opens a spare lane");
+    require(opened == (spare != 0) && (list != shared) == opened, "find_or_open: opens a spare free list");
     if (!opened) return;
-    for (auto const& s : streams_) require(s.second.lane != lane, "find_or_open: no two streams share a lane");
-    streams_[key].lane = lane;
-    require(ledger_.key(lane) == key && ledger_.is_open(lane), "find_or_open: the lane has the key");
+    for (auto const& s : streams_) require(s.second.list != list, "find_or_open: no two streams share a free list");
+    streams_[key].list = list;
+    require(ledger_.key(list) == key && ledger_.is_open(list), "find_or_open: the free list has the key");
   }
   void reserve(std::size_t spare) {
     ledger_.reserve(spare);
@@ -52,19 +59,19 @@ class subject {
   void free(std::uint64_t key) {
     stream* const s = find(key);
     if (s == nullptr) return;
-    ticket const t = ledger_.issue(s->lane);
-    require(t > last_, "issue: tickets rise over all streams");
+    sequence const t = ledger_.issue(s->list);
+    require(t > last_, "issue: sequence numbers rise over all streams");
     s->frees.push_back(last_ = t);
   }
   void record(std::uint64_t key, unsigned epoch, bool works) {
     stream* const s = find(key);
     if (s == nullptr || s->frees.empty()) return;
-    int& handle = ledger_.event_to_record(s->lane, epoch);
+    int& handle = ledger_.event_to_record(s->list, epoch);
     if (handle == 0) handle = ++handles_;
-    if (!works) return ledger_.not_recorded(s->lane);
+    if (!works) return ledger_.not_recorded(s->list);
     events_[handle] = {key, s->last()};
-    ledger_.recorded(s->lane);
-    require(ledger_.covered(s->lane) == s->last(), "recorded: all frees so far are covered");
+    ledger_.recorded(s->list);
+    require(ledger_.covered(s->list) == s->last(), "recorded: all frees so far are covered");
   }
   void run(std::uint64_t key, std::size_t count) {
     stream* const s = find(key);
@@ -76,28 +83,28 @@ class subject {
     stream* const s = find(key);
     if (s == nullptr) return;
     bool all = true;
-    ledger_.advance(s->lane, [&](int handle) {
+    ledger_.advance(s->list, [&](int handle) {
       require(events_.at(handle).stream == key, "advance: asks for the stream's own events");
       return all = events_.at(handle).upto <= s->done;
     });
-    if (all && ledger_.covered(s->lane) != 0)
-      require(ledger_.completed(s->lane) == ledger_.covered(s->lane),
+    if (all && ledger_.covered(s->list) != sequence::none)
+      require(ledger_.completed(s->list) == ledger_.covered(s->list),
               "advance: with all events done, all they cover is");
   }
-  void synchronize(std::uint64_t key, ticket upto) {
+  void synchronize(std::uint64_t key, sequence upto) {
     stream* const s = find(key);
     if (s == nullptr || s->frees.empty()) return;
     upto = std::min(upto, s->last());
     s->done = std::max(s->done, upto);
-    ledger_.complete(s->lane, upto);
-    require(ledger_.completed(s->lane) >= upto, "complete: up to there");
+    ledger_.complete(s->list, upto);
+    require(ledger_.completed(s->list) >= upto, "complete: up to there");
   }
-  void wait(std::uint64_t taker_key, std::uint64_t giver_key, ticket t) {
+  void wait(std::uint64_t taker_key, std::uint64_t giver_key, sequence t) {
     stream *const taker = find(taker_key), *const giver = find(giver_key);
     if (taker == nullptr || giver == nullptr || taker == giver) return;
-    auto const* const behind = ledger_.covering(giver->lane, t);
+    auto const* const behind = ledger_.covering(giver->list, t);
     if (behind == nullptr) {
-      require(ledger_.covered(giver->lane) < t || t <= ledger_.completed(giver->lane),
+      require(ledger_.covered(giver->list) < t || t <= ledger_.completed(giver->list),
               "covering: what is covered has an event");
       return;
     }
@@ -105,17 +112,17 @@ class subject {
     require(e.stream == giver_key, "covering: an event of that stream");
     require(behind->upto == e.upto && e.upto >= t, "covering: an event that stands behind it");
     // The stream waits for the event, and for all that its stream had waited for.
-    ticket& upto = taker->waited[giver_key];
+    sequence& upto = taker->waited[giver_key];
     upto = std::max(upto, e.upto);
-    ledger_.joined(taker->lane, giver->lane, behind->upto);
-    require(ledger_.available(taker->lane, giver->lane, t), "joined: it may be had now");
+    ledger_.joined(taker->list, giver->list, behind->upto);
+    require(ledger_.available(taker->list, giver->list, t), "joined: it may be had now");
   }
   void close(std::uint64_t key) {
     stream* const s = find(key);
     if (s == nullptr) return;
     if (!s->frees.empty()) synchronize(key, s->last());
-    ledger_.close(s->lane);
-    require(!ledger_.is_open(s->lane), "close: the lane is closed");
+    ledger_.close(s->list);
+    require(!ledger_.is_open(s->list), "close: the free list is closed");
     streams_.erase(key);
     for (auto& other : streams_) other.second.waited.erase(key);  // the key may come again
   }
@@ -124,15 +131,15 @@ class subject {
     require(ledger_.valid(), "the ledger is valid");
     require(ledger_.open_count() == streams_.size(), "open_count");
     for (auto const& [key, s] : streams_) {
-      require(ledger_.find(key) == s.lane, "find: every open stream");
+      require(ledger_.find(key) == s.list, "find: every open stream");
       auto const cached = ledger_.find_cached(key);
-      require(cached == s.lane || cached == ledger::shared, "find_cached: its lane, or nothing");
-      require(s.frees.empty() || ledger_.issued(s.lane) == s.last(), "issued");
-      require(s.frees.empty() || ledger_.completed(s.lane) <= std::max(s.done, s.frees.front() - 1),
+      require(cached == s.list || cached == shared, "find_cached: its free list, or nothing");
+      require(s.frees.empty() || ledger_.issued(s.list) == s.last(), "issued");
+      require(s.frees.empty() || ledger_.completed(s.list) <= std::max(s.done, earlier(s.frees.front(), 1)),
               "completed: only what has run");
       for (auto const& [other_key, other] : streams_)
-        for (ticket const t : s.frees) {
-          if (other_key == key || !ledger_.available(other.lane, s.lane, t)) continue;
+        for (sequence const t : s.frees) {
+          if (other_key == key || !ledger_.available(other.list, s.list, t)) continue;
           auto const w = other.waited.find(key);
           require(t <= s.done || (w != other.waited.end() && t <= w->second),
                   "available: only what has run, or was waited for");
@@ -140,9 +147,9 @@ class subject {
     }
   }
   void check_unknown(std::uint64_t key) {
-    if (find(key) == nullptr) require(ledger_.find(key) == ledger::shared, "find: no stream that is not open");
+    if (find(key) == nullptr) require(ledger_.find(key) == shared, "find: no stream that is not open");
   }
-  std::uint64_t last() const { return last_; }
+  sequence last() const { return last_; }
 
  private:
   stream* find(std::uint64_t key) {
@@ -154,7 +161,7 @@ class subject {
   std::map<std::uint64_t, stream> streams_;  // by key
   std::map<int, event> events_;
   int handles_ = 0;
-  ticket last_ = 0;
+  sequence last_{};
 };
 
 }  // namespace
@@ -192,11 +199,11 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
         s.advance(key);
         break;
       case 8:
-        s.wait(key, key_of(in.byte()), s.last() - std::min<ticket>(s.last(), what / 10));
+        s.wait(key, key_of(in.byte()), earlier(s.last(), what / 10));
         break;
       default:
         if (what < 100)
-          s.synchronize(key, s.last() - std::min<ticket>(s.last(), what / 10));
+          s.synchronize(key, earlier(s.last(), what / 10));
         else if (what < 180)
           s.close(key);
         else

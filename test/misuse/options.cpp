@@ -113,7 +113,7 @@ TEST_CASE("limit") {
 
 TEST_CASE("logging") {
   CHECK(refused(device{} | logging{.path = std::string("/dev/null\0x", 11)}, "zero byte"));
-  CHECK(refused(device{} | logging{.path = "/dev/null", .mode = 01000}, "mode is 512"));
+  CHECK(refused(device{} | logging{.path = "/dev/null", .mode = 01000}, "mode is 01000"));
   CHECK(refused(device{} | logging{.path = "/dev/null", .buffer_bytes = SIZE_MAX}, "buffer_bytes is 1844674407"));
 }
 

@@ -154,7 +154,7 @@ TEST_CASE("memory of a stack that ended is foreign to every other, and nothing m
   static_cast<void>(cudaGetLastError());
 }
 
-TEST_CASE("a checked layer tells the stand-in, where nothing else knows sizes") {
+TEST_CASE("a checked layer tells the simulated runtime, where nothing else knows sizes") {
   auto const kinds_over = [](auto recipe, auto wrong) {
     sim::reset();
     sim::check_order(true);

@@ -20,7 +20,7 @@ TEST_CASE("a request goes no further than it may") {
   source_state state;
   source_resource upstream(state);
   segments memory(upstream, pool{.max_bytes = 2_MiB}, 0);
-  mortal_stream const s, t;
+  destroyable_stream const s, t;
   CHECK(memory.allocate(s, 1000, 256, pool_effort::reuse) == nullptr);
   CHECK(state.calls == 0);
   void* const p = memory.allocate(s, 2_MiB, 256, pool_effort::grow);
@@ -85,19 +85,19 @@ TEST_CASE("a block whose free nobody could wait for is never had again, and its 
     std::vector<void*> blocks(60);
     for (void*& p : blocks) p = memory.allocate(host_order, 1000, 256, pool_effort::all);
     kept = blocks.back();
-    std::vector<std::unique_ptr<mortal_stream>> streams;
-    std::size_t const lanes_are_out = sim::calls("cudaStreamSynchronize") + 1;
+    std::vector<std::unique_ptr<destroyable_stream>> streams;
+    std::size_t const lists_are_out = sim::calls("cudaStreamSynchronize") + 1;
     for (void* const p : blocks) {
-      streams.push_back(std::make_unique<mortal_stream>());
+      streams.push_back(std::make_unique<destroyable_stream>());
       REQUIRE(cudaLaunchHostFunc(
                   streams.back()->get(), [](void*) {}, nullptr) == cudaSuccess);
       sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
       sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
       CHECK(memory.deallocate(*streams.back(), p, 1000, 256));
       sim::clear_failure();
-      if (sim::calls("cudaStreamSynchronize") == lanes_are_out) break;
+      if (sim::calls("cudaStreamSynchronize") == lists_are_out) break;
     }
-    REQUIRE(sim::calls("cudaStreamSynchronize") == lanes_are_out);
+    REQUIRE(sim::calls("cudaStreamSynchronize") == lists_are_out);
     CHECK(memory.trim(0) == 0);
   }
   CHECK(state.live_count == 1);

@@ -11,7 +11,7 @@ using namespace weir::detail;
 
 namespace {
 
-constexpr auto shared = private_pool::shared;
+constexpr auto shared = detail::shared;
 
 /// Blocks of 10 units each, of a segment at an address that nobody touches, all live.
 struct captured_memory {
@@ -22,9 +22,9 @@ struct captured_memory {
 
   captured_memory() {
     store.reserve();
-    store.reserve_lanes(clock.lane_count() + clock.lanes_to_add());
-    captured.reserve(clock.lane_count() + clock.lanes_to_add());
-    clock.add_lanes();
+    store.reserve_lists(clock.list_count() + clock.lists_to_add());
+    captured.reserve(clock.list_count() + clock.lists_to_add());
+    clock.add_lists();
     store.add_segment(0x7f00'0000'0000u, 100);
   }
   static stream_identity who(std::uint64_t stream, std::uint64_t capture) {
@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(captured_memory, "each stream in each capture has a list of it
 
 TEST_CASE_FIXTURE(captured_memory, "what a stream allocated and freed in a capture it may have again there") {
   CHECK(captured.give(take_for(who(1, 7)), who(1, 7)));
-  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK(may_have(who(1, 7)));
   CHECK_FALSE(may_have(who(2, 7)));
   CHECK_FALSE(may_have(who(1, 8)));
@@ -75,7 +75,7 @@ TEST_CASE_FIXTURE(captured_memory, "what is freed elsewhere than it was allocate
   SUBCASE("outside of the capture") { CHECK(captured.give(take_for(who(1, 7)), {.stream = host_order})); }
   SUBCASE("in another capture") { CHECK(captured.give(take_for(who(1, 7)), who(1, 8))); }
   SUBCASE("in a capture, but allocated outside") { CHECK(captured.give(ordinary, who(1, 7))); }
-  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK_FALSE(may_have(who(1, 7)));
   CHECK_FALSE(may_have(who(1, 8)));
 }
@@ -88,9 +88,9 @@ TEST_CASE_FIXTURE(captured_memory, "released memory is everyone's, and lists do 
   CHECK(captured.release(capture_key{7}) == 10 * unit_bytes);
   CHECK(captured.find(who(1, 7)) == shared);
   CHECK(store.blocks()[live].captured == shared);
-  CHECK(captured.free_bytes() == 10 * unit_bytes);
+  CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK(captured.release(capture_key::none) == 10 * unit_bytes);
-  CHECK(captured.free_bytes() == 0);
+  CHECK(captured.free_bytes(capture_key::none) == 0);
   CHECK(store.free_bytes(shared) == 90 * unit_bytes);
   CHECK(store.valid());
 }

@@ -18,7 +18,7 @@ namespace {
 /// One segment of 100 units at an address that nobody touches, and a few streams.
 struct reuse_of_a_segment {
   lazy_world const world;
-  mortal_stream const a, b, c;
+  destroyable_stream const a, b, c;
   stream_ordered_heap reuse{0};
 
   reuse_of_a_segment() {
@@ -40,10 +40,10 @@ struct reuse_of_a_segment {
   }
   block_id ready(stream_ref stream, detail::units size) { return reuse.take_ready(who(stream), units(size)); }
   block_id done(stream_ref stream, detail::units size) {
-    return reuse.take_done(who(stream), units(size), reuse.all_lanes());
+    return reuse.take_done(who(stream), units(size), reuse.all_lists());
   }
   block_id waiting(stream_ref stream, detail::units size) {
-    return reuse.take_waiting(who(stream), units(size), reuse.all_lanes());
+    return reuse.take_waiting(who(stream), units(size), reuse.all_lists());
   }
   /// Leaves work on the stream, so that nothing before it is done.
   void free_behind_work(stream_ref stream, block_id id) {
@@ -129,7 +129,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "waiting joins the owners of a run, each o
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "what a run leaves over is no one's before the work of all its parts is done") {
-  mortal_stream const d;
+  destroyable_stream const d;
   block_id const first = ready(a, 50), second = ready(b, 30), third = ready(c, 20);
   free_behind_work(c, third);  // c's own event stands before the waits that the run costs it
   free_behind_work(a, first);
@@ -147,7 +147,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "where a wait fails nothing is taken") {
   auto taker = who(b);
   CHECK(reuse.take_ready(taker, units(1)) == 0);  // now it is known
   taker.stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000});
-  CHECK(reuse.take_waiting(taker, units(100), reuse.all_lanes()) == 0);
+  CHECK(reuse.take_waiting(taker, units(100), reuse.all_lists()) == 0);
   CHECK(pending(a) == 100);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   CHECK(waiting(b, 100) == first);
@@ -170,11 +170,11 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, 
   block_id const first = ready(a, 50), second = ready(b, 50);
   free_behind_work(a, first);
   CHECK(reuse.stream_count() == 2);
-  reuse.poll(reuse.all_lanes());
+  reuse.poll(reuse.all_lists());
   CHECK(reuse.stream_count() == 1);  // b has nothing free
   CHECK(pending(a) == 50);
   a.finish();
-  reuse.poll(reuse.all_lanes());
+  reuse.poll(reuse.all_lists());
   CHECK(reuse.stream_count() == 0);
   CHECK(shared() == 50);
   REQUIRE(second != 0);

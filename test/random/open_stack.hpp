@@ -95,10 +95,8 @@ struct stack {
 };
 
 /// Calls so far that give something back to CUDA: where one of them fails, that is lost, and no fault of the stack's.
-/// A stack whose source frees on streams of the user's also loses what it frees while CUDA does not say whether the
-/// stream captures.
-inline std::uint64_t calls_that_give_back(stack const& s) {
-  std::uint64_t sum = s.pooled ? 0 : weir::sim::calls("cudaStreamIsCapturing");
+inline std::uint64_t calls_that_give_back() {
+  std::uint64_t sum = 0;
   for (char const* name :
        {"cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaMemPoolDestroy", "cudaStreamDestroy", "cudaEventDestroy"})
     sum += weir::sim::calls(name);

@@ -145,7 +145,7 @@ class world {
     for (auto const& of_device : events_)
       for (cudaEvent_t const e : of_device) cudaEventDestroy(e);
     for (auto const& s : streams_)
-      if (s.mortal()) cudaStreamDestroy(s.handle);
+      if (s.destroyable()) cudaStreamDestroy(s.handle);
     streams_.clear();
     cudaSetDevice(0);
     sim::reset();
@@ -188,7 +188,7 @@ class world {
     std::unique_ptr<weir::stream> lasting;
     bool blocking = false;  // before the legacy stream's next work, and after its work so far
     int device = 0;
-    bool mortal() const { return id != 0; }
+    bool destroyable() const { return id != 0; }
     weir::stream_ref ref() const { return lasting ? weir::stream_ref(*lasting) : weir::stream_ref(handle); }
   };
   struct block {
@@ -327,7 +327,7 @@ class world {
         if (stack_.describe && stack_.describe().empty()) wrong_ = "the stack has nothing to say about itself";
         return;
       case end_stream:
-        if (streams_[stream].mortal() && how_.streams_end) replace(stream, s);
+        if (streams_[stream].destroyable() && how_.streams_end) replace(stream, s);
         return;
       case starve_stream:
         if (how_.mode == sim::mode::random) sim::starve(streams_[stream].id);
@@ -366,12 +366,12 @@ class world {
   /// One of the calls that the stack makes meanwhile fails.
   template <class Action>
   void failing(std::uint64_t call, Action action) {
-    std::uint64_t const before = calls_that_give_back(stack_);
+    std::uint64_t const before = calls_that_give_back();
     failing_ = has_failed_ = true;
     fails_in_ = call;
     action();
     failing_ = false;
-    may_be_lost_ |= calls_that_give_back(stack_) != before;
+    may_be_lost_ |= calls_that_give_back() != before;
     static_cast<void>(cudaGetLastError());
   }
 
@@ -689,7 +689,7 @@ class world {
   /// Pools recognise the stream without a call, so that only a `capture_scope` makes them ask. Or a free may have left
   /// no event behind, so that a pool waits for the device.
   bool has_to_be_declared(std::size_t stream) const {
-    return !streams_[stream].mortal() || !how_.streams_end || has_failed_;
+    return !streams_[stream].destroyable() || !how_.streams_end || has_failed_;
   }
 
   void begin_capture_on(std::size_t stream, step const& s) {

@@ -1,4 +1,4 @@
-// Random programs on stacks, in every schedule: no breach of order, no contents lost, nothing leaked.
+// Random programs on stacks, in every schedule: no violation of order, no contents lost, nothing leaked.
 //
 //   WEIR_SOAK_OPERATIONS  how many operations in all, at least (default 600,000)
 //   WEIR_SOAK_SEED        where to begin (default 1); a failure prints what repeats it

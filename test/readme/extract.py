@@ -3,7 +3,7 @@
 
     extract.py OUTPUT_FOLDER PAGE...
 
-The files are named by page and place: README.1.cpp, stand-in.1.cpp ... Exit status 1 if the first page has none.
+The files are named by page and place: README.1.cpp, simulated runtime.1.cpp ... Exit status 1 if the first page has none.
 """
 import re
 import sys

@@ -41,10 +41,11 @@ auto recipe() {
 template <class Memory>
 void use(Memory& memory) {
   weir::stream const lasting;
-  cudaStream_t mortal = nullptr, gone = nullptr;
-  cudaStreamCreateWithFlags(&mortal, cudaStreamNonBlocking);
+  cudaStream_t destroyable = nullptr, gone = nullptr;
+  cudaStreamCreateWithFlags(&destroyable, cudaStreamNonBlocking);
   cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking);
-  for (stream_ref const s : {stream_ref(lasting), stream_ref(mortal), stream_ref(gone), stream_ref(cudaStreamLegacy)}) {
+  for (stream_ref const s :
+       {stream_ref(lasting), stream_ref(destroyable), stream_ref(gone), stream_ref(cudaStreamLegacy)}) {
     static_cast<void>(memory.allocate(s, 1000));
     void* const p = memory.allocate(s, 1_MiB);
     sim::touch(s.get(), p, 1_MiB, sim::access::write);
@@ -128,9 +129,9 @@ int end(std::string const& way) {
     static std::vector<std::unique_ptr<holder<decltype(early)>>> all;
     static std::vector<std::unique_ptr<holder<decltype(early_arena)>>> of_arenas;
     static std::vector<std::unique_ptr<holder<decltype(pinned_pool)>>> of_pinned;
-    cudaStream_t mortal = nullptr;
-    cudaStreamCreateWithFlags(&mortal, cudaStreamNonBlocking);
-    for (stream_ref const s : {stream_ref(mortal), stream_ref(lasting), stream_ref(cudaStreamLegacy)}) {
+    cudaStream_t destroyable = nullptr;
+    cudaStreamCreateWithFlags(&destroyable, cudaStreamNonBlocking);
+    for (stream_ref const s : {stream_ref(destroyable), stream_ref(lasting), stream_ref(cudaStreamLegacy)}) {
       all.push_back(std::make_unique<holder<decltype(early)>>(early, s));
       of_arenas.push_back(std::make_unique<holder<decltype(early_arena)>>(early_arena, s));
       of_pinned.push_back(std::make_unique<holder<decltype(pinned_pool)>>(pinned_pool, s));

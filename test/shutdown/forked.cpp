@@ -49,17 +49,17 @@ template <class F>
 void with_stack(F const& recipe) {
   std::unique_ptr<made_by<F>> memory(new made_by<F>(recipe()));
   weir::stream const lasting;
-  cudaStream_t mortal = nullptr;
-  REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
-  void* const live = memory->allocate(mortal, 1000);
+  cudaStream_t destroyable = nullptr;
+  REQUIRE(cudaStreamCreate(&destroyable) == cudaSuccess);
+  void* const live = memory->allocate(destroyable, 1000);
   void* const on_lasting = memory->allocate(lasting, 1000);
-  memory->deallocate(mortal, memory->allocate(mortal, 4096), 4096);
+  memory->deallocate(destroyable, memory->allocate(destroyable, 4096), 4096);
 
   CHECK(child_ends_well(false, [] {}));
   CHECK(child_ends_well(true, [] {}));
   CHECK(child_ends_well(true, [&] { memory.reset(); }));
   CHECK(child_ends_well(true, [&] {
-    memory->deallocate(mortal, live, 1000);
+    memory->deallocate(destroyable, live, 1000);
     memory->deallocate(lasting, on_lasting, 1000);
     memory.reset();
   }));
@@ -71,7 +71,7 @@ void with_stack(F const& recipe) {
   }));
   CHECK(child_ends_well(false, [&] {
     try {
-      static_cast<void>(memory->allocate(mortal, 1000));
+      static_cast<void>(memory->allocate(destroyable, 1000));
       ::_exit(2);
     } catch (cuda_error const& failure) {
       if (failure.code() != cudaErrorCudartUnloading) ::_exit(3);
@@ -79,11 +79,11 @@ void with_stack(F const& recipe) {
   }));
 
   // The parent goes on as if nothing had been.
-  memory->deallocate(mortal, live, 1000);
+  memory->deallocate(destroyable, live, 1000);
   memory->deallocate(lasting, on_lasting, 1000);
   memory.reset();
   CHECK(sim::live_allocations() == 0);
-  cudaStreamDestroy(mortal);
+  cudaStreamDestroy(destroyable);
 }
 
 }  // namespace

@@ -36,27 +36,27 @@ TEST_CASE("what needs a call of CUDA throws what CUDA says, and changes nothing"
   for (sim::mode const mode : modes) {
     fresh_sim const fresh(mode);
     auto memory = make(async{} | pool{} | limit{.max_bytes = 1_GiB});
-    cudaStream_t mortal = nullptr;
-    REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+    cudaStream_t destroyable = nullptr;
+    REQUIRE(cudaStreamCreate(&destroyable) == cudaSuccess);
     std::string said;
     std::function<void()> work = [&] {
       try {
-        static_cast<void>(memory.allocate(mortal, 1000));
+        static_cast<void>(memory.allocate(destroyable, 1000));
       } catch (cuda_error const& failure) {
         said = failure.what();
       }
     };
-    in_host_function(mortal, work);
-    REQUIRE(cudaStreamSynchronize(mortal) == cudaSuccess);
+    in_host_function(destroyable, work);
+    REQUIRE(cudaStreamSynchronize(destroyable) == cudaSuccess);
     CHECK(said.find("cudaErrorNotPermitted") != std::string::npos);
     CHECK(memory.used() == 0);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
-    memory.deallocate(mortal, memory.allocate(mortal, 1000), 1000);
-    REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+    memory.deallocate(destroyable, memory.allocate(destroyable, 1000), 1000);
+    REQUIRE(cudaStreamDestroy(destroyable) == cudaSuccess);
   }
 }
 
-TEST_CASE("what a pool can do without CUDA works there: a lasting stream's memory comes and goes") {
+TEST_CASE("what a pool can do without CUDA works there: a persistent stream's memory comes and goes") {
   for (sim::mode const mode : modes) {
     fresh_sim const fresh(mode);
     auto memory = make(async{} | pool{.initial_bytes = 2_MiB});
@@ -79,19 +79,19 @@ TEST_CASE("a free that needs CUDA keeps the memory rather than give it to anyone
     fresh_sim const fresh(mode);
     auto memory = make(device{} | pool{});
     auto bare = make(pinned{});
-    cudaStream_t mortal = nullptr;
-    REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
-    void* const p = memory.allocate(mortal, 1000);
-    void* const q = bare.allocate(mortal, 1000);
+    cudaStream_t destroyable = nullptr;
+    REQUIRE(cudaStreamCreate(&destroyable) == cudaSuccess);
+    void* const p = memory.allocate(destroyable, 1000);
+    void* const q = bare.allocate(destroyable, 1000);
     std::function<void()> work = [&] {
-      memory.deallocate(mortal, p, 1000);
-      bare.deallocate(mortal, q, 1000);
+      memory.deallocate(destroyable, p, 1000);
+      bare.deallocate(destroyable, q, 1000);
     };
-    in_host_function(mortal, work);
-    REQUIRE(cudaStreamSynchronize(mortal) == cudaSuccess);
-    CHECK(memory.allocate(mortal, 1000) != p);
-    bare.deallocate(mortal, q, 1000);  // no misuse: it is still the caller's
-    REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+    in_host_function(destroyable, work);
+    REQUIRE(cudaStreamSynchronize(destroyable) == cudaSuccess);
+    CHECK(memory.allocate(destroyable, 1000) != p);
+    bare.deallocate(destroyable, q, 1000);  // no misuse: it is still the caller's
+    REQUIRE(cudaStreamDestroy(destroyable) == cudaSuccess);
   }
 }
 
@@ -100,8 +100,8 @@ TEST_CASE("a pool that waits for a stream does not hold up the host function tha
     fresh_sim const fresh(mode);
     auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
     weir::stream const lasting;
-    cudaStream_t mortal = nullptr;
-    REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+    cudaStream_t destroyable = nullptr;
+    REQUIRE(cudaStreamCreate(&destroyable) == cudaSuccess);
     memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
     bool ran = false;
     std::function<void()> work = [&] {
@@ -109,12 +109,12 @@ TEST_CASE("a pool that waits for a stream does not hold up the host function tha
       static_cast<void>(memory.numbers());
       ran = true;
     };
-    void* const p = memory.allocate(mortal, 1000);
-    in_host_function(mortal, work);
-    memory.deallocate(mortal, p, 1000);
+    void* const p = memory.allocate(destroyable, 1000);
+    in_host_function(destroyable, work);
+    memory.deallocate(destroyable, p, 1000);
     memory.synchronize();
     CHECK(ran);
-    REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+    REQUIRE(cudaStreamDestroy(destroyable) == cudaSuccess);
   }
 }
 
@@ -127,8 +127,8 @@ TEST_CASE("a host function may use the pool that the program uses at the same ti
       sim::set_depth(3, 200);
       auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
       weir::stream const lasting;
-      cudaStream_t mortal = nullptr;
-      REQUIRE(cudaStreamCreate(&mortal) == cudaSuccess);
+      cudaStream_t destroyable = nullptr;
+      REQUIRE(cudaStreamCreate(&destroyable) == cudaSuccess);
       memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
       int ran = 0;
       std::function<void()> work = [&] {
@@ -141,12 +141,12 @@ TEST_CASE("a host function may use the pool that the program uses at the same ti
       };
       for (int i = 0; i < times; ++i) {
         in_host_function(lasting.get(), work);
-        memory.deallocate(mortal, memory.allocate(mortal, 1000), 1000);
+        memory.deallocate(destroyable, memory.allocate(destroyable, 1000), 1000);
         memory.deallocate(cudaStreamLegacy, memory.allocate(cudaStreamLegacy, 3000), 3000);
       }
       lasting.synchronize();
       CHECK(ran == times);
       CHECK(memory.numbers().allocated.current == 0);
-      REQUIRE(cudaStreamDestroy(mortal) == cudaSuccess);
+      REQUIRE(cudaStreamDestroy(destroyable) == cudaSuccess);
     }
 }

@@ -4,6 +4,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -13,16 +14,8 @@ namespace sim_test {
 
 namespace sim = weir::sim;
 
-/// Each test starts in a fresh process, as it were, and leaves one.
-struct fresh {
-  fresh() { sim::reset(); }
-  ~fresh() { sim::reset(); }
-};
-
-/// Fresh, and nothing runs before something forces it.
-struct fresh_and_lazy : fresh {
-  fresh_and_lazy() { sim::set_mode(sim::mode::lazy); }
-};
+using fresh = weir::test::fresh_world;
+using fresh_and_lazy = weir::test::lazy_world;
 
 inline void ok(cudaError_t code) { REQUIRE_EQ(code, cudaSuccess); }
 

@@ -4,19 +4,16 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <string>
 
 using namespace weir;
+using weir::test::fresh_world;
 
 namespace {
 static_assert(recipe<async> && resource<async_resource>);
 static_assert(device_accessible<async_resource> && !host_accessible<async_resource> && host_ordered<async_resource>);
-
-struct fresh_world {
-  fresh_world() { sim::reset(); }
-  ~fresh_world() { sim::reset(); }
-};
 
 struct plain_stream {
   cudaStream_t handle = nullptr;
@@ -103,22 +100,6 @@ TEST_CASE("the default pool is used as it is and outlives the resource") {
   }
   CHECK(attribute<std::uint64_t>(expected, cudaMemPoolAttrReleaseThreshold) == threshold);
   CHECK(sim::calls("cudaMemPoolDestroy") == 0);
-}
-
-TEST_CASE("memory is of the device named, or of the one current at make") {
-  fresh_world const world;
-  auto named = make(async{.device = 1});
-  device_guard const on_other(1);
-  auto current = make(async{});
-  device_guard const back(0);
-  CHECK(named.device() == 1);
-  CHECK(current.device() == 1);
-  void* const p = named.allocate(host_order, 1_MiB);
-  void* const q = current.allocate(host_order, 1_MiB);
-  CHECK(sim::live_bytes(0) == 0);
-  CHECK(sim::live_bytes(1) == 2_MiB);
-  named.deallocate(host_order, p, 1_MiB);
-  current.deallocate(host_order, q, 1_MiB);
 }
 
 TEST_CASE("on a stream nothing waits") {
@@ -216,7 +197,7 @@ TEST_CASE("at exit, when CUDA is unloading, a free is quiet") {
   memory.deallocate(host_order, p, 64);
 }
 
-TEST_CASE("a device without memory pools, and one that is not there, are refused with words") {
+TEST_CASE("a device without memory pools, and a number that is none, are refused with words") {
   fresh_world const world;
   auto const text_of = [](async const& options) -> std::string {
     try {
@@ -226,7 +207,6 @@ TEST_CASE("a device without memory pools, and one that is not there, are refused
     }
     return {};
   };
-  CHECK(text_of(async{.device = 7}) == "weir: async: there is no device 7; this process sees 2, numbered from 0");
   CHECK(text_of(async{.device = -2}).find("device is -2") != std::string::npos);
   CHECK_THROWS_WITH_AS(detail::require_ability("async", 0, cudaDevAttrIntegrated, "cannot"),
                        "weir: async: device 0 cannot", std::invalid_argument);

@@ -3,6 +3,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <string>
 
@@ -11,43 +12,18 @@ using namespace weir;
 static_assert(recipe<weir::device> && resource<device_resource>);
 static_assert(device_accessible<device_resource> && !host_accessible<device_resource> && host_ordered<device_resource>);
 
-TEST_CASE("memory is of the device named, or of the one current at make, and the current one stays") {
-  sim::reset();
-  auto named = make(device{.device = 1});
-  auto current = make(device{});
-  device_guard const on_other(1);
-  void* const p = named.allocate(host_order, 1_MiB);
-  void* const q = current.allocate(host_order, 2_MiB);
-  CHECK(sim::live_bytes(0) == 2_MiB);
-  CHECK(sim::live_bytes(1) == 1_MiB);
-  CHECK(current_device() == 1);
-  named.deallocate(host_order, p, 1_MiB);
-  current.deallocate(host_order, q, 2_MiB);
-  CHECK(sim::live_allocations() == 0);
-}
-
-TEST_CASE("memory freed on a stream is not given back before the stream's work is done") {
-  sim::reset();
-  sim::set_mode(sim::mode::lazy);
-  auto memory = make(device{});
-  bool done = false;
-  void* const p = memory.allocate(cudaStreamPerThread, 1000);
-  REQUIRE(cudaLaunchHostFunc(
-              cudaStreamPerThread, [](void* f) { *static_cast<bool*>(f) = true; }, &done) == cudaSuccess);
-  memory.deallocate(cudaStreamPerThread, p, 1000);
-  CHECK(done);
-  CHECK(sim::live_allocations() == 0);
-  sim::reset();
-}
-
 TEST_CASE("a free on a stream that captures breaks nothing, even if CUDA does not say that it captures") {
-  sim::reset();
+  weir::test::fresh_world const world;
   auto memory = make(device{});
   void* const p = memory.allocate(host_order, 1000);
   cudaStream_t stream = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
   sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorUnknown);
+  memory.deallocate(stream, p, 1000);
+  CHECK(sim::captures_invalidated() == 0);
+  sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorUnknown);
+  sim::fail_call(2, cudaErrorUnknown);  // when it is asked again
   memory.deallocate(stream, p, 1000);
   CHECK(sim::captures_invalidated() == 0);
   CHECK(sim::live_allocations() == 1);  // the graph may use it
@@ -58,18 +34,16 @@ TEST_CASE("a free on a stream that captures breaks nothing, even if CUDA does no
   memory.deallocate(host_order, p, 1000);
 }
 
-TEST_CASE("in host order nothing waits") {
-  sim::reset();
+TEST_CASE("a block costs one call, and its end another") {
+  weir::test::fresh_world const world;
   auto memory = make(device{});
-  sim::reset_counters();
   memory.deallocate(host_order, memory.allocate(host_order, 1000), 1000);
-  CHECK(sim::calls("cudaStreamSynchronize") == 0);
   CHECK(sim::calls("cudaMalloc") == 1);
   CHECK(sim::calls("cudaFree") == 1);
 }
 
 TEST_CASE("if neither the stream nor its device can be waited for, the memory is kept") {
-  sim::reset();
+  weir::test::fresh_world const world;
   auto memory = make(device{});
   void* const p = memory.allocate(host_order, 1000);
   cudaStream_t dead = nullptr;
@@ -84,7 +58,7 @@ TEST_CASE("if neither the stream nor its device can be waited for, the memory is
 }
 
 TEST_CASE("out of memory says what the device has") {
-  sim::reset();
+  weir::test::fresh_world const world;
   sim::set_capacity(0, 4_MiB);
   auto memory = make(device{});
   void* const p = memory.allocate(host_order, 3_MiB);
@@ -103,17 +77,8 @@ TEST_CASE("out of memory says what the device has") {
 }
 
 TEST_CASE("a report is made even if CUDA does not answer") {
-  sim::reset();
+  weir::test::fresh_world const world;
   auto memory = make(device{});
   sim::fail_call(1, cudaErrorUnknown);
   CHECK(report_of(memory).lines().find("its memory could not be asked for") != std::string::npos);
-}
-
-TEST_CASE("a device that is not there is refused with words") {
-  sim::reset();
-  CHECK_THROWS_WITH_AS(static_cast<void>(make(device{.device = 2})),
-                       "weir: device: there is no device 2; this process sees 2, numbered from 0",
-                       std::invalid_argument);
-  CHECK(!device{.device = -5}.valid());
-  CHECK(device{.device = 0}.valid());
 }

@@ -19,7 +19,7 @@ inline constexpr std::array all_capture_modes{cudaStreamCaptureModeGlobal, cudaS
                                               cudaStreamCaptureModeRelaxed};
 inline constexpr std::array all_sim_modes{sim::mode::immediate, sim::mode::lazy, sim::mode::random};
 
-/// A fresh stand-in that checks order; at its end, no capture was broken and no order either.
+/// A fresh simulated runtime that checks order; at its end, no capture was broken and no order either.
 struct watched_world {
   explicit watched_world(sim::mode how = sim::mode::lazy) {
     sim::reset();

@@ -1,10 +1,11 @@
 #pragma once
-// Streams of the stand-in with work on them whose order can be seen in the memory it writes.
+// Streams of the simulated runtime with work on them whose order can be seen in the memory it writes.
 
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -14,24 +15,13 @@
 
 namespace weir::test {
 
-/// A fresh stand-in whose streams run only what somebody waits for; back to a fresh one at the end.
-struct lazy_world {
-  lazy_world() {
-    sim::reset();
-    sim::set_mode(sim::mode::lazy);
-  }
-  ~lazy_world() { sim::reset(); }
-  lazy_world(lazy_world const&) = delete;
-  lazy_world& operator=(lazy_world const&) = delete;
-};
-
 /// A stream that is destroyed when the program likes: the kind that a pool has to be careful with.
-class mortal_stream {
+class destroyable_stream {
  public:
-  mortal_stream() { REQUIRE(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking) == cudaSuccess); }
-  ~mortal_stream() { cudaStreamDestroy(handle_); }
-  mortal_stream(mortal_stream const&) = delete;
-  mortal_stream& operator=(mortal_stream const&) = delete;
+  destroyable_stream() { REQUIRE(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking) == cudaSuccess); }
+  ~destroyable_stream() { cudaStreamDestroy(handle_); }
+  destroyable_stream(destroyable_stream const&) = delete;
+  destroyable_stream& operator=(destroyable_stream const&) = delete;
 
   cudaStream_t get() const noexcept { return handle_; }
   operator stream_ref() const noexcept { return handle_; }

@@ -1,4 +1,4 @@
-// `checked` tells the stand-in what passes, so that a stack's mistakes and its users' are found.
+// `checked` tells the simulated runtime what passes, so that a stack's mistakes and its users' are found.
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/sim/sim.hpp>
@@ -29,7 +29,7 @@ cudaStream_t make_stream() {
   return s;
 }
 
-sim::order_problem the_breach() {
+sim::order_problem the_violation() {
   REQUIRE_EQ(sim::report_count(), 1);
   sim::order_problem const kind = sim::reports().front().kind;
   sim::clear_reports();
@@ -65,7 +65,7 @@ struct careless {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(checking, "a stack in order has no breach, above and below a pool") {
+TEST_CASE_FIXTURE(checking, "a stack in order has no violation, above and below a pool") {
   cudaStream_t const a = make_stream(), b = make_stream();
   {
     auto memory = make(async{} | checked{"below"} | pool{} | checked{"above"});
@@ -89,7 +89,7 @@ TEST_CASE_FIXTURE(checking, "a resource that gives a block to another stream too
   void* const p = memory.allocate(a, 4096);
   memory.deallocate(a, p, 4096);
   REQUIRE_EQ(memory.allocate(b, 4096), p);
-  CHECK_EQ(the_breach(), sim::order_problem::unordered_reuse);
+  CHECK_EQ(the_violation(), sim::order_problem::unordered_reuse);
   memory.deallocate(b, p, 4096);
   CHECK_EQ(cudaDeviceSynchronize(), cudaSuccess);
   REQUIRE_EQ(memory.allocate(a, 4096), p);
@@ -114,11 +114,11 @@ TEST_CASE_FIXTURE(checking, "a user who forgets the order is caught") {
   auto memory = make(device{} | pool{} | checked{"pool"});
   void* const p = memory.allocate(a, 4096);
   sim::touch(b, p, 4096, sim::access::write);
-  CHECK_EQ(the_breach(), sim::order_problem::use_before_allocation);
+  CHECK_EQ(the_violation(), sim::order_problem::use_before_allocation);
   memory.deallocate(a, p, 4096);
-  CHECK_EQ(the_breach(), sim::order_problem::free_not_after_use);
+  CHECK_EQ(the_violation(), sim::order_problem::free_not_after_use);
   sim::touch(a, p, 4096, sim::access::read);
-  CHECK_EQ(the_breach(), sim::order_problem::use_after_free);
+  CHECK_EQ(the_violation(), sim::order_problem::use_after_free);
 }
 
 TEST_CASE_FIXTURE(checking, "it passes on what it is given, failures too") {

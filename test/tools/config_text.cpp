@@ -8,8 +8,35 @@
 
 namespace {
 
+namespace option = weir::option;
 using weir::detail::config_layer;
 using weir::detail::config_reader;
+
+enum class side { left, right };
+
+/// A field of each kind.
+struct fields {
+  std::size_t bytes = 7, max = 0;
+  unsigned number = 0, mode = 0;
+  int whole = 0;
+  double fraction = 0;
+  side which = side::left;
+  bool flag = false;
+  std::string text = {};
+};
+constexpr auto size = option::bytes("size", "bytes", &fields::bytes);
+constexpr auto part = option::part("fraction", "fraction", &fields::fraction, "none").first();
+constexpr auto k_side = option::one_of("k", "which", &fields::which, "left", side::left, "right", side::right);
+
+/// What `field` is after "layer(WORD=VALUE)" was read.
+fields read(auto const& field, std::string const& value) {
+  std::string const text = std::string("layer(") + field.word + "=" + value + ")";  // layers refer to it
+  std::vector<config_layer> layers = config_reader(text).layers();
+  fields into;
+  layers.front().take(field, into);
+  layers.front().finish();
+  return into;
+}
 
 std::size_t column_of_refusal(std::string const& text, auto read) {
   try {
@@ -22,14 +49,7 @@ std::size_t column_of_refusal(std::string const& text, auto read) {
   return 0;
 }
 
-std::size_t bytes_in(std::string const& value) {
-  std::size_t bytes = 7;
-  std::string const text = "layer(size=" + value + ")";  // layers refer to it
-  std::vector<config_layer> layers = config_reader(text).layers();
-  layers.front().take("size", bytes);
-  layers.front().finish();
-  return bytes;
-}
+std::size_t bytes_in(std::string const& value) { return read(size, value).bytes; }
 
 TEST_CASE("text is cut into layers with their names and arguments") {
   std::vector<config_layer> layers = config_reader(" one | two( a = 1 , 2 ) |three()").layers();
@@ -77,50 +97,31 @@ TEST_CASE("bytes without a point are exact, to the last that can be addressed") 
 }
 
 TEST_CASE("whole numbers are read in the range of their type") {
-  auto const read = [](std::string const& value, auto number, int base = 10) {
-    std::string const text = "layer(n=" + value + ")";
-    std::vector<config_layer> layers = config_reader(text).layers();
-    layers.front().take_whole("n", number, base);
-    layers.front().finish();
-    return number;
-  };
-  CHECK(read("17", 0U) == 17);
-  CHECK(read("-1", 0) == -1);
-  CHECK(read("4294967295", 0U) == 4294967295U);
-  CHECK(read("0640", 0U, 8) == 0640);
+  auto const number = option::count("n", "number", &fields::number);
+  auto const whole = option::count("n", "whole", &fields::whole);
+  auto const mode = option::octal("n", "mode", &fields::mode);
+  CHECK(read(number, "17").number == 17);
+  CHECK(read(whole, "-1").whole == -1);
+  CHECK(read(number, "4294967295").number == 4294967295U);
+  CHECK(read(mode, "0640").mode == 0640);
   for (char const* wrong : {"-1", "4294967296", "1KiB", "1.5", "x", "+1"})
-    CHECK_THROWS_WITH_AS(read(wrong, 0U), doctest::Contains("a whole number of 0 or more"), weir::config_error);
-  CHECK_THROWS_WITH_AS(read("2147483648", 0), doctest::Contains("layer's n is a whole number\n"), weir::config_error);
-  CHECK_THROWS_WITH_AS(read("0680", 0U, 8), doctest::Contains("an octal number"), weir::config_error);
+    CHECK_THROWS_WITH_AS(read(number, wrong), doctest::Contains("a whole number of 0 or more"), weir::config_error);
+  CHECK_THROWS_WITH_AS(read(whole, "2147483648"), doctest::Contains("layer's n is a whole number\n"),
+                       weir::config_error);
+  CHECK_THROWS_WITH_AS(read(mode, "0680"), doctest::Contains("an octal number"), weir::config_error);
 }
 
 TEST_CASE("words, flags and texts are taken as they are, and others refused") {
-  enum class side { left, right };
-  auto const read = [](std::string const& value, auto take) {
-    std::string const text = "layer(k=" + value + ")";
-    std::vector<config_layer> layers = config_reader(text).layers();
-    take(layers.front());
-    layers.front().finish();
-  };
-  side which = side::left;
-  auto const take_side = [&](config_layer& l) { l.take("k", which, "left", side::left, "right", side::right); };
-  read("right", take_side);
-  CHECK(which == side::right);
-  read("left", take_side);
-  CHECK(which == side::left);
-  CHECK_THROWS_WITH_AS(read("up", take_side), doctest::Contains("layer's k is left or right"), weir::config_error);
-  bool flag = false;
-  auto const take_flag = [&](config_layer& l) { l.take("k", flag); };
-  read("true", take_flag);
-  CHECK(flag);
-  read("false", take_flag);
-  CHECK_FALSE(flag);
-  CHECK_THROWS_WITH_AS(read("yes", take_flag), doctest::Contains("true or false"), weir::config_error);
-  std::string text;
-  read("a b=c ", [&](config_layer& l) { l.take("k", text); });
-  CHECK(text == "a b=c");
-  CHECK_THROWS_WITH_AS(read(" ", [&](config_layer& l) { l.take("k", text); }), doctest::Contains("expected a value"),
-                       weir::config_error);
+  CHECK(read(k_side, "right").which == side::right);
+  CHECK(read(k_side, "left").which == side::left);
+  CHECK_THROWS_WITH_AS(read(k_side, "up"), doctest::Contains("layer's k is left or right"), weir::config_error);
+  auto const flag = option::flag("k", "flag", &fields::flag);
+  CHECK(read(flag, "true").flag);
+  CHECK_FALSE(read(flag, "false").flag);
+  CHECK_THROWS_WITH_AS(read(flag, "yes"), doctest::Contains("true or false"), weir::config_error);
+  auto const text = option::text("k", "text", &fields::text);
+  CHECK(read(text, "a b=c ").text == "a b=c");
+  CHECK_THROWS_WITH_AS(read(text, " "), doctest::Contains("expected a value"), weir::config_error);
 }
 
 TEST_CASE("a stack has at most 64 layers, since each is a call inside of another") {
@@ -136,19 +137,18 @@ TEST_CASE("a stack has at most 64 layers, since each is a call inside of another
 }
 
 TEST_CASE("a percentage is told from bytes by its sign") {
-  double fraction = 0;
-  std::size_t bytes = 0;
+  fields into;
   std::vector<config_layer> layers = config_reader("layer(25%)|layer(5KiB)").layers();
   for (config_layer& layer : layers) {
-    layer.take_percent("fraction", fraction, config_layer::place::first);
-    layer.take("max", bytes, config_layer::place::first);
+    layer.take(part, into);
+    layer.take(option::bytes("max", "max", &fields::max).first(), into);
     layer.finish();
   }
-  CHECK(fraction == 0.25);
-  CHECK(bytes == 5 * 1024);
-  auto const read = [&](config_layer& layer) { layer.take_percent("fraction", fraction, config_layer::place::first); };
+  CHECK(into.fraction == 0.25);
+  CHECK(into.max == 5 * 1024);
+  auto const read = [&](config_layer& layer) { layer.take(part, into); };
   CHECK(column_of_refusal("layer(100%)", read) == 0);
-  CHECK(fraction == 1);
+  CHECK(into.fraction == 1);
   for (char const* wrong :
        {"layer(100.1%)", "layer(0%)", "layer(-5%)", "layer(nan%)", "layer(inf%)", "layer(%)", "layer(1e1%)"})
     CHECK(column_of_refusal(wrong, read) == 7);
@@ -157,8 +157,8 @@ TEST_CASE("a percentage is told from bytes by its sign") {
 }
 
 TEST_CASE("an argument that nobody takes is refused at its column, with what is taken") {
-  std::size_t bytes = 0;
-  auto const read = [&](config_layer& layer) { layer.take("size", bytes); };
+  fields into;
+  auto const read = [&](config_layer& layer) { layer.take(size, into); };
   CHECK(column_of_refusal("layer(size=1)", read) == 0);
   CHECK(column_of_refusal("layer(site=1)", read) == 7);
   CHECK(column_of_refusal("layer(1)", read) == 7);
@@ -183,8 +183,8 @@ TEST_CASE("the mark stands under the column, whatever bytes the text holds") {
 TEST_CASE("what is wrong is said without the control bytes that the text holds") {
   std::string const text = "layer(size=\x1b[2J)";
   std::vector<config_layer> layers = config_reader(text).layers();
-  std::size_t bytes = 0;
-  CHECK_THROWS_WITH_AS(layers.front().take("size", bytes), doctest::Contains("12: '?[2J' is not a number of bytes"),
+  fields into;
+  CHECK_THROWS_WITH_AS(layers.front().take(size, into), doctest::Contains("12: '?[2J' is not a number of bytes"),
                        weir::config_error);
 }
 

@@ -1,5 +1,5 @@
-// Every option that a text can name does what it does in C++: seen by what the stack asks of the stand-in.
-#include <adaptors/temporary_folder.hpp>
+// Every option that a text can name does what it does in C++: seen by what the stack asks of the simulated runtime.
+#include <support/temporary_folder.hpp>
 
 #include <weir/core/bytes.hpp>
 #include <weir/sim/sim.hpp>
@@ -195,7 +195,7 @@ TEST_CASE("logging: where, who may read it, and when it is written") {
   CHECK_THROWS_AS(static_cast<void>(parse("device | logging(" + link + ")")), std::system_error);
   CHECK_NOTHROW(static_cast<void>(parse("device | logging(" + link + ", follow_links=true)")));
   CHECK(mentions(refusal("device | logging(x, mode=0680)"), "column 26: logging's mode is an octal number"));
-  CHECK(mentions(refusal("device | logging(x, mode=1000)"), "logging: mode is 512"));
+  CHECK(mentions(refusal("device | logging(x, mode=1000)"), "logging: mode is 01000; it must be at most 0777"));
 }
 
 TEST_CASE("async: CUDA's pool") {

@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/arena_share.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -45,20 +46,19 @@ struct arena {
   template <resource Upstream>
   using on = arena_resource<Upstream>;
 
-  /// What is wrong with these options; empty if nothing is.
-  std::string problem() const {
-    if (max_arenas < 1 || max_arenas > detail::arena_lease::most)
-      return "arena: max_arenas is " + std::to_string(max_arenas) + "; it must be 1 to " +
-             std::to_string(detail::arena_lease::most);
-    if (max_bytes != 0 && max_bytes < detail::unit_bytes)
-      return "arena: max_bytes is " + std::to_string(max_bytes) + " B; it must be 0 (no limit) or at least 256 B";
-    if (growth_bytes > detail::max_block_bytes - max_alignment)
-      return "arena: growth_bytes (" + format_bytes(growth_bytes) + ") is more than a segment can be (" +
-             format_bytes(detail::max_block_bytes - max_alignment) + ")";
-    if (per != owner::thread && per != owner::stream)
-      return "arena: per is " + std::to_string(static_cast<int>(per)) + "; it must be arena::owner::thread or stream";
-    return detail::pooling_problem("arena", streams, pending);
+  static constexpr char const* layer_name = "arena";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::bytes("max", "max_bytes", &arena::max_bytes).first().or_zero("no limit").at_least(detail::unit_bytes));
+    f(option::bytes("growth", "growth_bytes", &arena::growth_bytes)
+          .at_most(detail::max_block_bytes - max_alignment, "what a segment can be"));
+    f(option::one_of("per", "per", &arena::per, "thread", owner::thread, "stream", owner::stream));
+    f(option::count("max_arenas", "max_arenas", &arena::max_arenas).at_least(1).at_most(detail::arena_lease::most));
+    detail::for_each_pooling_option<arena>(f);
   }
+
+  /// What is wrong with these options; empty if nothing is.
+  std::string problem() const { return option::first_problem(*this); }
   bool valid() const { return problem().empty(); }
 };
 
@@ -68,7 +68,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   using base = detail::adaptor_base<arena_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "arena";
+  static constexpr char const* layer_name = arena::layer_name;
   static constexpr bool host_ordered = true;
   static constexpr bool knows_blocks = true;
 
@@ -82,7 +82,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
                                               : detail::lesser(pool_type::most_bytes, options_.max_bytes)),
         device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
-        lease_(detail::shared<detail::arena_lease>::make(options_.max_arenas)) {}
+        lease_(detail::shared_owner<detail::arena_lease>::make(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
     for (auto& made : arenas_) delete made.load();
@@ -269,7 +269,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through
   int device_;
   detail::arena_directory<Upstream> directory_;
-  detail::shared<detail::arena_lease> lease_;
+  detail::shared_owner<detail::arena_lease> lease_;
   std::mutex making_;
   std::array<std::atomic<one*>, detail::arena_lease::most> arenas_{};
   std::atomic<std::uint64_t> refused_{0};

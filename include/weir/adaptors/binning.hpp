@@ -220,7 +220,7 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   std::size_t count_;
   std::array<std::size_t, binning::most_bins + 1> bytes_{};
   std::array<std::uint8_t, classes> first_of_class_{};
-  std::array<detail::shared<detail::bin_resource>, binning::most_bins> bins_;
+  std::array<detail::shared_owner<detail::bin_resource>, binning::most_bins> bins_;
 };
 
 }  // namespace weir

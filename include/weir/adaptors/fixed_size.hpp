@@ -3,7 +3,7 @@
 
 #include <weir/adaptors/detail/pooled.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/layers.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/pool/pool_options.hpp>
@@ -34,16 +34,26 @@ struct fixed_size {
   template <resource Upstream>
   using on = fixed_size_resource<Upstream>;
 
+  static constexpr char const* layer_name = "fixed_size";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::bytes("block", "block_bytes", &fixed_size::block_bytes)
+          .first()
+          .at_least(1)
+          .at_most(detail::max_block_bytes - max_alignment));
+    f(option::count("blocks_per_chunk", "blocks_per_chunk", &fixed_size::blocks_per_chunk));
+    f(option::bytes("max", "max_bytes", &fixed_size::max_bytes));
+    detail::for_each_pooling_option<fixed_size>(f);
+  }
+
   /// What is wrong with these options; empty if nothing is.
   std::string problem() const {
-    constexpr std::size_t most = detail::max_block_bytes - max_alignment;
-    if (block_bytes < 1 || block_bytes > most)
-      return "fixed_size: block_bytes is " + std::to_string(block_bytes) + "; it must be 1 to " + std::to_string(most);
+    if (std::string what = option::first_problem(*this); !what.empty()) return what;
     std::size_t const block = round_up_or_zero(block_bytes, detail::unit_bytes);
     if (max_bytes != 0 && max_bytes < block)
       return "fixed_size: max_bytes is " + std::to_string(max_bytes) +
              " B; it must be 0 (no limit) or at least a block, " + std::to_string(block) + " B";
-    return detail::pooling_problem("fixed_size", streams, pending);
+    return {};
   }
   bool valid() const { return problem().empty(); }
 };
@@ -54,7 +64,7 @@ class fixed_size_resource : public detail::pooled<fixed_size_resource<Upstream>,
   using base = detail::pooled<fixed_size_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "fixed_size";
+  static constexpr char const* layer_name = fixed_size::layer_name;
 
   template <recipe F>
   fixed_size_resource(F const& upstream, fixed_size const& options)

@@ -6,6 +6,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -38,17 +39,26 @@ struct limit {
   template <resource Upstream>
   using on = limit_resource<Upstream>;
 
+  static constexpr char const* layer_name = "limit";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::part("fraction", "fraction", &limit::fraction, "not given").first());
+    f(option::bytes("max", "max_bytes", &limit::max_bytes).first());
+    f(option::bytes("granularity", "granularity", &limit::granularity).power_of_two());
+    f(option::text("name", "name", &limit::name));
+  }
+
   /// Empty if these options are valid, else what is wrong with them.
   std::string problem() const {
+    if (std::string what = option::first_problem(*this); !what.empty()) return what;
     std::string const given =
-        "max_bytes is " + std::to_string(max_bytes) + " and fraction is " + std::to_string(fraction);
-    if (!(fraction >= 0 && fraction <= 1)) return "limit: " + given + "; fraction must be above 0 and at most 1";
-    if ((max_bytes == 0) == (fraction == 0)) return "limit: " + given + "; give exactly one of them a value above 0";
-    if (granularity == 0 || (granularity & (granularity - 1)) != 0)
-      return "limit: granularity is " + std::to_string(granularity) + "; it must be a power of two";
-    if (max_bytes != 0 && max_bytes < granularity)
-      return "limit: " + given + "; that is less than one granularity of " + std::to_string(granularity);
-    return {};
+        "limit: max_bytes is " + std::to_string(max_bytes) + " and fraction is " + std::to_string(fraction);
+    if ((max_bytes == 0) == (fraction == 0)) return given + "; give exactly one of them a value above 0";
+    if (max_bytes == 0 || max_bytes >= granularity) return {};
+    std::string const less = given + "; that is less than one granularity of " + std::to_string(granularity);
+    if (max_bytes > 100) return less;
+    return less + "; for a part of the device write limit(" + std::to_string(max_bytes) +
+           "%) in a text, and in C++ set fraction";
   }
   bool valid() const { return problem().empty(); }
 };
@@ -65,7 +75,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   using base = detail::adaptor_base<limit_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "limit";
+  static constexpr char const* layer_name = limit::layer_name;
 
   /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
   /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
@@ -86,9 +96,9 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       held = reserve(charge);
     if (held == 0) [[unlikely]]
       return reuse_captured_or_refuse(stream, bytes, alignment, charge);
-    detail::last_call = {};
+    detail::last_call.clear();
     void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });
-    if (detail::last_call.capture != 0) [[unlikely]]
+    if (detail::last_call.what == detail::call_note::captured) [[unlikely]]
       held -= credit_reused(charge, bytes, alignment);
     raise_peak(held);
     return p;
@@ -98,18 +108,15 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// what; without one it is reported here, and the memory kept.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    std::size_t const charge = bytes == 0 ? 0 : charge_for(bytes, alignment);
+    std::size_t const charge = charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    bool const is_charged = charge != 0 && used_.load(std::memory_order_relaxed) >= charge;
-    if (!is_charged && !weir::knows_blocks<Upstream>) [[unlikely]]
-      return report_excess(p, bytes);
-    detail::last_call = {};
+    if (bytes == 0 || charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]]
+      return deallocate_excess(stream, p, bytes, alignment);
+    detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
-    if (detail::last_call.is_misuse) [[unlikely]]
-      return;
-    if (is_charged && detail::last_call.capture != 0) [[unlikely]]
-      return captured_.keep(detail::last_call.capture, charge);
-    if (!is_charged || !credit(charge)) [[unlikely]]
+    if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
+      return keep_if_captured(charge);
+    if (!credit(charge)) [[unlikely]]
       report_excess(p, bytes);
   }
 
@@ -236,6 +243,21 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     return nullptr;
   }
 
+  /// A free was no plain one, as `last_call` says: misuse is not credited, and what a capture keeps stays charged.
+  [[gnu::noinline, gnu::cold]] void keep_if_captured(std::size_t charge) noexcept {
+    if (detail::last_call.what == detail::call_note::captured) captured_.keep(detail::last_call.capture, charge);
+  }
+
+  /// More than is charged: a layer that knows its blocks can say what is wrong, or this memory passed the budget by.
+  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
+                                                      std::size_t alignment) noexcept {
+    if constexpr (weir::knows_blocks<Upstream>) {
+      detail::last_call.clear();
+      upstream_.deallocate(stream, p, bytes, alignment);
+      if (detail::last_call.what == detail::call_note::misuse) return;
+    }
+    report_excess(p, bytes);
+  }
   void report_excess(void* p, std::size_t bytes) const noexcept {
     detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(p) + ": " + std::to_string(bytes) +
                           " B were given back and " + std::to_string(used()) +

@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/log_file.hpp>
 #include <weir/adaptors/detail/log_line.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -45,21 +46,23 @@ struct logging {
     return resolved;
   }
 
+  static constexpr char const* layer_name = "logging";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::text("path", "path", &logging::path).first());
+    f(option::octal("mode", "mode", &logging::mode).at_most(0777));
+    f(option::flag("follow_links", "follow_links", &logging::follow_links));
+    f(option::bytes("buffer", "buffer_bytes", &logging::buffer_bytes).at_most(1_GiB));
+  }
+
   /// Empty if these options are valid, else what is wrong with them.
   std::string problem() const {
     if (resolved_path().empty())
       return "logging: path is empty and so is the environment variable WEIR_LOG_FILE; set one";
     if (path.find('\0') != std::string::npos) return "logging: path holds a zero byte";
-    if (mode > 0777) return "logging: mode is " + std::to_string(mode) + "; it must be at most 0777 (octal)";
-    if (buffer_bytes > max_buffer)
-      return "logging: buffer_bytes is " + std::to_string(buffer_bytes) + "; it must be at most " +
-             std::to_string(max_buffer);
-    return {};
+    return option::first_problem(*this);
   }
   bool valid() const { return problem().empty(); }
-
- private:
-  static constexpr std::size_t max_buffer = std::size_t{1} << 30;
 };
 
 /// What `logging` stands as on an upstream. All functions may be called from any thread; lines of one pointer are in
@@ -73,7 +76,7 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
   using base = detail::adaptor_base<logging_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "logging";
+  static constexpr char const* layer_name = logging::layer_name;
 
   /// Throws `std::invalid_argument` for wrong options and `std::system_error` if the file cannot be opened or written.
   template <recipe F>

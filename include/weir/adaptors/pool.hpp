@@ -3,7 +3,6 @@
 
 #include <weir/adaptors/detail/pooled.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/pool/pool_options.hpp>
@@ -21,7 +20,7 @@ class pool_resource : public detail::pooled<pool_resource<Upstream>, Upstream> {
   using base = detail::pooled<pool_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "pool";
+  static constexpr char const* layer_name = pool::layer_name;
 
   template <recipe F>
   pool_resource(F const& upstream, pool const& options) : base(upstream, detail::require_valid(options)) {

@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/memory_statistics.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -28,6 +29,12 @@ struct statistics {
 
   template <resource Upstream>
   using on = statistics_resource<Upstream>;
+
+  static constexpr char const* layer_name = "statistics";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::text("name", "name", &statistics::name));
+  }
 
   std::string problem() const { return {}; }
   bool valid() const { return true; }
@@ -106,7 +113,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   using base = detail::adaptor_base<statistics_resource, Upstream>;
 
  public:
-  static constexpr char const* layer_name = "statistics";
+  static constexpr char const* layer_name = statistics::layer_name;
 
   template <recipe F>
   statistics_resource(F const& upstream, statistics const& options)
@@ -128,17 +135,12 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     if (p == nullptr) return;
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
-    bool const is_counted = take_off(bytes, taken);
-    if (!is_counted && !weir::knows_blocks<Upstream>) [[unlikely]]
-      return report_excess(p, bytes);
-    detail::last_call = {};
+    if (!take_off(bytes, taken)) [[unlikely]]
+      return deallocate_excess(stream, p, bytes, alignment);
+    detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
-    if (is_counted == detail::last_call.is_misuse) [[unlikely]] {
-      if (is_counted)
-        count([=](memory_statistics& n) { n.put_back(bytes, taken); });
-      else
-        report_excess(p, bytes);
-    }
+    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
+      count([=](memory_statistics& n) { n.put_back(bytes, taken); });
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -200,7 +202,14 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     count([](memory_statistics& n) { ++n.failures; });
   }
 
-  void report_excess(void* p, std::size_t bytes) const noexcept {
+  /// More than is live: a layer that knows its blocks can say what is wrong, or this memory passed this layer by.
+  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
+                                                      std::size_t alignment) noexcept {
+    if constexpr (weir::knows_blocks<Upstream>) {
+      detail::last_call.clear();
+      upstream_.deallocate(stream, p, bytes, alignment);
+      if (detail::last_call.what == detail::call_note::misuse) return;
+    }
     detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(p) + ": " + std::to_string(bytes) +
                           " B were given back that are not live; a size or a pointer is wrong, or it was freed twice");
   }

@@ -7,7 +7,7 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/support/shared.hpp>
+#include <weir/support/shared_owner.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ class basic_any_resource {
   /// Makes the stack that `f` describes, in place.
   template <recipe F>
   requires(!std::same_as<F, basic_any_resource>) explicit basic_any_resource(F const& f)
-      : held_(detail::shared<erased>::template make<model<made_by<F>>>(f)) {
+      : held_(detail::shared_owner<erased>::template make<model<made_by<F>>>(f)) {
     static_assert(!Device || weir::device_accessible<made_by<F>>,
                   "any_resource promises memory that the device can reach; this stack's is not. "
                   "Use any_host_resource for host memory.");
@@ -99,9 +99,9 @@ class basic_any_resource {
 
     static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
   };
-  static detail::shared<erased> none() noexcept {
+  static detail::shared_owner<erased> none() noexcept {
     static constinit erased no_stack;
-    return detail::shared<erased>::unowned(no_stack);
+    return detail::shared_owner<erased>::unowned(no_stack);
   }
 
   template <resource R>
@@ -130,7 +130,7 @@ class basic_any_resource {
     R held;
   };
 
-  detail::shared<erased> held_;
+  detail::shared_owner<erased> held_;
 };
 
 using any_resource = basic_any_resource<true, false>;             ///< memory for kernels

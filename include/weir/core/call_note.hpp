@@ -11,13 +11,16 @@ namespace weir::detail {
 /// Works like `errno`: written only by the layer that knows, on cold paths; who wants to know clears it before a call
 /// downwards and reads it after. It passes through layers that do not know of it, and through erased ones.
 struct call_note {
-  /// A `deallocate` was reported as misuse; the memory was kept.
-  bool is_misuse = false;
-  /// The stream capture whose private memory the call changed: `allocate` served a request of this capture,
-  /// `deallocate` kept the block for its graph. 0: none.
-  std::uint64_t capture = 0;
-  /// How many bytes `allocate` took of what was freed in the same capture.
-  std::size_t reused = 0;
+  enum kind : unsigned char {
+    plain,
+    misuse,    ///< a `deallocate` was reported as wrong; the memory was kept
+    captured,  ///< `allocate` served a request of a stream capture, `deallocate` kept the block for its graph
+  };
+  kind what = plain;
+  std::uint64_t capture = 0;  ///< if `captured`: the capture's id
+  std::size_t reused = 0;     ///< and how many bytes `allocate` took of what was freed in the same capture
+
+  void clear() noexcept { what = plain; }
 };
 inline constinit thread_local call_note last_call{};
 

@@ -45,12 +45,17 @@ inline std::uint64_t capture_in(stream_ref stream) noexcept {
 }
 
 /// True if a call that names this stream could break a capture: it captures, or it is the legacy stream and a stream
-/// that it waits for does, or CUDA does not say. A stream that is gone captures nothing. Any stream; one CUDA call.
+/// that it waits for does, or CUDA does not say. A stream that is gone captures nothing. Any stream; one CUDA call, and
+/// one more where that fails, since its error may be that of earlier work.
 inline bool may_break_capture(cudaStream_t stream) noexcept {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaError_t const code = cudaStreamIsCapturing(stream, &status);
-  if (succeeded(code)) return status != cudaStreamCaptureStatusNone;
-  return code != cudaErrorInvalidResourceHandle && !cuda_is_absent(code);
+  for (int asked = 0; asked < 2; ++asked) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaError_t const code = cudaStreamIsCapturing(stream, &status);
+    if (succeeded(code)) return status != cudaStreamCaptureStatusNone;
+    if (code == cudaErrorStreamCaptureImplicit) return true;
+    if (code == cudaErrorInvalidResourceHandle || cuda_is_absent(code)) return false;
+  }
+  return true;
 }
 
 /// The same for a stream of `device`, whichever is current: a default stream is the current device's. Up to three more

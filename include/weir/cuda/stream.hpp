@@ -14,7 +14,7 @@
 namespace weir {
 namespace detail {
 
-struct lasting_stream {
+struct persistent_stream {
   cudaStream_t handle = nullptr;
   std::uint64_t id = 0;
   int device = 0;
@@ -42,20 +42,20 @@ class stream_cache {
     return *known;
   }
 
-  lasting_stream take(unsigned flags) {
+  persistent_stream take(unsigned flags) {
     int const device = current_device();
     {
       std::lock_guard const lock(mutex_);
       for (auto& candidate : idle_) {
         if (candidate.device != device || candidate.flags != flags) continue;
-        lasting_stream const found = candidate;
+        persistent_stream const found = candidate;
         candidate = idle_.back();
         idle_.pop_back();
         return found;
       }
       idle_.reserve(++made_);  // so that `give_back` never allocates
     }
-    lasting_stream made{.device = device, .flags = flags};
+    persistent_stream made{.device = device, .flags = flags};
     check(cudaStreamCreateWithFlags(&made.handle, flags), "cudaStreamCreateWithFlags");
     try {
       made.id = stream_id(made.handle);
@@ -66,7 +66,7 @@ class stream_cache {
     return made;
   }
 
-  void give_back(lasting_stream stream) noexcept {
+  void give_back(persistent_stream stream) noexcept {
     std::lock_guard const lock(mutex_);
     idle_.push_back(stream);
   }
@@ -77,7 +77,7 @@ class stream_cache {
   process_exit life_;  // sees to it that forks are counted
   unsigned made_after_ = forks;
   std::mutex mutex_;
-  std::vector<lasting_stream> idle_;
+  std::vector<persistent_stream> idle_;
   std::size_t made_ = 0;
 };
 
@@ -108,7 +108,7 @@ class stream {
     return *this;
   }
 
-  /// What `stream_ref` recognises a lasting stream by.
+  /// What `stream_ref` recognises a persistent stream by.
   std::uint64_t lasting_id() const noexcept { return stream_.id; }
   /// Throws `std::logic_error` if this was moved from; so do the conversion to `stream_ref` and `synchronize`.
   cudaStream_t get() const {
@@ -122,7 +122,7 @@ class stream {
   void synchronize() const { detail::check(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
 
  private:
-  detail::lasting_stream stream_;
+  detail::persistent_stream stream_;
   detail::process_exit life_;
 };
 

@@ -93,7 +93,7 @@ class stream_ref {
   stream_ref(cudaStream_t handle, std::uint64_t id) noexcept : handle_(handle), id_(id) {}
 
   cudaStream_t handle_;
-  std::uint64_t id_;  // of a lasting stream; 0: ask CUDA
+  std::uint64_t id_;  // of a persistent stream; 0: ask CUDA
 };
 
 }  // namespace weir

@@ -59,8 +59,8 @@ class caching_allocator {
   /// Sizes above this are refused: rounding and alignment might wrap.
   static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;
 
-  /// Null if the memory cannot be had; with `effort` `all` that is counted, and `refused` says what the pool had at
-  /// that instant. `bytes` from 1 to `most_bytes`, `alignment` a valid one.
+  /// Null if the memory cannot be had; with `refused` that is counted, and told with what the pool had at that instant.
+  /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
     request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
@@ -97,8 +97,9 @@ class caching_allocator {
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
   bool grow(std::size_t bytes) {
     auto const lock = enter();
+    if (!lock) return false;
     upstream_calls::attempt const attempt(source_.calls());
-    return lock && grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
+    return grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
   }
 
   std::size_t trim(std::size_t keep) noexcept {
@@ -127,10 +128,12 @@ class caching_allocator {
 
   /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
-    if (bytes > most_bytes || !is_valid_alignment(alignment)) return round_up_or_zero(bytes, unit_bytes);
+    std::size_t const whole_units = round_up_or_zero(bytes, unit_bytes);
+    if (max_split_ == ~units{0}) [[likely]]
+      return whole_units;
+    if (bytes > most_bytes || !is_valid_alignment(alignment)) return whole_units;
     request const r = request::of(bytes, bytes, alignment, max_split_);
-    if (r.size < max_split_) return r.size * unit_bytes;
-    return round_up_or_zero(r.span() * unit_bytes, growth_granularity);
+    return r.size < max_split_ ? whole_units : round_up_or_zero(r.span() * unit_bytes, growth_granularity);
   }
   /// True while memory that was freed for a capture is kept (0: for any).
   bool holds_captured(std::uint64_t capture) const noexcept {
@@ -165,7 +168,7 @@ class caching_allocator {
 
  private:
   using request = stream_ordered_heap::request;
-  using lanes = stream_ordered_heap::lanes;
+  using lists = stream_ordered_heap::lists;
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
@@ -255,7 +258,7 @@ class caching_allocator {
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
-    last_call.capture = static_cast<std::uint64_t>(owner);
+    last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
   /// There is no room to remember the stream: sees its work done, or never hands the block out again.
@@ -277,17 +280,17 @@ class caching_allocator {
     std::size_t const before = heap_.free_bytes(who);
     block_id const id = take();
     if (id != 0)
-      last_call = {.capture = static_cast<std::uint64_t>(who.capture), .reused = before - heap_.free_bytes(who)};
+      last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), before - heap_.free_bytes(who)};
     return id;
   }
-  block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
     auto const take = [&] { return heap_.take_done(who, r, looked_at); };
     return who.capture == capture_key::none ? take() : noting_reuse(who, take);
   }
 
   /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
-    lanes const looked_at = effort == pool_effort::reuse ? heap_.all_lanes() : heap_.next_lanes();
+    lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
@@ -295,43 +298,41 @@ class caching_allocator {
     return id;
   }
 
-  block_id find(stream_identity const& who, request const& r, pool_effort effort, lanes const& looked_at) {
+  block_id find(stream_identity const& who, request const& r, pool_effort effort, lists const& looked_at) {
     if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     if (options_.pending == when_pending::wait)
       if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
-    if (block_id const id =
-            effort == pool_effort::reuse ? take_when_grown(who, r, looked_at) : take_grown(who, r, looked_at);
-        id != 0)
-      return id;
-    return take_waiting(who, r, looked_at);
+    bool const may_grow = effort != pool_effort::reuse;
+    block_id const grown = may_grow ? take_grown(who, r, looked_at) : take_when_grown(who, r, looked_at);
+    return grown != 0 ? grown : take_waiting(who, r, looked_at);
   }
 
   /// Before a request is refused.
-  block_id last_resort(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at) {
     if (!looked_at.are_all()) {
-      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
-      if (block_id const id = take_waiting(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
+      if (block_id const id = take_waiting(who, r, heap_.all_lists()); id != 0) return id;
     }
     if (options_.synchronize) {
       wait_for_all();
-      if (block_id const id = take_done(who, r, heap_.all_lanes()); id != 0) return id;
+      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
     }
-    return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lanes()) : 0;
+    return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
   }
 
-  block_id take_waiting(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
     block_id const id = heap_.take_waiting(who, r, looked_at);
     if (id != 0) ++numbers_.waits;
     return id;
   }
 
   /// What another thread's growth that is under way leaves, without growing.
-  block_id take_when_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_when_grown(stream_identity const& who, request const& r, lists const& looked_at) {
     return source_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
   }
 
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
-  block_id take_grown(stream_identity const& who, request const& r, lanes const& looked_at) {
+  block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
     growth const first = grow(r);
     if (first == growth::done) return take_done(who, r, looked_at);
     block_id id = 0;
@@ -396,13 +397,13 @@ class caching_allocator {
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
     may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);
     if (!may_be_idle_) return;
-    heap_.poll(heap_.next_lanes());
+    heap_.poll(heap_.next_lists());
     give_idle(options_.release_threshold);
   }
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
-    heap_.poll(heap_.all_lanes());
+    heap_.poll(heap_.all_lists());
     may_be_idle_ = true;
     return give_idle(keep);
   }

@@ -2,6 +2,7 @@
 // What can be set on a pool, and the numbers it gives.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/pool/heap/size_class.hpp>
 
@@ -41,16 +42,13 @@ enum class when_pending {
 
 namespace detail {
 
-/// What is wrong with the options that all pools share; empty if nothing is. An enum can hold any number.
-inline std::string pooling_problem(char const* layer, stream_lifetime streams, when_pending pending) {
-  auto const none = [layer](char const* option, int value, char const* allowed) {
-    return std::string(layer) + ": " + option + " is " + std::to_string(value) + "; it must be " + allowed;
-  };
-  if (streams != stream_lifetime::may_end && streams != stream_lifetime::outlives_pool)
-    return none("streams", static_cast<int>(streams), "stream_lifetime::may_end or outlives_pool");
-  if (pending != when_pending::grow && pending != when_pending::wait)
-    return none("pending", static_cast<int>(pending), "when_pending::grow or wait");
-  return {};
+/// The options that all pools share.
+template <class Options, class F>
+constexpr void for_each_pooling_option(F& f) {
+  f(option::one_of("streams", "streams", &Options::streams, "may_end", stream_lifetime::may_end, "outlives_pool",
+                   stream_lifetime::outlives_pool));
+  f(option::one_of("pending", "pending", &Options::pending, "grow", when_pending::grow, "wait", when_pending::wait));
+  f(option::flag("synchronize", "synchronize", &Options::synchronize));
 }
 
 }  // namespace detail
@@ -80,24 +78,29 @@ struct pool {
   template <resource Upstream>
   using on = pool_resource<Upstream>;
 
+  static constexpr char const* layer_name = "pool";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::bytes("initial", "initial_bytes", &pool::initial_bytes)
+          .at_most(detail::max_block_bytes, "what a segment can be"));
+    f(option::bytes("max", "max_bytes", &pool::max_bytes).first().or_zero("no limit").at_least(detail::unit_bytes));
+    f(option::bytes("growth", "growth_bytes", &pool::growth_bytes));
+    f(option::bytes("max_split", "max_split_bytes", &pool::max_split_bytes).or_zero("split all").at_least(1_MiB));
+    f(option::bytes("release_threshold", "release_threshold", &pool::release_threshold));
+    detail::for_each_pooling_option<pool>(f);
+  }
+
   /// What is wrong with these options; empty if nothing is.
   std::string problem() const {
-    auto const more = [](char const* a, std::size_t x, char const* b, std::size_t y) {
-      return std::string("pool: ") + a + " (" + format_bytes(x) + ") is more than " + b + " (" + format_bytes(y) + ")";
+    auto const initial_exceeds = [this](char const* what, std::size_t bytes) {
+      return "pool: initial_bytes (" + format_bytes(initial_bytes) + ") is more than " + what + " (" +
+             format_bytes(bytes) + ")";
     };
-    if (max_bytes != 0 && initial_bytes > max_bytes)
-      return more("initial_bytes", initial_bytes, "max_bytes", max_bytes);
-    if (max_bytes != 0 && max_bytes < detail::unit_bytes)
-      return "pool: max_bytes is " + std::to_string(max_bytes) + " B; it must be 0 (no limit) or at least 256 B";
-    if (max_split_bytes != 0 && max_split_bytes < std::size_t{1} << 20)
-      return "pool: max_split_bytes is " + format_bytes(max_split_bytes) +
-             "; it must be 0 (split all) or at least 1 MiB";
+    if (std::string what = option::first_problem(*this); !what.empty()) return what;
+    if (max_bytes != 0 && initial_bytes > max_bytes) return initial_exceeds("max_bytes", max_bytes);
     if (max_split_bytes != 0 && initial_bytes >= max_split_bytes)
-      return more("initial_bytes", initial_bytes, "max_split_bytes allows to be used for small requests",
-                  max_split_bytes);
-    if (initial_bytes > detail::max_block_bytes)
-      return more("initial_bytes", initial_bytes, "a segment can be", detail::max_block_bytes);
-    return detail::pooling_problem("pool", streams, pending);
+      return initial_exceeds("max_split_bytes allows to be used for small requests", max_split_bytes);
+    return {};
   }
   bool valid() const { return problem().empty(); }
 };

@@ -18,39 +18,36 @@ namespace weir::detail {
 /// So each stream in each capture has a free list of its own here, which is never done. Guarded by the pool's lock.
 class private_pool {
  public:
-  using lane_number = stream_tracker::lane_number;
-  static constexpr lane_number shared = stream_tracker::shared;
-
-  private_pool(block_heap& store, stream_tracker& clock) : store_(store), clock_(clock) {}
+  private_pool(block_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker) {}
   private_pool(private_pool const&) = delete;
   private_pool& operator=(private_pool const&) = delete;
 
   /// Room for as many lists. May throw `std::bad_alloc`.
-  void reserve(std::size_t lanes) { lists_.grow(lanes); }
+  void reserve(std::size_t lists) { lists_.grow(lists); }
 
   /// The list of a stream in a capture; `shared` if there is none: never, or not any more.
-  lane_number find(stream_identity const& who) const noexcept { return find(who.capture, who.key); }
+  list_id find(stream_identity const& who) const noexcept { return find(who.capture, who.key); }
   /// The same, but opens one; `shared` if there is no room.
-  lane_number find_or_open(stream_identity const& who) noexcept { return find_or_open(who.capture, who.key); }
+  list_id find_or_open(stream_identity const& who) noexcept { return find_or_open(who.capture, who.key); }
 
   /// A block that was taken from a list or for it belongs to that list's capture while it is live.
-  void keep(block_id id, lane_number list) noexcept { store_.set_captured(id, list); }
+  void keep(block_id id, list_id list) noexcept { heap_.set_captured(id, list); }
 
   /// The capture that a live block is kept for when `who` frees it: the one it was allocated in, else that of `who`.
   capture_key owner(block_id id, stream_identity const& who) const noexcept {
-    lane_number const from = store_.blocks()[id].captured;
+    list_id const from = heap_.blocks()[id].captured;
     return from != shared ? capture_of_list(from) : who.capture;
   }
   /// Takes back a live block that was allocated in a capture, or that `who` frees in one. False if there is no room to
   /// remember that: the block stays live for good.
   bool give(block_id id, stream_identity const& who) noexcept {
-    lane_number const from = store_.blocks()[id].captured;
+    list_id const from = heap_.blocks()[id].captured;
     capture_key const capture = owner(id, who);
     bool const may_have_it_again = from != shared && capture == who.capture;
-    lane_number const list = find_or_open(capture, may_have_it_again ? who.key : stream_key::none);
+    list_id const list = find_or_open(capture, may_have_it_again ? who.key : stream_key::none);
     if (list == shared) return false;
-    store_.set_captured(id, shared);
-    store_.give(id, list, clock_.on_free(list));
+    heap_.set_captured(id, shared);
+    heap_.give(id, list, tracker_.on_free(list));
     return true;
   }
 
@@ -61,13 +58,13 @@ class private_pool {
     std::size_t bytes = 0;
     for (std::size_t i = count_; i-- > 0;) {
       if (capture != capture_key::none && lists_[i].capture != capture) continue;
-      lane_number const list = lists_[i].lane;
-      bytes += store_.free_bytes(list);
-      store_.complete(list, clock_.end_captured(list));
+      list_id const list = lists_[i].list;
+      bytes += heap_.free_bytes(list);
+      heap_.complete(list, tracker_.end_captured(list));
       lists_[i] = lists_[--count_];
     }
     // What is live is from now on like other blocks.
-    store_.forget_captured([&](lane_number lane) { return !clock_.is_captured(lane); });
+    heap_.forget_captured([&](list_id list) { return !tracker_.is_captured(list); });
     return bytes;
   }
 
@@ -75,7 +72,7 @@ class private_pool {
   std::size_t free_bytes(capture_key capture) const noexcept {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < count_; ++i)
-      if (capture == capture_key::none || lists_[i].capture == capture) bytes += store_.free_bytes(lists_[i].lane);
+      if (capture == capture_key::none || lists_[i].capture == capture) bytes += heap_.free_bytes(lists_[i].list);
     return bytes;
   }
 
@@ -83,28 +80,28 @@ class private_pool {
   struct private_list {
     capture_key capture{};
     stream_key stream{};  // `none`: of what not even a stream of the capture may have
-    lane_number lane = shared;
+    list_id list = shared;
   };
 
-  lane_number find(capture_key capture, stream_key stream) const noexcept {
+  list_id find(capture_key capture, stream_key stream) const noexcept {
     for (std::size_t i = 0; i < count_; ++i)
-      if (lists_[i].capture == capture && lists_[i].stream == stream) return lists_[i].lane;
+      if (lists_[i].capture == capture && lists_[i].stream == stream) return lists_[i].list;
     return shared;
   }
-  lane_number find_or_open(capture_key capture, stream_key stream) noexcept {
-    if (lane_number const known = find(capture, stream); known != shared) return known;
-    lane_number const opened = count_ < lists_.size() ? clock_.open_captured() : shared;
+  list_id find_or_open(capture_key capture, stream_key stream) noexcept {
+    if (list_id const known = find(capture, stream); known != shared) return known;
+    list_id const opened = count_ < lists_.size() ? tracker_.open_captured() : shared;
     if (opened != shared) lists_[count_++] = {capture, stream, opened};
     return opened;
   }
-  capture_key capture_of_list(lane_number lane) const noexcept {
+  capture_key capture_of_list(list_id list) const noexcept {
     std::size_t i = 0;
-    while (lists_[i].lane != lane) ++i;
+    while (lists_[i].list != list) ++i;
     return lists_[i].capture;
   }
 
-  block_heap& store_;
-  stream_tracker& clock_;
+  block_heap& heap_;
+  stream_tracker& tracker_;
   grown_array<private_list> lists_;
   std::size_t count_ = 0;
 };

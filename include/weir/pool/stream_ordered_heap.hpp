@@ -21,17 +21,17 @@ class stream_ordered_heap {
  public:
   using request = block_heap::request;
 
-  explicit stream_ordered_heap(int device) : clock_(device), private_(store_, clock_) {}
+  explicit stream_ordered_heap(int device) : tracker_(device), private_(heap_, tracker_) {}
 
-  /// The lanes that a search looks at: all of them where there are few. Where there are many it looks at some, and the
-  /// next search at others, so that what a call costs does not grow with the number of streams.
-  class lanes {
+  /// The free lists that a search looks at: all of them where there are few. Where there are many it looks at some, and
+  /// the next search at others, so that what a call costs does not grow with the number of streams.
+  class lists {
    public:
     template <class F>
     void for_each(F f) const {
       for (std::size_t i = 0; i < count_; ++i) f(at(i));
     }
-    /// The first result of `f(lane)` that is not 0, or 0.
+    /// The first result of `f(list)` that is not 0, or 0.
     template <class F>
     block_id first_of(F f) const {
       block_id found = 0;
@@ -42,45 +42,44 @@ class stream_ordered_heap {
 
    private:
     friend stream_ordered_heap;
-    using lane_number = stream_tracker::lane_number;
-    lanes(std::size_t first, std::size_t count, std::size_t of) noexcept : first_(first), count_(count), of_(of) {}
-    lane_number at(std::size_t i) const noexcept { return static_cast<lane_number>(1 + (first_ + i) % of_); }
+    lists(std::size_t first, std::size_t count, std::size_t of) noexcept : first_(first), count_(count), of_(of) {}
+    list_id at(std::size_t i) const noexcept { return static_cast<list_id>(1 + (first_ + i) % of_); }
 
     std::size_t first_, count_, of_;
   };
-  lanes all_lanes() const noexcept { return {0, clock_.lane_count() - 1, clock_.lane_count() - 1}; }
-  lanes next_lanes() noexcept {
-    std::size_t const all = clock_.lane_count() - 1;
-    if (all <= lanes_a_search) return all_lanes();
-    lanes const some(next_lane_ % all, lanes_a_search, all);
-    next_lane_ = some.first_ + lanes_a_search;
+  lists all_lists() const noexcept { return {0, tracker_.list_count() - 1, tracker_.list_count() - 1}; }
+  lists next_lists() noexcept {
+    std::size_t const all = tracker_.list_count() - 1;
+    if (all <= lists_a_search) return all_lists();
+    lists const some(next_list_ % all, lists_a_search, all);
+    next_list_ = some.first_ + lists_a_search;
     return some;
   }
 
   /// Adds a segment, free for everyone; returns its first block, which names the segment from now on.
-  block_id add_segment(std::uintptr_t address, units size) noexcept { return store_.add_segment(address, size); }
+  block_id add_segment(std::uintptr_t address, units size) noexcept { return heap_.add_segment(address, size); }
   /// Forgets an idle segment.
-  void remove_segment(block_id segment) noexcept { store_.remove_segment(segment); }
+  void remove_segment(block_id segment) noexcept { heap_.remove_segment(segment); }
   /// True if all of a segment is free and its work done.
-  bool is_idle(block_id segment) const noexcept { return store_.is_idle(segment); }
+  bool is_idle(block_id segment) const noexcept { return heap_.is_idle(segment); }
   /// True if some of a segment is free, but not known to be done.
-  bool is_pending(block_id segment) const noexcept { return store_.is_pending(segment); }
+  bool is_pending(block_id segment) const noexcept { return heap_.is_pending(segment); }
   /// True if the segment that `id` is part of is idle once work that is queued now is done.
   bool will_be_idle(block_id id) const noexcept {
-    return store_.is_all_free(id, [&](lane_number lane) { return !clock_.is_captured(lane); });
+    return heap_.is_all_free(id, [&](list_id list) { return !tracker_.is_captured(list); });
   }
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
   void reserve() {
-    if (clock_.is_short_of_lanes()) [[unlikely]]
-      add_lanes();
-    store_.reserve();
+    if (tracker_.is_short_of_lists()) [[unlikely]]
+      add_lists();
+    heap_.reserve();
   }
   /// From now on streams that are not done with all they freed can be told what they are done with.
-  void keep_ages() { store_.keep_ages(); }
+  void keep_ages() { heap_.keep_ages(); }
   /// The same if there is room.
   void try_to_keep_ages() noexcept try {
-    store_.keep_ages();
+    heap_.keep_ages();
   } catch (std::bad_alloc const&) {  // then a stream's memory is shared when all of its work is done
   }
 
@@ -88,88 +87,88 @@ class stream_ordered_heap {
   /// tightly. No CUDA call. Or 0. May throw `std::bad_alloc`, as all that take.
   [[gnu::always_inline]] block_id take_ready(stream_identity const& who, request const& r) {
     reserve();
-    return take_ready(lane_of(who), r);
+    return take_ready(list_of(who), r);
   }
 
   /// A block that `who` freed itself: nothing is taken from others. Or 0.
   block_id take_own(stream_identity const& who, request const& r) {
     reserve();
-    lane_number const lane = lane_of(who);
-    if (lane == shared) return 0;
-    block_id id = store_.find(lane, r);
-    if (id == 0) id = store_.find_hidden(lane, r);
-    return id == 0 ? 0 : store_.take(id, r);
+    list_id const list = list_of(who);
+    if (list == shared) return 0;
+    block_id id = heap_.find(list, r);
+    if (id == 0) id = heap_.find_hidden(list, r);
+    return id == 0 ? 0 : heap_.take(id, r);
   }
 
   /// The same as `take_ready` after asking CUDA what is done by now, and what `who` has already waited for. Never makes
   /// anyone wait.
-  block_id take_done(stream_identity const& who, request const& r, lanes const& looked_at) {
-    lane_number const lane = reserve_to_search(who);
-    poll(looked_at, lane);
-    if (block_id const id = take_ready(lane, r); id != 0) return id;
-    if (block_id const id = store_.find_hidden(shared, r); id != 0) return store_.take(id, r);
-    if (lane == shared) return 0;
-    block_id const known = looked_at.first_of([&](lane_number giver) {
-      block_id const id = may_give(giver, lane) ? store_.find(giver, r) : 0;
-      return id != 0 && clock_.available(lane, giver, store_.ticket(id)) ? id : 0;
+  block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
+    list_id const list = reserve_to_search(who);
+    poll(looked_at, list);
+    if (block_id const id = take_ready(list, r); id != 0) return id;
+    if (block_id const id = heap_.find_hidden(shared, r); id != 0) return heap_.take(id, r);
+    if (list == shared) return 0;
+    block_id const known = looked_at.first_of([&](list_id giver) {
+      block_id const id = may_give(giver, list) ? heap_.find(giver, r) : 0;
+      return id != 0 && tracker_.available(list, giver, heap_.sequence(id)) ? id : 0;
     });
-    if (known != 0) return store_.take(known, r);
-    return take_run(lane, r, lane, [&](block_id id) {
-      lane_number const whose = store_.blocks()[id].lane;
-      return whose == shared || clock_.available(lane, whose, store_.ticket(id));
+    if (known != 0) return heap_.take(known, r);
+    return take_run(list, r, list, [&](block_id id) {
+      list_id const owner = heap_.blocks()[id].list;
+      return owner == shared || tracker_.available(list, owner, heap_.sequence(id));
     });
   }
 
   /// A block that `who` may use once its stream waits for others, on the device: the wait is as narrow as the block's
   /// own work allows. First a block of one other stream, then neighbours of several. 0 in host order and in a capture:
   /// a host cannot queue, and a graph must not wait for what is outside of it.
-  block_id take_waiting(stream_identity const& who, request const& r, lanes const& looked_at) {
-    lane_number const lane = reserve_to_search(who);
-    if (lane == shared || clock_.is_captured(lane)) return 0;
-    block_id const waited_for = looked_at.first_of([&](lane_number giver) {
-      block_id const id = may_give(giver, lane) ? store_.find(giver, r) : 0;
-      return id != 0 && clock_.join(lane, who.stream, giver, store_.ticket(id)) ? id : 0;
+  block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
+    list_id const list = reserve_to_search(who);
+    if (list == shared || tracker_.is_captured(list)) return 0;
+    block_id const waited_for = looked_at.first_of([&](list_id giver) {
+      block_id const id = may_give(giver, list) ? heap_.find(giver, r) : 0;
+      return id != 0 && tracker_.join(list, who.stream, giver, heap_.sequence(id)) ? id : 0;
     });
-    if (waited_for != 0) return store_.take(waited_for, r);
-    return looked_at.first_of([&](lane_number from) -> block_id {
-      if (clock_.is_captured(from)) return 0;
+    if (waited_for != 0) return heap_.take(waited_for, r);
+    return looked_at.first_of([&](list_id from) -> block_id {
+      if (tracker_.is_captured(from)) return 0;
       auto const join = [&](block_id id) {
-        lane_number const whose = store_.blocks()[id].lane;
-        return whose == shared || clock_.join(lane, who.stream, whose, store_.ticket(id));
+        list_id const owner = heap_.blocks()[id].list;
+        return owner == shared || tracker_.join(list, who.stream, owner, heap_.sequence(id));
       };
-      auto const can_wait_for = [&](block_id id) { return !clock_.is_captured(store_.blocks()[id].lane); };
-      block_heap::run const found = store_.find_run(from, r, can_wait_for);
+      auto const can_wait_for = [&](block_id id) { return !tracker_.is_captured(heap_.blocks()[id].list); };
+      block_heap::run const found = heap_.find_run(from, r, can_wait_for);
       if (found.first == 0) return 0;
       bool joined = true;
-      store_.for_each_in(found, [&](block_id id) { joined = joined && join(id); });
-      return joined ? store_.take(store_.merge(found, lane, clock_.on_free(lane)), r) : 0;
+      heap_.for_each_in(found, [&](block_id id) { joined = joined && join(id); });
+      return joined ? heap_.take(heap_.merge(found, list, tracker_.on_free(list)), r) : 0;
     });
   }
 
   /// A block that was taken or found.
-  block const& operator[](block_id id) const noexcept { return store_.blocks()[id]; }
+  block const& operator[](block_id id) const noexcept { return heap_.blocks()[id]; }
 
   /// The live block that was allocated so and belongs to no capture, or 0.
   block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p));
-    return id != 0 && is_as_allocated(id, bytes, alignment) && store_.blocks()[id].captured == shared ? id : 0;
+    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
+    return id != 0 && is_as_allocated(id, bytes, alignment) && heap_.blocks()[id].captured == shared ? id : 0;
   }
   /// The same, but it may.
   block_id find_any_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p));
+    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
     return id != 0 && is_as_allocated(id, bytes, alignment) ? id : 0;
   }
 
   /// Takes back a block freed by `who` and returns the free block it is part of now. 0, and nothing changed, if there
   /// is no room to remember the stream, even without those that ended.
   block_id give(block_id id, stream_identity const& who) noexcept {
-    lane_number const lane = lane_of_free(who);
-    if (lane != shared) [[likely]]
-      return store_.give(id, lane, clock_.on_free(lane));
+    list_id const list = list_of_free(who);
+    if (list != shared) [[likely]]
+      return heap_.give(id, list, tracker_.on_free(list));
     return who.stream.is_host_order() ? give_done(id) : 0;
   }
   /// The same for a block whose work is done.
-  block_id give_done(block_id id) noexcept { return store_.give(id, shared, 0); }
+  block_id give_done(block_id id) noexcept { return heap_.give(id, shared, sequence_number::none); }
 
   /// Before `who`, which takes part in a capture, takes: may throw `std::bad_alloc`.
   void enter_capture(stream_identity const& who) {
@@ -177,61 +176,61 @@ class stream_ordered_heap {
     if (private_.find_or_open(who) == shared) throw std::bad_alloc();
   }
   /// Afterwards: the block belongs to the capture.
-  void keep_for_capture(block_id id, stream_identity const& who) noexcept { private_.keep(id, lane_of(who)); }
+  void keep_for_capture(block_id id, stream_identity const& who) noexcept { private_.keep(id, list_of(who)); }
   /// As `private_pool` does.
   capture_key owner(block_id id, stream_identity const& who) const noexcept { return private_.owner(id, who); }
   bool give_captured(block_id id, stream_identity const& who) noexcept { return private_.give(id, who); }
   std::size_t release_captured(capture_key capture) noexcept { return private_.release(capture); }
 
   /// Asks CUDA, without waiting, which freed blocks are done, and shares those. Forgets streams that left nothing here.
-  void poll(lanes const& looked_at) noexcept { poll(looked_at, shared); }
+  void poll(lists const& looked_at) noexcept { poll(looked_at, shared); }
 
   /// Waits for each stream's frees in turn, without the lock.
   template <class Lock>
   void synchronize(Lock& lock) noexcept {
     relaxed_capture calls;
-    for (lane_number lane = 1; lane < clock_.lane_count(); ++lane) {
-      if (!clock_.is_open(lane) || clock_.is_captured(lane) || store_.free_bytes(lane) == 0) continue;
+    all_lists().for_each([&](list_id list) {
+      if (!tracker_.is_open(list) || tracker_.is_captured(list) || heap_.free_bytes(list) == 0) return;
       calls.enter();
-      cudaEvent_t const event = clock_.begin_wait(lane);
-      auto const upto = clock_.issued(lane);
-      int const device = clock_.device_of(lane);
-      if (event != nullptr || clock_.may_wait_for_device()) {
+      cudaEvent_t const event = tracker_.begin_wait(list);
+      auto const upto = tracker_.issued(list);
+      int const device = tracker_.device_of(list);
+      if (event != nullptr || tracker_.may_wait_for_device()) {
         // A stream that left no event behind can only be waited for together with its device.
         bool const done = lock.unlocked(
             [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });
-        if (done) clock_.complete(lane, upto);
+        if (done) tracker_.complete(list, upto);
       }
-      clock_.end_wait(lane);
-    }
-    poll(all_lanes());
+      tracker_.end_wait(list);
+    });
+    poll(all_lists());
   }
 
   /// Free bytes that everyone may have.
-  std::size_t free_bytes() const noexcept { return store_.free_bytes(shared); }
+  std::size_t free_bytes() const noexcept { return heap_.free_bytes(shared); }
   /// Free bytes that a stream left behind.
-  std::size_t free_bytes(stream_identity const& who) noexcept { return store_.free_bytes(lane_of(who)); }
+  std::size_t free_bytes(stream_identity const& who) noexcept { return heap_.free_bytes(list_of(who)); }
   /// Free bytes that a capture keeps; `none`: all captures.
   std::size_t captured_bytes(capture_key capture = capture_key::none) const noexcept {
     return private_.free_bytes(capture);
   }
   /// The largest free block, whoever freed it. Looks at every stream.
-  std::size_t largest_free() const noexcept { return store_.largest_free(); }
-  std::size_t block_count() const noexcept { return store_.blocks().used(); }
+  std::size_t largest_free() const noexcept { return heap_.largest_free(); }
+  std::size_t block_count() const noexcept { return heap_.blocks().used(); }
   /// Streams that are remembered.
-  std::size_t stream_count() const noexcept { return clock_.open_count(); }
-  std::size_t host_bytes() const noexcept { return store_.host_bytes(); }
-  bool is_exiting() const noexcept { return clock_.is_exiting(); }
+  std::size_t stream_count() const noexcept { return tracker_.open_count(); }
+  std::size_t host_bytes() const noexcept { return heap_.host_bytes(); }
+  bool is_exiting() const noexcept { return tracker_.is_exiting(); }
   /// Checks everything; slow, for tests.
-  bool valid() const { return store_.valid(); }
+  bool valid() const { return heap_.valid(); }
 
   /// What is wrong with a deallocation, in words; `inside`: the pointer lies in a segment.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment, bool inside) {
     std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
                              std::to_string(alignment) + ": ";
-    if (block_id const id = store_.find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
-      return text + "it was allocated with " + std::to_string(store_.blocks()[id].requested()) + " B aligned to " +
-             std::to_string(std::size_t{1} << store_.blocks()[id].alignment_log()) + "; give back the same";
+    if (block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
+      return text + "it was allocated with " + std::to_string(heap_.blocks()[id].requested()) + " B aligned to " +
+             std::to_string(std::size_t{1} << heap_.blocks()[id].alignment_log()) + "; give back the same";
     if (inside)
       return text +
              "it lies in this pool's memory but no live block starts there (freed twice, or not the pointer that "
@@ -240,81 +239,78 @@ class stream_ordered_heap {
   }
 
  private:
-  using lane_number = stream_tracker::lane_number;
-  static constexpr lane_number shared = stream_tracker::shared;
-
   /// The stream's own free list; `shared` in host order, or if there is no room for it.
-  [[gnu::always_inline]] lane_number lane_of(stream_identity const& who) noexcept {
+  [[gnu::always_inline]] list_id list_of(stream_identity const& who) noexcept {
     if (who.capture != capture_key::none) [[unlikely]]
       return private_.find(who);
-    return clock_.lane_of(who.key, who.stream);
+    return tracker_.list_of(who.key, who.stream);
   }
   /// The same for a free: makes room for a stream by forgetting some that ended.
-  lane_number lane_of_free(stream_identity const& who) noexcept {
-    lane_number const lane = clock_.lane_of(who.key, who.stream);
-    if (lane != shared || who.key == stream_key::none) [[likely]]
-      return lane;
-    poll(next_lanes());
-    return clock_.lane_of(who.key, who.stream);
+  list_id list_of_free(stream_identity const& who) noexcept {
+    list_id const list = tracker_.list_of(who.key, who.stream);
+    if (list != shared || who.key == stream_key::none) [[likely]]
+      return list;
+    poll(next_lists());
+    return tracker_.list_of(who.key, who.stream);
   }
-  /// `reserve`, and `lane_of`, for who is about to look at what others freed: from then on block by block.
-  lane_number reserve_to_search(stream_identity const& who) {
+  /// `reserve`, and `list_of`, for who is about to look at what others freed: from then on block by block.
+  list_id reserve_to_search(stream_identity const& who) {
     reserve();
-    lane_number const lane = lane_of(who);
-    if (clock_.open_count() > (lane == shared ? 0u : 1u)) store_.keep_ages();
-    return lane;
+    list_id const list = list_of(who);
+    if (tracker_.open_count() > (list == shared ? 0u : 1u)) heap_.keep_ages();
+    return list;
   }
 
-  block_id take_ready(lane_number lane, request const& r) noexcept {
-    block_id const own = lane == shared ? 0 : store_.find(lane, r);
-    if (own != 0 && store_.blocks()[own].size == r.size) [[likely]]
-      return store_.take(own, r);
-    block_id const done = store_.find(shared, r);
-    if (own != 0 && (done == 0 || store_.blocks()[own].size < store_.blocks()[done].size)) return store_.take(own, r);
-    return done == 0 ? 0 : store_.take_extending(lane, done, r);
+  block_id take_ready(list_id list, request const& r) noexcept {
+    block_id const own = list == shared ? 0 : heap_.find(list, r);
+    if (own != 0 && heap_.blocks()[own].size == r.size) [[likely]]
+      return heap_.take(own, r);
+    block_id const done = heap_.find(shared, r);
+    if (own != 0 && (done == 0 || heap_.blocks()[own].size < heap_.blocks()[done].size)) return heap_.take(own, r);
+    return done == 0 ? 0 : heap_.take_extending(list, done, r);
   }
 
   bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
-    block const& b = store_.blocks()[id];
+    block const& b = heap_.blocks()[id];
     return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment;
   }
 
   /// As `poll`, but does not forget `keep`.
-  void poll(lanes const& looked_at, lane_number keep) noexcept {
+  void poll(lists const& looked_at, list_id keep) noexcept {
     relaxed_capture calls;
-    looked_at.for_each([&](lane_number lane) {
-      if (!clock_.is_open(lane)) return;
-      if (store_.free_bytes(lane) != 0) store_.complete(lane, clock_.poll(lane, calls));
-      if (store_.free_bytes(lane) == 0 && lane != keep) clock_.retire(lane);
+    looked_at.for_each([&](list_id list) {
+      if (!tracker_.is_open(list)) return;
+      if (heap_.free_bytes(list) != 0) heap_.complete(list, tracker_.poll(list, calls));
+      if (heap_.free_bytes(list) == 0 && list != keep) tracker_.retire(list);
     });
   }
 
-  bool may_give(lane_number giver, lane_number taker) const noexcept {
-    return giver != taker && store_.free_bytes(giver) != 0 && !clock_.is_captured(giver);
+  bool may_give(list_id giver, list_id taker) const noexcept {
+    return giver != taker && heap_.free_bytes(giver) != 0 && !tracker_.is_captured(giver);
   }
 
-  void add_lanes() {
-    poll(next_lanes());  // streams that ended make room
-    if (!clock_.is_short_of_lanes()) return;
-    std::size_t const count = clock_.lane_count() + clock_.lanes_to_add();
-    store_.reserve_lanes(count);  // first: no lane may be without its blocks
+  void add_lists() {
+    poll(next_lists());  // streams that ended make room
+    if (!tracker_.is_short_of_lists()) return;
+    std::size_t const count = tracker_.list_count() + tracker_.lists_to_add();
+    heap_.reserve_lists(count);  // first: no free list may be without its blocks
     private_.reserve(count);
-    clock_.add_lanes();
+    tracker_.add_lists();
   }
 
   template <class MayUse>
-  block_id take_run(lane_number lane, request const& r, lane_number from, MayUse may_use) noexcept {
-    block_heap::run const found = store_.find_run(from, r, may_use);
+  block_id take_run(list_id list, request const& r, list_id from, MayUse may_use) noexcept {
+    block_heap::run const found = heap_.find_run(from, r, may_use);
     if (found.first == 0) return 0;
-    return store_.take(store_.merge(found, lane, clock_.on_free(lane)), r);
+    return heap_.take(heap_.merge(found, list, tracker_.on_free(list)), r);
   }
 
-  static constexpr std::size_t lanes_a_search = 64;
+  static constexpr std::size_t lists_a_search = 64;
 
-  block_heap store_;
-  stream_tracker clock_;
+  block_heap heap_;
+  stream_tracker tracker_;
   private_pool private_;
-  std::size_t next_lane_ = 0;
+  std::size_t next_list_ = 0;
 };
 
 }  // namespace weir::detail

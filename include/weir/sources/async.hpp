@@ -32,6 +32,21 @@ struct async {
   /// defaults.
   bool use_default_pool = false;
 
+  static constexpr char const* layer_name = "async";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(detail::device_option<async>());
+    f(option::bytes("release_threshold", "release_threshold", &async::release_threshold));
+    f(option::bytes("max", "max_bytes", &async::max_bytes));
+    f(option::bytes("initial", "initial_bytes", &async::initial_bytes));
+    f(option::flag("reuse_follow_event_dependencies", "reuse_follow_event_dependencies",
+                   &async::reuse_follow_event_dependencies));
+    f(option::flag("reuse_allow_opportunistic", "reuse_allow_opportunistic", &async::reuse_allow_opportunistic));
+    f(option::flag("reuse_allow_internal_dependencies", "reuse_allow_internal_dependencies",
+                   &async::reuse_allow_internal_dependencies));
+    f(option::flag("default_pool", "use_default_pool", &async::use_default_pool));
+  }
+
   std::string problem() const;
   bool valid() const { return problem().empty(); }
   async_resource operator()() const;
@@ -186,7 +201,7 @@ class async_resource {
 };
 
 inline std::string async::problem() const {
-  if (std::string what = detail::device_problem("async", device); !what.empty()) return what;
+  if (std::string what = option::first_problem(*this); !what.empty()) return what;
   if (use_default_pool) {
     async const defaults{.device = device, .use_default_pool = true};
     if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 ||

@@ -3,6 +3,7 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
@@ -21,11 +22,9 @@
 
 namespace weir::detail {
 
-/// Empty if `device` can name a device (or, negative by one, the current device).
-inline std::string device_problem(char const* source, int device) {
-  if (device >= -1) return {};
-  return std::string(source) + ": device is " + std::to_string(device) +
-         "; it must be a device's number, or -1 for the current device";
+template <class Source>
+constexpr auto device_option() {
+  return option::count("device", "device", &Source::device).at_least(-1, "which is the current device");
 }
 
 /// The device that a source is for: `wanted`, or the current one. Throws `std::invalid_argument` if there is no such.

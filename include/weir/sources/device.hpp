@@ -34,7 +34,13 @@ using device_resource = detail::immediate_source<detail::device_memory>;
 struct device {
   int device = -1;  ///< which device; -1: the one current at `make`
 
-  std::string problem() const { return detail::device_problem("device", device); }
+  static constexpr char const* layer_name = "device";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(detail::device_option<weir::device>());
+  }
+
+  std::string problem() const { return option::first_problem(*this); }
   bool valid() const { return problem().empty(); }
   device_resource operator()() const { return device_resource(detail::require_valid(*this).device); }
 };

@@ -68,6 +68,10 @@ class host_resource {
 /// Ordinary host memory: for stacks on machines without a GPU, and for the host's side of a program.
 /// When not to use it: for memory that kernels read or that asynchronous copies use; that is `pinned` or `managed`.
 struct host {
+  static constexpr char const* layer_name = "host";
+  template <class F>
+  static constexpr void for_each_option(F) {}
+
   host_resource operator()() const { return host_resource(); }
 };
 

@@ -38,7 +38,13 @@ using managed_resource = detail::immediate_source<detail::managed_memory>;
 struct managed {
   int device = -1;  ///< which device is current when it allocates; -1: the one current at `make`
 
-  std::string problem() const { return detail::device_problem("managed", device); }
+  static constexpr char const* layer_name = "managed";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(detail::device_option<weir::managed>());
+  }
+
+  std::string problem() const { return option::first_problem(*this); }
   bool valid() const { return problem().empty(); }
   managed_resource operator()() const { return managed_resource(detail::require_valid(*this).device); }
 };

@@ -37,7 +37,13 @@ using pinned_resource = detail::immediate_source<detail::pinned_memory>;
 struct pinned {
   int device = -1;  ///< whose context locks the pages; -1: the device current at `make`
 
-  std::string problem() const { return detail::device_problem("pinned", device); }
+  static constexpr char const* layer_name = "pinned";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(detail::device_option<weir::pinned>());
+  }
+
+  std::string problem() const { return option::first_problem(*this); }
   bool valid() const { return problem().empty(); }
   pinned_resource operator()() const { return pinned_resource(detail::require_valid(*this).device); }
 };

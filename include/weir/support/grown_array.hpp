@@ -46,8 +46,15 @@ class grown_array {
     other.first_ = first, other.size_ = size;
   }
 
-  T& operator[](std::size_t i) noexcept { return first_[i]; }
-  T const& operator[](std::size_t i) const noexcept { return first_[i]; }
+  /// By a number of any type, an enumeration's too.
+  template <class Index>
+  T& operator[](Index i) noexcept {
+    return first_[static_cast<std::size_t>(i)];
+  }
+  template <class Index>
+  T const& operator[](Index i) const noexcept {
+    return first_[static_cast<std::size_t>(i)];
+  }
   T const* data() const noexcept { return first_; }
   std::size_t size() const noexcept { return size_; }
   std::size_t bytes() const noexcept { return size_ * sizeof(T); }

@@ -1,6 +1,6 @@
 #pragma once
-// Shows a stack's blocks to the stand-in, which proves that they are used and reused in stream order. For tests: only
-// programs that link `weir::sim` can use it, so no umbrella header includes it.
+// Shows a stack's blocks to the simulated runtime, which proves that they are used and reused in stream order. For
+// tests: only programs that link `weir::sim` can use it, so no umbrella header includes it.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/core/error.hpp>
@@ -20,7 +20,7 @@ class checked_resource;
 /// Tells `weir::sim` about every block that passes, so that its check of order covers them as it covers CUDA's own
 /// allocations. Above a pool it proves the pool's users and the pool; below one, that the pool gives back nothing that
 /// is in use. Does nothing but pass until `sim::check_order(true)`, which has to come before the stack is made.
-/// Breaches are in `sim::reports()`. When not to use it: outside tests.
+/// Violations are in `sim::reports()`. When not to use it: outside tests.
 struct checked {
   /// What reports call the owner of the blocks; has to outlive the recipe.
   char const* name = "checked";
@@ -67,7 +67,7 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
   }
 
   void describe_layer(report& out) const {
-    out.below("checked", std::to_string(sim::report_count()) + " breaches of order found in the program so far");
+    out.below("checked", std::to_string(sim::report_count()) + " violations of order found in the program so far");
   }
 
  private:

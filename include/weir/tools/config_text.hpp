@@ -2,6 +2,7 @@
 // Reads the text of a stack: names, arguments and values, with errors that point at the column.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/options.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -50,7 +51,7 @@ struct config_argument {
 };
 
 /// One layer as written, and typed access to its arguments. Each `take` names a key that is allowed; `finish` refuses
-/// what nobody took. Arguments without a key go to the keys marked `first`.
+/// what nobody took. Arguments without a key go to the options that are marked `first`.
 class config_layer {
  public:
   config_layer(std::string_view text, std::string_view name, std::size_t at) : text_(text), name_(name), at_(at) {}
@@ -60,51 +61,60 @@ class config_layer {
   [[noreturn]] void fail(std::size_t at, std::string const& problem) const { throw config_error(text_, at, problem); }
   [[noreturn]] void fail(std::string const& problem) const { fail(at_, problem); }
 
-  enum class place { named, first };
-
-  /// Bytes, as in `4096`, `64KiB`, `1.5GiB`.
-  void take(char const* key, std::size_t& bytes, place p = place::named) {
-    if (config_argument const* const a = find(key, p); a != nullptr) bytes = to_bytes(*a);
+  /// Reads what is given of a layer's options (`core/options.hpp`).
+  template <class Options>
+  void take_options(Options& options) {
+    Options::for_each_option([&](auto const& field) { take(field, options); });
   }
-  /// A part of a whole, as in `60%`; leaves an argument that does not end in % for others.
-  void take_percent(char const* key, double& fraction, place p = place::named) {
-    config_argument* const a = find(key, p);
+
+  template <class Options>
+  void take(option::plain<Options, bool> const& field, Options& options) {
+    config_argument const* const a = find(field.word, field.is_first);
+    if (a == nullptr) return;
+    if (a->value != "true" && a->value != "false") fail(a->value_at, name_of(field.word) + " is true or false");
+    options.*field.member = a->value == "true";
+  }
+  template <class Options>
+  void take(option::plain<Options, std::string> const& field, Options& options) {
+    if (config_argument const* const a = find(field.word, field.is_first); a != nullptr)
+      options.*field.member = std::string(a->value);
+  }
+  template <class Options, class T>
+  void take(option::choice<Options, T> const& field, Options& options) {
+    config_argument const* const a = find(field.word, false);
+    if (a == nullptr) return;
+    auto const [one, other] = field.words;
+    if (a->value != one && a->value != other) fail(a->value_at, name_of(field.word) + " is " + one + " or " + other);
+    options.*field.member = field.values[a->value == one ? 0 : 1];
+  }
+  /// A part is written as in `60%`, and leaves an argument that does not end in % for others.
+  template <class Options>
+  void take(option::number<Options, double> const& field, Options& options) {
+    config_argument* const a = find(field.word, field.is_first);
     if (a == nullptr) return;
     if (a->value.empty() || a->value.back() != '%') {
-      if (!a->key.empty()) fail(a->value_at, name_of(key) + " takes a percentage, as in 60%");
+      if (!a->key.empty()) fail(a->value_at, name_of(field.word) + " takes a percentage, as in 60%");
       a->used = false;
       return;
     }
     double const percent = to_number(*a, a->value.substr(0, a->value.size() - 1), "a percentage, as in 60%");
-    if (!(percent > 0 && percent <= 100)) fail(a->value_at, name_of(key) + " must be above 0% and at most 100%");
-    fraction = percent / 100;
+    if (!(percent > 0 && percent <= 100)) fail(a->value_at, name_of(field.word) + " must be above 0% and at most 100%");
+    options.*field.member = percent / 100;
   }
-  void take(char const* key, bool& flag) {
-    config_argument const* const a = find(key, place::named);
+  /// Bytes as in `4096`, `64KiB`, `1.5GiB`; other whole numbers by their digits, of which unsigned types take none
+  /// below 0.
+  template <class Options, std::integral T>
+  void take(option::number<Options, T> const& field, Options& options) {
+    config_argument const* const a = find(field.word, field.is_first);
     if (a == nullptr) return;
-    if (a->value != "true" && a->value != "false") fail(a->value_at, name_of(key) + " is true or false");
-    flag = a->value == "true";
-  }
-  /// A whole number. Unsigned types take none below 0; base 8 is for what is written in octal.
-  template <std::integral T>
-  void take_whole(char const* key, T& number, int base = 10) {
-    config_argument const* const a = find(key, place::named);
-    if (a != nullptr && !read_whole(a->value, number, base))
-      fail(a->value_at, name_of(key) + " is " +
-                            (base == 8                   ? "an octal number, as in 0640"
+    bool const is_octal = field.written == option::form::octal;
+    if (field.written == option::form::bytes)
+      options.*field.member = static_cast<T>(to_bytes(*a));
+    else if (!read_whole(a->value, options.*field.member, is_octal ? 8 : 10))
+      fail(a->value_at, name_of(field.word) + " is " +
+                            (is_octal                    ? "an octal number, as in 0640"
                              : std::unsigned_integral<T> ? "a whole number of 0 or more"
                                                          : "a whole number"));
-  }
-  void take(char const* key, std::string& text, place p = place::named) {
-    if (config_argument const* const a = find(key, p); a != nullptr) text = std::string(a->value);
-  }
-  /// One of two words.
-  template <class Enum>
-  void take(char const* key, Enum& value, char const* word, Enum meaning, char const* other, Enum other_meaning) {
-    config_argument const* const a = find(key, place::named);
-    if (a == nullptr) return;
-    if (a->value != word && a->value != other) fail(a->value_at, name_of(key) + " is " + word + " or " + other);
-    value = a->value == word ? meaning : other_meaning;
   }
 
   /// Call it after every `take`.
@@ -120,11 +130,11 @@ class config_layer {
  private:
   std::string name_of(char const* key) const { return std::string(name_) + "'s " + key; }
 
-  config_argument* find(char const* key, place p) {
+  config_argument* find(char const* key, bool is_first) {
     allowed_ += (allowed_.empty() ? "" : ", ") + std::string(key);
     config_argument* found = nullptr;
     for (config_argument& a : arguments_) {
-      if (a.used || (a.key.empty() ? p != place::first : a.key != key)) continue;
+      if (a.used || (a.key.empty() ? !is_first : a.key != key)) continue;
       if (found == nullptr)
         found = &a;
       else if (!a.key.empty())

@@ -9,6 +9,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
+#include <weir/core/options.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/host.hpp>
@@ -17,6 +18,9 @@
 #include <weir/tools/config_text.hpp>
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -40,78 +44,54 @@ auto made_from(config_layer& layer, F make) {
   }
 }
 
-inline void take_streams(config_layer& layer, stream_lifetime& streams, when_pending& pending, bool& synchronize) {
-  layer.take("streams", streams, "may_end", stream_lifetime::may_end, "outlives_pool", stream_lifetime::outlives_pool);
-  layer.take("pending", pending, "grow", when_pending::grow, "wait", when_pending::wait);
-  layer.take("synchronize", synchronize);
-}
+/// In a text, bins are powers of two.
+struct bins_in_text {
+  unsigned min_exponent = 18, max_exponent = 22;  // 256 KiB to 4 MiB
+
+  static constexpr char const* layer_name = "binning";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::count("min_exponent", "min_exponent", &bins_in_text::min_exponent));
+    f(option::count("max_exponent", "max_exponent", &bins_in_text::max_exponent));
+  }
+  binning adaptor() const { return binning::powers_of_two(min_exponent, max_exponent); }
+};
+
+/// What a text can name, by the options struct of each.
+template <class... Options>
+struct layer_list {
+  /// `a, b, c`
+  static std::string names() {
+    std::string all;
+    ((all += (all.empty() ? "" : ", ") + std::string(Options::layer_name)), ...);
+    return all;
+  }
+  /// Calls `f(options)` with the default options of the layer that is called so; false if there is none.
+  template <class F>
+  static bool find(std::string_view name, F f) {
+    return ((name == Options::layer_name && (f(Options{}), true)) || ...);
+  }
+};
+using sources_in_text = layer_list<async, device, host, managed, pinned>;
+using adaptors_in_text = layer_list<arena, bins_in_text, fixed_size, limit, logging, pool, statistics>;
 
 /// One adaptor over what is there; the kind of memory stays.
 template <class Any>
 Any add_layer(Any const& upstream, config_layer& layer) {
-  using place = config_layer::place;
-  if (layer.name() == "pool") {
-    pool o;
-    layer.take("initial", o.initial_bytes);
-    layer.take("max", o.max_bytes, place::first);
-    layer.take("growth", o.growth_bytes);
-    layer.take("max_split", o.max_split_bytes);
-    layer.take("release_threshold", o.release_threshold);
-    take_streams(layer, o.streams, o.pending, o.synchronize);
-    return made_from(layer, [&] { return Any(upstream | o); });
-  }
-  if (layer.name() == "arena") {
-    arena o;
-    layer.take("max", o.max_bytes, place::first);
-    layer.take("growth", o.growth_bytes);
-    layer.take("per", o.per, "thread", arena::owner::thread, "stream", arena::owner::stream);
-    layer.take_whole("max_arenas", o.max_arenas);
-    take_streams(layer, o.streams, o.pending, o.synchronize);
-    return made_from(layer, [&] { return Any(upstream | o); });
-  }
-  if (layer.name() == "fixed_size") {
-    fixed_size o;
-    layer.take("block", o.block_bytes, place::first);
-    layer.take_whole("blocks_per_chunk", o.blocks_per_chunk);
-    layer.take("max", o.max_bytes);
-    take_streams(layer, o.streams, o.pending, o.synchronize);
-    return made_from(layer, [&] { return Any(upstream | o); });
-  }
-  if (layer.name() == "binning") {
-    unsigned least = 18, most = 22;  // 256 KiB to 4 MiB
-    layer.take_whole("min_exponent", least);
-    layer.take_whole("max_exponent", most);
-    return made_from(layer, [&] { return Any(upstream | binning::powers_of_two(least, most)); });
-  }
-  if (layer.name() == "limit") {
-    limit o;
-    layer.take_percent("fraction", o.fraction, place::first);
-    layer.take("max", o.max_bytes, place::first);
-    layer.take("granularity", o.granularity);
-    layer.take("name", o.name);
-    if (o.max_bytes != 0 && o.max_bytes <= 100 && o.max_bytes < o.granularity)
-      layer.fail("a limit of " + format_bytes(o.max_bytes) + "; for a part of the device write limit(" +
-                 std::to_string(o.max_bytes) + "%)");
-    return made_from(layer, [&] { return Any(upstream | o); });
-  }
-  if (layer.name() == "statistics") {
-    statistics o;
-    layer.take("name", o.name);
-    return made_from(layer, [&] { return Any(upstream | o); });
-  }
-  if (layer.name() == "logging") {
-    logging o;
-    layer.take("path", o.path, place::first);
-    layer.take_whole("mode", o.mode, 8);
-    layer.take("follow_links", o.follow_links);
-    layer.take("buffer", o.buffer_bytes);
-    return made_from(layer, [&] { return Any(upstream | o); });
-  }
-  for (char const* const source : {"async", "device", "host", "managed", "pinned"})
-    if (layer.name() == source)
-      layer.fail("'" + std::string(source) + "' is a source, and a stack has one, at its start; adaptors follow");
-  layer.fail("no adaptor is called '" + std::string(layer.name()) +
-             "'; there are arena, binning, fixed_size, limit, logging, pool, statistics");
+  std::optional<Any> made;
+  auto const add = [&](auto options) {
+    layer.take_options(options);
+    made.emplace(made_from(layer, [&] {
+      if constexpr (requires { options.adaptor(); })
+        return Any(upstream | options.adaptor());
+      else
+        return Any(upstream | options);
+    }));
+  };
+  if (adaptors_in_text::find(layer.name(), add)) return *made;
+  if (sources_in_text::find(layer.name(), [](auto const&) {}))
+    layer.fail("'" + std::string(layer.name()) + "' is a source, and a stack has one, at its start; adaptors follow");
+  layer.fail("no adaptor is called '" + std::string(layer.name()) + "'; there are " + adaptors_in_text::names());
 }
 
 /// What a parsed stack's memory can be reached by is known when it runs; this states it for the types.
@@ -182,30 +162,14 @@ template <class Any = any_resource>
 [[nodiscard]] Any parse(std::string_view text) {
   std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
   detail::config_layer& first = layers.front();
-  int device = -1;
-  auto const on_device = [&](auto source) {
-    first.take_whole("device", device);
-    source.device = device;
-    return detail::build_as<Any>(source, layers);
+  std::optional<Any> made;
+  auto const make_on = [&](auto source) {
+    first.take_options(source);
+    made.emplace(detail::build_as<Any>(source, layers));
   };
-  if (first.name() == "async") {
-    async o;
-    first.take("release_threshold", o.release_threshold);
-    first.take("max", o.max_bytes);
-    first.take("initial", o.initial_bytes);
-    first.take("reuse_follow_event_dependencies", o.reuse_follow_event_dependencies);
-    first.take("reuse_allow_opportunistic", o.reuse_allow_opportunistic);
-    first.take("reuse_allow_internal_dependencies", o.reuse_allow_internal_dependencies);
-    first.take("default_pool", o.use_default_pool);
-    return on_device(o);
-  }
-  if (first.name() == "device") return on_device(weir::device{});
-  if (first.name() == "managed") return on_device(managed{});
-  if (first.name() == "pinned") return on_device(pinned{});
-  if (first.name() == "host") return detail::build_as<Any>(host{}, layers);
-  first.fail("no source is called '" + std::string(first.name()) +
-             "'; a stack starts with async, device, host, managed "
-             "or pinned");
+  if (detail::sources_in_text::find(first.name(), make_on)) return *made;
+  first.fail("no source is called '" + std::string(first.name()) + "'; a stack starts with one of " +
+             detail::sources_in_text::names());
 }
 
 }  // namespace weir

@@ -1,7 +1,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 
 #include <doctest/doctest.h>
-#include <adaptors/test_source.hpp>
+#include <support/test_source.hpp>
 
 #include <string>
 #include <type_traits>

@@ -16,7 +16,7 @@ using detail::arena_lease;
 
 namespace {
 
-using lease_handle = weir::detail::shared<arena_lease>;
+using lease_handle = weir::detail::shared_owner<arena_lease>;
 
 std::size_t index_of_a_new_thread(lease_handle const& lease) {
   std::size_t index = 0;

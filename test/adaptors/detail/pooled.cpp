@@ -6,7 +6,7 @@
 #include <weir/adaptors/pool.hpp>
 
 #include <doctest/doctest.h>
-#include <adaptors/test_source.hpp>
+#include <support/test_source.hpp>
 
 #include <cstdlib>
 #include <string>

@@ -8,11 +8,13 @@
 #include <random>
 #include <vector>
 
+#include "numbers.hpp"
+
 using namespace weir::detail;
+using namespace weir::test;
 
 namespace {
 
-constexpr lane_id shared = block_heap::shared;
 constexpr units splits_all = ~units{0};
 // Aligned to more than any request asks for.
 constexpr std::uintptr_t base = 0x7f00'0000'0000u;
@@ -27,23 +29,23 @@ block_heap::request request_of(units size, std::size_t alignment = unit_bytes, u
 
 /// A store with room reserved, and an address for the next segment.
 struct filled_store : block_heap {
-  std::uintptr_t next = base;
-  std::uint64_t now = 0;
+  std::uintptr_t next_address = base;
+  sequence_number now{};
 
-  explicit filled_store(std::size_t lanes = 4) { reserve_lanes(lanes); }
+  explicit filled_store(std::size_t lists = 4) { reserve_lists(lists); }
   block_id segment(units size) {
     reserve();
-    block_id const id = add_segment(next, size);
-    next += (std::uintptr_t{1} << 32);
+    block_id const id = add_segment(next_address, size);
+    next_address += (std::uintptr_t{1} << 32);
     return id;
   }
-  block_id take_from(lane_id lane, units size) {
+  block_id take_from(list_id list, units size) {
     reserve();
-    block_id const found = find(lane, request_of(size));
+    block_id const found = find(list, request_of(size));
     REQUIRE(found != 0);
     return take(found, request_of(size));
   }
-  void free_on(lane_id lane, block_id id) { give(id, lane, lane == shared ? 0 : ++now); }
+  void free_on(list_id list, block_id id) { give(id, list, list == shared ? sequence_number::none : now = next(now)); }
 };
 
 }  // namespace
@@ -79,23 +81,23 @@ TEST_CASE("a live block remembers what was asked for") {
   CHECK(store.find_live(store.blocks()[id].address() + unit_bytes) == 0);
 }
 
-TEST_CASE("neighbours of different lanes, or with a live block between them, stay apart") {
+TEST_CASE("neighbours of different free lists, or with a live block between them, stay apart") {
   filled_store store;
   block_id const segment = store.segment(40);
   block_id blocks[4];
   for (block_id& id : blocks) id = store.take_from(shared, 10);
-  store.free_on(1, blocks[0]);
-  store.free_on(2, blocks[1]);
-  store.free_on(1, blocks[3]);
-  CHECK(store.largest_free(1) == 10 * unit_bytes);
-  CHECK(store.largest_free(2) == 10 * unit_bytes);
-  store.free_on(1, blocks[2]);
-  CHECK(store.largest_free(1) == 20 * unit_bytes);
+  store.free_on(1_list, blocks[0]);
+  store.free_on(2_list, blocks[1]);
+  store.free_on(1_list, blocks[3]);
+  CHECK(store.largest_free(1_list) == 10 * unit_bytes);
+  CHECK(store.largest_free(2_list) == 10 * unit_bytes);
+  store.free_on(1_list, blocks[2]);
+  CHECK(store.largest_free(1_list) == 20 * unit_bytes);
   CHECK_FALSE(store.is_idle(segment));
-  store.complete(1, store.now);
+  store.complete(1_list, store.now);
   CHECK(store.free_bytes(shared) == 30 * unit_bytes);
   CHECK_FALSE(store.is_idle(segment));
-  store.complete(2, store.now);
+  store.complete(2_list, store.now);
   CHECK(store.is_idle(segment));
   CHECK(store.valid());
 }
@@ -103,36 +105,36 @@ TEST_CASE("neighbours of different lanes, or with a live block between them, sta
 TEST_CASE("blocks of two segments are never joined, even where the segments touch") {
   filled_store store;
   store.segment(8);
-  store.next = base + 8 * unit_bytes;
+  store.next_address = base + 8 * unit_bytes;
   store.segment(8);
   CHECK(store.find(shared, request_of(9)) == 0);
   block_id const a = store.take_from(shared, 8);
   block_id const b = store.take_from(shared, 8);
-  store.free_on(1, a);
-  store.free_on(1, b);
-  CHECK(store.largest_free(1) == 8 * unit_bytes);
-  CHECK(store.find_run(1, request_of(9), [](block_id) { return true; }).first == 0);
+  store.free_on(1_list, a);
+  store.free_on(1_list, b);
+  CHECK(store.largest_free(1_list) == 8 * unit_bytes);
+  CHECK(store.find_run(1_list, request_of(9), [](block_id) { return true; }).first == 0);
 }
 
-TEST_CASE("a merged block carries the latest ticket of its parts") {
+TEST_CASE("a merged block carries the latest sequence number of its parts") {
   filled_store store;
   store.keep_ages();
   store.segment(30);
   block_id const a = store.take_from(shared, 10), b = store.take_from(shared, 10), c = store.take_from(shared, 10);
-  store.give(a, 1, 5);
-  store.give(c, 1, 6);
-  CHECK(store.ticket(a) == 5);
-  CHECK(store.ticket(c) == 6);
-  CHECK(store.ticket(store.give(b, 1, 9)) == 9);
-  store.complete(1, 8);  // c alone would be done
+  store.give(a, 1_list, 5_seq);
+  store.give(c, 1_list, 6_seq);
+  CHECK(store.sequence(a) == 5_seq);
+  CHECK(store.sequence(c) == 6_seq);
+  CHECK(store.sequence(store.give(b, 1_list, 9_seq)) == 9_seq);
+  store.complete(1_list, 8_seq);  // c alone would be done
   CHECK(store.free_bytes(shared) == 0);
-  store.complete(1, 9);
+  store.complete(1_list, 9_seq);
   CHECK(store.free_bytes(shared) == 30 * unit_bytes);
 }
 
 TEST_CASE("an aligned block leaves its front and its rest free") {
   filled_store store;
-  store.next = base + unit_bytes;
+  store.next_address = base + unit_bytes;
   store.segment(100);
   auto const r = request_of(16, 16 * unit_bytes);
   CHECK(r.span() == 31);
@@ -155,7 +157,7 @@ TEST_CASE("a large block is kept whole and only serves requests as large") {
   block_id const id = store.take(store.find(shared, large), large);
   CHECK(store.blocks()[id].size == limit + 100);
   CHECK(store.free_bytes(shared) == 0);
-  store.free_on(1, id);
+  store.free_on(1_list, id);
 
   // A segment below the limit is cut as usual.
   store.segment(limit - 1);
@@ -180,20 +182,20 @@ TEST_CASE("a stream that outgrows its own last block extends it") {
   filled_store store;
   store.segment(100);
   block_id const first = store.take_from(shared, 10);
-  store.free_on(1, first);
+  store.free_on(1_list, first);
   auto const r = request_of(30);
-  block_id const id = store.take_extending(1, store.find(shared, r), r);
+  block_id const id = store.take_extending(1_list, store.find(shared, r), r);
   CHECK(id == first);
   CHECK(store.blocks()[id].size == 30);
   CHECK(store.blocks()[id].address() == base + 70 * unit_bytes);
-  CHECK(store.free_bytes(1) == 0);
+  CHECK(store.free_bytes(1_list) == 0);
   CHECK(store.free_bytes(shared) == 70 * unit_bytes);
   CHECK(store.valid());
   // Not into another stream's block.
-  store.free_on(1, id);
+  store.free_on(1_list, id);
   auto const more = request_of(50);
-  CHECK(store.take_extending(2, store.find(shared, more), more) != first);
-  CHECK(store.free_bytes(1) == 30 * unit_bytes);
+  CHECK(store.take_extending(2_list, store.find(shared, more), more) != first);
+  CHECK(store.free_bytes(1_list) == 30 * unit_bytes);
 }
 
 TEST_CASE("a run takes neighbours that may be used, and none beyond one that may not") {
@@ -201,31 +203,31 @@ TEST_CASE("a run takes neighbours that may be used, and none beyond one that may
   store.segment(50);
   block_id blocks[5];  // by address: each is cut off the segment's end
   for (int i = 4; i >= 0; --i) blocks[i] = store.take_from(shared, 10);
-  for (lane_id lane = 1; lane <= 5; ++lane) store.free_on(lane, blocks[lane - 1]);
+  for (std::uint16_t i = 0; i < 5; ++i) store.free_on(list_id{static_cast<std::uint16_t>(i + 1)}, blocks[i]);
   auto const anyone = [](block_id) { return true; };
-  auto const not_third = [&](block_id id) { return store.blocks()[id].lane != 3; };
-  CHECK(store.find_run(1, request_of(50), anyone).first == blocks[0]);
-  CHECK(store.find_run(3, request_of(50), anyone).first == blocks[0]);
-  CHECK(store.find_run(1, request_of(51), anyone).first == 0);
-  CHECK(store.find_run(1, request_of(20), not_third).first == blocks[0]);
-  CHECK(store.find_run(5, request_of(20), not_third).first == blocks[3]);
-  CHECK(store.find_run(1, request_of(21), not_third).first == 0);
-  CHECK(store.find_run(3, request_of(1), not_third).first == 0);
+  auto const not_third = [&](block_id id) { return store.blocks()[id].list != 3_list; };
+  CHECK(store.find_run(1_list, request_of(50), anyone).first == blocks[0]);
+  CHECK(store.find_run(3_list, request_of(50), anyone).first == blocks[0]);
+  CHECK(store.find_run(1_list, request_of(51), anyone).first == 0);
+  CHECK(store.find_run(1_list, request_of(20), not_third).first == blocks[0]);
+  CHECK(store.find_run(5_list, request_of(20), not_third).first == blocks[3]);
+  CHECK(store.find_run(1_list, request_of(21), not_third).first == 0);
+  CHECK(store.find_run(3_list, request_of(1), not_third).first == 0);
 
   // No wider than asked for: every block more may be one more stream to wait for.
-  CHECK(store.find_run(1, request_of(20), anyone).size == 20);
-  CHECK(store.find_run(3, request_of(25), anyone).size == 30);
-  CHECK(store.find_run(5, request_of(11), anyone).first == blocks[3]);
+  CHECK(store.find_run(1_list, request_of(20), anyone).size == 20);
+  CHECK(store.find_run(3_list, request_of(25), anyone).size == 30);
+  CHECK(store.find_run(5_list, request_of(11), anyone).first == blocks[3]);
 
-  auto const run = store.find_run(4, request_of(20), not_third);
-  std::vector<lane_id> lanes;
-  store.for_each_in(run, [&](block_id id) { lanes.push_back(store.blocks()[id].lane); });
-  CHECK(lanes == std::vector<lane_id>{4, 5});
-  block_id const joined = store.merge(run, 4, ++store.now);
+  auto const run = store.find_run(4_list, request_of(20), not_third);
+  std::vector<list_id> lists;
+  store.for_each_in(run, [&](block_id id) { lists.push_back(store.blocks()[id].list); });
+  CHECK(lists == std::vector<list_id>{4_list, 5_list});
+  block_id const joined = store.merge(run, 4_list, store.now = next(store.now));
   CHECK(store.blocks()[joined].size == 20);
-  CHECK(store.free_bytes(4) == 20 * unit_bytes);
-  CHECK(store.free_bytes(5) == 0);
-  CHECK(store.ticket(joined) == store.now);
+  CHECK(store.free_bytes(4_list) == 20 * unit_bytes);
+  CHECK(store.free_bytes(5_list) == 0);
+  CHECK(store.sequence(joined) == store.now);
   CHECK(store.valid());
 }
 
@@ -236,8 +238,8 @@ class model {
  public:
   struct cell {
     bool live = false;
-    lane_id lane = 0;
-    std::uint64_t ticket = 0;
+    list_id list = shared;
+    sequence_number sequence{};
     block_id id = 0;
   };
   struct segment {
@@ -267,14 +269,14 @@ class model {
     std::fill_n(cells, b.size, cell{.live = true, .id = id});
     live.emplace(id, r);
   }
-  void given(block const& b, block_id id, lane_id lane, std::uint64_t ticket) {
-    std::fill_n(cells_of(b), b.size, cell{.lane = lane, .ticket = ticket});
+  void given(block const& b, block_id id, list_id list, sequence_number sequence) {
+    std::fill_n(cells_of(b), b.size, cell{.list = list, .sequence = sequence});
     live.erase(id);
   }
-  /// The store's blocks are the model's cells; in the shared lane are only those whose work is done.
-  void check(block_heap const& store, std::vector<std::uint64_t> const& completed) {
+  /// The store's blocks are the model's cells; in the shared list are only those whose work is done.
+  void check(block_heap const& store, std::vector<sequence_number> const& completed) {
     REQUIRE(store.valid());
-    std::vector<std::size_t> free(store.lane_count());
+    std::vector<std::size_t> free(store.list_count());
     std::size_t blocks = 0;
     for (auto& [address, s] : segments) {
       std::uintptr_t at = address;
@@ -287,37 +289,37 @@ class model {
         bool const is_free = b.is_free();
         REQUIRE(std::all_of(cells, cells + b.size, [&](cell const& c) {
           if (!is_free) return c.live && c.id == id;
-          if (b.lane == shared) return !c.live && c.ticket <= completed[c.lane];
-          return !c.live && c.lane == b.lane && c.ticket <= store.ticket(id);
+          if (b.list == shared) return !c.live && c.sequence <= completed[number(c.list)];
+          return !c.live && c.list == b.list && c.sequence <= store.sequence(id);
         }));
-        if (is_free && b.lane == shared) std::fill_n(cells, b.size, cell{});
-        if (is_free) free[b.lane] += b.bytes();
+        if (is_free && b.list == shared) std::fill_n(cells, b.size, cell{});
+        if (is_free) free[number(b.list)] += b.bytes();
         if (is_free && previous != 0 && store.blocks()[previous].is_free())
-          REQUIRE(store.blocks()[previous].lane != b.lane);
+          REQUIRE(store.blocks()[previous].list != b.list);
       }
       REQUIRE(at == address + s.cells.size() * unit_bytes);
     }
-    for (std::size_t lane = 0; lane < free.size(); ++lane)
-      REQUIRE(store.free_bytes(static_cast<lane_id>(lane)) == free[lane]);
+    for (std::size_t list = 0; list < free.size(); ++list)
+      REQUIRE(store.free_bytes(static_cast<list_id>(list)) == free[list]);
     REQUIRE(store.blocks().used() == blocks);
   }
 };
 
 void random_operations(unsigned seed, units max_split, int steps, int ages_from) {
   CAPTURE(seed);
-  constexpr lane_id lanes = 5;
+  constexpr std::uint16_t lists = 5;
   std::mt19937 random(seed);
   auto const below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-  filled_store store(lanes);
+  filled_store store(lists);
   model m;
-  std::vector<std::uint64_t> completed(lanes);
+  std::vector<sequence_number> completed(lists);
   for (int step = 0; step < steps; ++step) {
     CAPTURE(step);
     store.reserve();
     if (step == ages_from) store.keep_ages();
     auto const size = static_cast<units>(1 + below(1u << below(9)));
     auto const r = request_of(size, unit_bytes << (below(4) == 0 ? below(5) : 0), max_split);
-    auto const lane = static_cast<lane_id>(below(lanes));
+    auto const list = static_cast<list_id>(below(lists));
     switch (below(8)) {
       case 0:
         if (m.segments.size() < 4) {
@@ -336,11 +338,12 @@ void random_operations(unsigned seed, units max_split, int steps, int ages_from)
       case 1:
       case 2:
       case 3: {
-        block_id const found = store.find(lane, r);
+        block_id const found = store.find(list, r);
         if (found == 0) break;
-        block_id const id = lane == shared && below(2) == 0 ? store.take_extending(2, found, r) : store.take(found, r);
+        block_id const id =
+            list == shared && below(2) == 0 ? store.take_extending(2_list, found, r) : store.take(found, r);
         m.taken(store, id, r, [&](model::cell const& c) {
-          return c.lane == lane || c.ticket <= completed[c.lane] || (lane == shared && c.lane == 2);
+          return c.list == list || c.sequence <= completed[number(c.list)] || (list == shared && c.list == 2_list);
         });
         break;
       }
@@ -350,39 +353,41 @@ void random_operations(unsigned seed, units max_split, int steps, int ages_from)
           auto const it = std::next(m.live.begin(), below(static_cast<std::uint32_t>(m.live.size())));
           block_id const id = it->first;
           REQUIRE(store.find_live(store.blocks()[id].address()) == id);
-          std::uint64_t const ticket = lane == shared ? 0 : ++store.now;
-          m.given(block(store.blocks()[id]), id, lane, ticket);
-          store.give(id, lane, ticket);
+          sequence_number const sequence = list == shared ? sequence_number::none : store.now = next(store.now);
+          m.given(block(store.blocks()[id]), id, list, sequence);
+          store.give(id, list, sequence);
         }
         break;
       case 6:
-        if (lane != shared) {
-          completed[lane] = std::max(completed[lane], store.now - std::min<std::uint64_t>(store.now, below(6)));
-          store.complete(lane, completed[lane]);
+        if (list != shared) {
+          sequence_number& upto = completed[number(list)];
+          upto =
+              std::max(upto, sequence_number{number(store.now) - std::min(number(store.now), std::uint64_t{below(6)})});
+          store.complete(list, upto);
         }
         break;
       default: {
-        if (lane == shared) break;
-        lane_id const barred = static_cast<lane_id>(below(lanes));
-        auto const may_use = [&](block_id id) { return store.blocks()[id].lane != barred; };
-        auto const run = store.find_run(lane, r, may_use);
+        if (list == shared) break;
+        list_id const barred = static_cast<list_id>(below(lists));
+        auto const may_use = [&](block_id id) { return store.blocks()[id].list != barred; };
+        auto const run = store.find_run(list, r, may_use);
         if (run.first == 0) break;
-        bool from_lane = false;
+        bool from_list = false;
         store.for_each_in(run, [&](block_id part) {
           block const& b = store.blocks()[part];
           REQUIRE(may_use(part));
           REQUIRE(b.size < max_split);
-          from_lane = from_lane || b.lane == lane;
+          from_list = from_list || b.list == list;
         });
-        REQUIRE(from_lane);
+        REQUIRE(from_list);
         REQUIRE(run.size >= r.span());
-        std::uint64_t const ticket = ++store.now;
+        sequence_number const sequence = store.now = next(store.now);
         store.for_each_in(run, [&](block_id part) {
           block const& b = store.blocks()[part];
-          std::fill_n(m.cells_of(b), b.size, model::cell{.lane = lane, .ticket = ticket});
+          std::fill_n(m.cells_of(b), b.size, model::cell{.list = list, .sequence = sequence});
         });
-        block_id const id = store.take(store.merge(run, lane, ticket), r);
-        m.taken(store, id, r, [&](model::cell const& c) { return c.lane == lane; });
+        block_id const id = store.take(store.merge(run, list, sequence), r);
+        m.taken(store, id, r, [&](model::cell const& c) { return c.list == list; });
       }
     }
     m.check(store, completed);
@@ -404,7 +409,7 @@ TEST_CASE("the same without ages, and with ages from some time on") {
   for (unsigned seed = 31; seed <= 34; ++seed) random_operations(seed, splits_all, 3000, 1000);
 }
 
-TEST_CASE("with ages a lane is completed in part, without them only as a whole") {
+TEST_CASE("with ages a free list is completed in part, without them only as a whole") {
   for (bool const ages : {true, false}) {
     CAPTURE(ages);
     filled_store store;
@@ -412,16 +417,16 @@ TEST_CASE("with ages a lane is completed in part, without them only as a whole")
     store.segment(30);
     block_id const a = store.take_from(shared, 10), b = store.take_from(shared, 10);
     store.take_from(shared, 10);
-    store.give(a, 1, 4);
-    store.give(store.take_from(1, 5), 1, 6);
-    store.give(b, 2, 7);
-    store.complete(2, 6);
-    CHECK(store.free_bytes(2) == 10 * unit_bytes);
-    store.complete(2, 7);
-    CHECK(store.free_bytes(2) == 0);
-    store.complete(1, 5);
+    store.give(a, 1_list, 4_seq);
+    store.give(store.take_from(1_list, 5), 1_list, 6_seq);
+    store.give(b, 2_list, 7_seq);
+    store.complete(2_list, 6_seq);
+    CHECK(store.free_bytes(2_list) == 10 * unit_bytes);
+    store.complete(2_list, 7_seq);
+    CHECK(store.free_bytes(2_list) == 0);
+    store.complete(1_list, 5_seq);
     CHECK(store.free_bytes(shared) == 10 * unit_bytes);  // the part that was used since merged with the other
-    store.complete(1, 6);
+    store.complete(1_list, 6_seq);
     CHECK(store.free_bytes(shared) == 20 * unit_bytes);
   }
   filled_store store;
@@ -429,12 +434,12 @@ TEST_CASE("with ages a lane is completed in part, without them only as a whole")
   store.segment(30);
   block_id const a = store.take_from(shared, 10), between = store.take_from(shared, 10),
                  b = store.take_from(shared, 10);
-  store.give(a, 1, 4);
-  store.give(b, 1, 6);
-  store.complete(1, 5);
+  store.give(a, 1_list, 4_seq);
+  store.give(b, 1_list, 6_seq);
+  store.complete(1_list, 5_seq);
   CHECK(store.free_bytes(shared) == 10 * unit_bytes);
-  CHECK(store.free_bytes(1) == 10 * unit_bytes);
-  store.give(between, shared, 0);
+  CHECK(store.free_bytes(1_list) == 10 * unit_bytes);
+  store.give(between, shared, sequence_number::none);
   CHECK(store.largest_free(shared) == 20 * unit_bytes);
 }
 
@@ -443,12 +448,12 @@ TEST_CASE("ages that begin late are never too young") {
   store.segment(30);
   block_id const a = store.take_from(shared, 10), between = store.take_from(shared, 10),
                  b = store.take_from(shared, 10);
-  store.give(a, 1, 4);
-  store.give(b, 1, 6);
+  store.give(a, 1_list, 4_seq);
+  store.give(b, 1_list, 6_seq);
   store.keep_ages();
-  store.complete(1, 5);
+  store.complete(1_list, 5_seq);
   CHECK(store.free_bytes(shared) == 0);
-  store.complete(1, 6);
+  store.complete(1_list, 6_seq);
   CHECK(store.free_bytes(shared) == 20 * unit_bytes);
   CHECK(store.blocks()[between].state() == block_state::live);
 }
@@ -457,16 +462,16 @@ TEST_CASE("a live block may belong to a capture until it is freed or the capture
   filled_store store;
   store.segment(100);
   block_id const a = store.take_from(shared, 30), b = store.take_from(shared, 20), c = store.take_from(shared, 10);
-  store.set_captured(a, 2);
-  store.set_captured(b, 3);
-  CHECK(store.blocks()[a].captured == 2);
-  CHECK(store.blocks()[c].captured == 0);
-  store.forget_captured([](lane_id lane) { return lane == 2; });
-  CHECK(store.blocks()[a].captured == 0);
-  CHECK(store.blocks()[b].captured == 3);
+  store.set_captured(a, 2_list);
+  store.set_captured(b, 3_list);
+  CHECK(store.blocks()[a].captured == 2_list);
+  CHECK(store.blocks()[c].captured == shared);
+  store.forget_captured([](list_id list) { return list == 2_list; });
+  CHECK(store.blocks()[a].captured == shared);
+  CHECK(store.blocks()[b].captured == 3_list);
   CHECK(store.valid());
-  store.set_captured(b, 0);
+  store.set_captured(b, shared);
   for (block_id const id : {a, b, c}) store.free_on(shared, id);
-  CHECK(store.blocks()[store.take_from(shared, 100)].captured == 0);
+  CHECK(store.blocks()[store.take_from(shared, 100)].captured == shared);
   CHECK(store.valid());
 }

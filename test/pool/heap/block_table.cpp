@@ -21,7 +21,7 @@ TEST_CASE("a split block has a right neighbour, and merging gives it back") {
   block_id const whole = table.add(at(0), 10);
   block_id const last = table.split(whole, 5);
   block_id const rest = table.split(whole, 1);
-  for (block_id const id : {whole, rest, last}) table[id].set_free(0);
+  for (block_id const id : {whole, rest, last}) table[id].set_free(shared);
   CHECK(table[whole].size == 4);
   CHECK(table[rest].address() == at(4));
   CHECK(table[rest].size == 1);
@@ -52,10 +52,10 @@ TEST_CASE("a record keeps what was asked for beside the address, whatever the si
       CHECK(b.address() == at(3));
       CHECK(b.requested() == requested);
       CHECK(b.alignment_log() == alignment_log);
-      b.set_free(5);
+      b.set_free(list_id{5});
       CHECK(b.is_free());
       CHECK(b.address() == at(3));
-      CHECK(b.lane == 5);
+      CHECK(b.list == list_id{5});
     }
 }
 
@@ -65,10 +65,10 @@ TEST_CASE("a border moves between two neighbours and nothing else changes") {
   block_id const first = table.add(at(0), 10);
   block_id const third = table.split(first, 2);
   block_id const second = table.split(first, 3);
-  for (block_id const id : {first, second, third}) table[id].set_free(0);
+  for (block_id const id : {first, second, third}) table[id].set_free(shared);
   table.move_border(first, 4);
   CHECK(table[first].size == 1);
-  table[second].set_free(0);
+  table[second].set_free(shared);
   CHECK(table[second].address() == at(1));
   CHECK(table[second].size == 7);
   CHECK(table[third].address() == at(8));

@@ -16,10 +16,10 @@ using detail::stream_key;
 namespace {
 
 /// A stream that may be destroyed at any time.
-struct mortal {
+struct destroyable {
   cudaStream_t handle = nullptr;
-  mortal() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
-  ~mortal() { cudaStreamDestroy(handle); }
+  destroyable() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
+  ~destroyable() { cudaStreamDestroy(handle); }
   operator stream_ref() const { return handle; }
 };
 
@@ -38,7 +38,7 @@ stream_key asked(stream_ref stream) {
 TEST_CASE("streams that last, and the default streams, are recognised without a call") {
   sim::reset();
   weir::stream const lasting;
-  mortal const m;
+  destroyable const m;
   sim::reset_counters();
   std::set<stream_key> keys{known(cudaStreamLegacy), known(cudaStreamPerThread), known(lasting), known(host_order),
                             known(m, true)};
@@ -58,7 +58,7 @@ TEST_CASE("a stream that gets a dead one's handle is another stream") {
   std::set<cudaStream_t> handles;
   std::set<stream_key> keys;
   for (int i = 0; i < 50; ++i) {
-    mortal const m;
+    destroyable const m;
     handles.insert(m.handle);
     keys.insert(asked(m));
   }
@@ -68,7 +68,7 @@ TEST_CASE("a stream that gets a dead one's handle is another stream") {
 
 TEST_CASE("a stream that CUDA does not know has no key") {
   sim::reset();
-  mortal const m;
+  destroyable const m;
   sim::fail_call(1, cudaErrorUnknown);
   auto const who = stream_identity::ask(m, stream_key::none);
   CHECK(who.code == cudaErrorUnknown);

@@ -15,41 +15,40 @@ namespace {
 
 // The ledger never looks into an event: a number does. 0 is none.
 using ledger = stream_timeline<int>;
-using lane_number = ledger::lane_number;
 
 struct open_ledger : ledger {
   int last_event = 0;
 
   open_ledger() { reserve(12); }
-  lane_number open(std::uint64_t key) {
+  list_id open(std::uint64_t key) {
     bool opened = false;
-    lane_number const lane = find_or_open(key, opened);
+    list_id const list = find_or_open(key, opened);
     REQUIRE(opened);
-    return lane;
+    return list;
   }
-  int record(lane_number lane, unsigned epoch = 1) {
-    int& event = event_to_record(lane, epoch);
+  int record(list_id list, unsigned epoch = 1) {
+    int& event = event_to_record(list, epoch);
     if (event == 0) event = ++last_event;
-    recorded(lane);
+    recorded(list);
     return event;
   }
 };
 
 }  // namespace
 
-TEST_CASE("a stream keeps its lane until it is closed") {
+TEST_CASE("a stream keeps its free list until it is closed") {
   open_ledger l;
-  lane_number const a = l.open(100), b = l.open(200);
-  CHECK(a != ledger::shared);
+  list_id const a = l.open(100), b = l.open(200);
+  CHECK(a != shared);
   CHECK(a != b);
   bool opened = true;
   CHECK(l.find_or_open(100, opened) == a);
   CHECK_FALSE(opened);
   CHECK(l.find(200) == b);
-  CHECK(l.find(300) == ledger::shared);
+  CHECK(l.find(300) == shared);
   CHECK(l.open_count() == 2);
   l.close(a);
-  CHECK(l.find(100) == ledger::shared);
+  CHECK(l.find(100) == shared);
   CHECK_FALSE(l.is_open(a));
   CHECK(l.key(b) == 200);
   CHECK(l.valid());
@@ -57,48 +56,48 @@ TEST_CASE("a stream keeps its lane until it is closed") {
 
 TEST_CASE("keys that share a place in the cache are told apart") {
   open_ledger l;
-  std::map<std::uint64_t, lane_number> lanes;
-  for (std::uint64_t key = 5; lanes.size() < 12; key += 64) lanes[key] = l.open(key);
+  std::map<std::uint64_t, list_id> lists;
+  for (std::uint64_t key = 5; lists.size() < 12; key += 64) lists[key] = l.open(key);
   for (int round = 0; round < 2; ++round)
-    for (auto const& [key, lane] : lanes) CHECK(l.find(key) == lane);
+    for (auto const& [key, list] : lists) CHECK(l.find(key) == list);
 }
 
-TEST_CASE("without a spare lane there is no lane, and reserving makes some") {
+TEST_CASE("without a spare free list there is no free list, and reserving makes some") {
   open_ledger l;
   for (std::uint64_t key = 1; key <= 12; ++key) l.open(key);
   bool opened = true;
-  CHECK(l.find_or_open(13, opened) == ledger::shared);
+  CHECK(l.find_or_open(13, opened) == shared);
   CHECK_FALSE(opened);
   l.reserve(1);
-  CHECK(l.find_or_open(13, opened) != ledger::shared);
+  CHECK(l.find_or_open(13, opened) != shared);
   CHECK(opened);
-  CHECK(l.lane_count() == 14);
+  CHECK(l.list_count() == 14);
 }
 
-TEST_CASE("as many lanes as there can be are each found by their key, also after others closed") {
+TEST_CASE("as many free lists as there can be are each found by their key, also after others closed") {
   ledger l;
-  for (std::size_t spare = 1; l.lane_count() < ledger::max_lanes; spare *= 2) l.reserve(spare);
-  l.reserve(ledger::max_lanes);
-  REQUIRE(l.lane_count() == ledger::max_lanes);
+  for (std::size_t spare = 1; l.list_count() < ledger::max_lists; spare *= 2) l.reserve(spare);
+  l.reserve(ledger::max_lists);
+  REQUIRE(l.list_count() == ledger::max_lists);
   bool opened = false;
-  std::set<lane_number> lanes;
-  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) lanes.insert(l.find_or_open(key, opened));
-  CHECK(lanes.size() == ledger::max_lanes - 1);
-  CHECK(l.find_or_open(ledger::max_lanes, opened) == ledger::shared);
-  for (std::uint64_t key = 1; key < ledger::max_lanes; key += 2) l.close(l.find(key));
-  for (std::uint64_t key = 1; key < ledger::max_lanes; ++key) {
-    lane_number const lane = l.find(key);
-    REQUIRE(key % 2 == (lane == ledger::shared));
-    if (lane != ledger::shared) REQUIRE(l.key(lane) == key);
+  std::set<list_id> lists;
+  for (std::uint64_t key = 1; key < ledger::max_lists; ++key) lists.insert(l.find_or_open(key, opened));
+  CHECK(lists.size() == ledger::max_lists - 1);
+  CHECK(l.find_or_open(ledger::max_lists, opened) == shared);
+  for (std::uint64_t key = 1; key < ledger::max_lists; key += 2) l.close(l.find(key));
+  for (std::uint64_t key = 1; key < ledger::max_lists; ++key) {
+    list_id const list = l.find(key);
+    REQUIRE(key % 2 == (list == shared));
+    if (list != shared) REQUIRE(l.key(list) == key);
   }
-  CHECK(l.find_or_open(ledger::max_lanes, opened) != ledger::shared);
+  CHECK(l.find_or_open(ledger::max_lists, opened) != shared);
   CHECK(opened);
   CHECK(l.valid());
 }
 
-TEST_CASE("tickets rise over all lanes") {
+TEST_CASE("sequence numbers rise over all free lists") {
   open_ledger l;
-  lane_number const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(1), b = l.open(2);
   auto const first = l.issue(a);
   auto const second = l.issue(b);
   auto const third = l.issue(a);
@@ -110,7 +109,7 @@ TEST_CASE("tickets rise over all lanes") {
 
 TEST_CASE("an event covers what was issued before it was recorded, and completes just that") {
   open_ledger l;
-  lane_number const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(1), b = l.open(2);
   auto const before = l.issue(a);
   int const event = l.record(a);
   auto const after = l.issue(a);
@@ -130,11 +129,11 @@ TEST_CASE("an event covers what was issued before it was recorded, and completes
 
 TEST_CASE("events are asked in order, up to the first that is not done") {
   open_ledger l;
-  lane_number const a = l.open(1);
-  ledger::ticket tickets[4];
+  list_id const a = l.open(1);
+  sequence_number sequences[4];
   int events[4];
   for (int i = 0; i < 4; ++i) {
-    tickets[i] = l.issue(a);
+    sequences[i] = l.issue(a);
     events[i] = l.record(a);
   }
   CHECK(std::set<int>(events, events + 4).size() == 4);
@@ -144,12 +143,12 @@ TEST_CASE("events are asked in order, up to the first that is not done") {
     return e != events[2];
   });
   CHECK(asked == std::vector<int>{events[0], events[1], events[2]});
-  CHECK(l.completed(a) == tickets[1]);
+  CHECK(l.completed(a) == sequences[1]);
 }
 
-TEST_CASE("a lane has at most four events, and then records its latest again") {
+TEST_CASE("a free list has at most four events, and then records its latest again") {
   open_ledger l;
-  lane_number const a = l.open(1);
+  list_id const a = l.open(1);
   std::set<int> events;
   int newest = 0;
   for (int i = 0; i < 100; ++i) {
@@ -172,7 +171,7 @@ TEST_CASE("a lane has at most four events, and then records its latest again") {
 
 TEST_CASE("an event is recorded again for an epoch, so that a busy stream does not need an event a free") {
   open_ledger l;
-  lane_number const a = l.open(1);
+  list_id const a = l.open(1);
   int const first = l.record(a, 32);
   for (int i = 1; i < 32; ++i) {
     l.issue(a);
@@ -183,7 +182,7 @@ TEST_CASE("an event is recorded again for an epoch, so that a busy stream does n
 
 TEST_CASE("an event that could not be recorded stands for nothing") {
   open_ledger l;
-  lane_number const a = l.open(1);
+  list_id const a = l.open(1);
   auto const t = l.issue(a);
   static_cast<void>(l.event_to_record(a, 1));
   l.not_recorded(a);
@@ -205,7 +204,7 @@ TEST_CASE("an event that could not be recorded stands for nothing") {
 
 TEST_CASE("who waited once need not wait again for what came before") {
   open_ledger l;
-  lane_number const giver = l.open(1), taker = l.open(2), other = l.open(3);
+  list_id const giver = l.open(1), taker = l.open(2), other = l.open(3);
   auto const t = l.issue(giver);
   l.record(giver);
   l.joined(taker, giver, t);
@@ -219,12 +218,12 @@ TEST_CASE("who waited once need not wait again for what came before") {
   CHECK(l.available(taker, giver, later));
 }
 
-TEST_CASE("a lane remembers eight others, and forgets the one that it met first") {
+TEST_CASE("a free list remembers eight others, and forgets the one that it met first") {
   open_ledger l;
-  lane_number const taker = l.open(1);
-  std::vector<std::pair<lane_number, ledger::ticket>> waited;
+  list_id const taker = l.open(1);
+  std::vector<std::pair<list_id, sequence_number>> waited;
   for (std::uint64_t key = 2; key <= 10; ++key) {
-    lane_number const giver = l.open(key);
+    list_id const giver = l.open(key);
     waited.emplace_back(giver, l.issue(giver));
     l.joined(taker, giver, waited.back().second);
   }
@@ -232,12 +231,12 @@ TEST_CASE("a lane remembers eight others, and forgets the one that it met first"
   for (std::size_t i = 1; i < waited.size(); ++i) CHECK(l.available(taker, waited[i].first, waited[i].second));
 }
 
-TEST_CASE("a lane that takes the place of one that is forgotten is known for its own waits alone") {
+TEST_CASE("a free list that takes the place of one that is forgotten is known for its own waits alone") {
   open_ledger l;
-  lane_number const taker = l.open(1), ninth = l.open(2);
+  list_id const taker = l.open(1), ninth = l.open(2);
   auto const waited_for = l.issue(ninth), not_waited_for = l.issue(ninth);
   for (std::uint64_t key = 3; key <= 10; ++key) {  // all later
-    lane_number const giver = l.open(key);
+    list_id const giver = l.open(key);
     l.joined(taker, giver, l.issue(giver));
   }
   l.joined(taker, ninth, waited_for);
@@ -245,36 +244,36 @@ TEST_CASE("a lane that takes the place of one that is forgotten is known for its
   CHECK_FALSE(l.available(taker, ninth, not_waited_for));
 }
 
-TEST_CASE("a lane that comes to stand for another stream inherits nothing") {
+TEST_CASE("a free list that comes to stand for another stream inherits nothing") {
   open_ledger l;
-  lane_number const lane = l.open(1), other = l.open(2);
+  list_id const list = l.open(1), other = l.open(2);
   auto const given = l.issue(other);
-  auto const old = l.issue(lane);
-  l.record(lane);
-  l.joined(lane, other, given);
-  l.joined(other, lane, old);
-  l.complete(lane, old);
-  l.close(lane);
+  auto const old = l.issue(list);
+  l.record(list);
+  l.joined(list, other, given);
+  l.joined(other, list, old);
+  l.complete(list, old);
+  l.close(list);
   l.issue(other);
 
-  REQUIRE(l.open(3) == lane);
-  CHECK(l.covered(lane) == l.issued(lane));  // there is nothing yet to put an event behind
-  auto const t = l.issue(lane);
+  REQUIRE(l.open(3) == list);
+  CHECK(l.covered(list) == l.issued(list));  // there is nothing yet to put an event behind
+  auto const t = l.issue(list);
   CHECK(t > old);
-  CHECK(l.covering(lane, t) == nullptr);  // the old stream's event says nothing of this one
-  CHECK_FALSE(l.available(lane, other, given));
-  CHECK_FALSE(l.available(other, lane, t));
-  l.advance(lane, [](int) { return true; });
-  CHECK_FALSE(l.available(other, lane, t));
+  CHECK(l.covering(list, t) == nullptr);  // the old stream's event says nothing of this one
+  CHECK_FALSE(l.available(list, other, given));
+  CHECK_FALSE(l.available(other, list, t));
+  l.advance(list, [](int) { return true; });
+  CHECK_FALSE(l.available(other, list, t));
   int events = 0;
-  l.for_each_event(lane, [&](int e) { events += e != 0; });
+  l.for_each_event(list, [&](int e) { events += e != 0; });
   CHECK(events == 1);  // kept, to be recorded anew
   CHECK(l.valid());
 }
 
 TEST_CASE("what is known by other means is done, and its events are not asked any more") {
   open_ledger l;
-  lane_number const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(1), b = l.open(2);
   auto const first = l.issue(a);
   l.record(a);
   auto const second = l.issue(a);
@@ -307,8 +306,8 @@ TEST_CASE("random histories never make anything available too early") {
     std::uint64_t key, place;
   };
   struct free {
-    lane_number lane;
-    ledger::ticket ticket;
+    list_id list;
+    sequence_number sequence;
     std::uint64_t key, place;
   };
   for (unsigned seed = 1; seed <= 20; ++seed) {
@@ -318,7 +317,7 @@ TEST_CASE("random histories never make anything available too early") {
     ledger l;
     std::map<std::uint64_t, stream> streams;  // by key, those that ended too: their work goes on
     std::map<int, snapshot> events;
-    std::vector<lane_number> open;
+    std::vector<list_id> open;
     std::vector<free> pending;
     std::uint64_t last_key = 0;
     int last_event = 0;
@@ -332,36 +331,37 @@ TEST_CASE("random histories never make anything available too early") {
         REQUIRE(opened);
         streams[last_key].key = last_key;
       }
-      lane_number const lane = open[below(open.size())], other = open[below(open.size())];
-      stream& s = streams[l.key(lane)];
+      list_id const list = open[below(open.size())], other = open[below(open.size())];
+      stream& s = streams[l.key(list)];
       switch (below(8)) {
         case 0:
         case 1:
-          pending.push_back({lane, l.issue(lane), s.key, ++s.queued});
+          pending.push_back({list, l.issue(list), s.key, ++s.queued});
           break;
         case 2:
         case 3: {
-          int& e = l.event_to_record(lane, static_cast<unsigned>(1 + below(4)));
+          int& e = l.event_to_record(list, static_cast<unsigned>(1 + below(4)));
           if (below(8) == 0) {
-            l.not_recorded(lane);
+            l.not_recorded(list);
             break;
           }
           if (e == 0) e = ++last_event;
           events[e] = {s.key, s.queued};
-          l.recorded(lane);
+          l.recorded(list);
           break;
         }
         case 4:
-          l.advance(lane, done);
+          l.advance(list, done);
           break;
         case 5:
-          if (lane != other) {
-            auto const* const behind = l.covering(other, 1 + below(l.issued(other) + 1));
+          if (list != other) {
+            auto const* const behind =
+                l.covering(other, sequence_number{1 + below(static_cast<std::size_t>(l.issued(other)) + 1)});
             if (behind == nullptr) break;
             snapshot const& at = events[behind->event];
             auto& waited = s.waits[at.key];
             waited = std::max(waited, at.place);
-            l.joined(lane, other, behind->upto);
+            l.joined(list, other, behind->upto);
           }
           break;
         case 6:
@@ -370,21 +370,21 @@ TEST_CASE("random histories never make anything available too early") {
         default:
           if (below(20) == 0) {  // all its frees were seen done
             s.done = s.queued;
-            l.complete(lane, l.issued(lane));
-            std::erase_if(pending, [&](free const& f) { return f.lane == lane; });
-            l.close(lane);
-            std::erase(open, lane);
+            l.complete(list, l.issued(list));
+            std::erase_if(pending, [&](free const& f) { return f.list == list; });
+            l.close(list);
+            std::erase(open, list);
           }
       }
       REQUIRE(l.valid());
       for (free const& f : pending)
-        for (lane_number const taker : open) {
-          if (taker == f.lane || !l.available(taker, f.lane, f.ticket)) continue;
+        for (list_id const taker : open) {
+          if (taker == f.list || !l.available(taker, f.list, f.sequence)) continue;
           ++available;
           stream& waiting = streams[l.key(taker)];
           REQUIRE((streams[f.key].done >= f.place || waiting.waits[f.key] >= f.place));
         }
-      std::erase_if(pending, [&](free const& f) { return f.ticket <= l.completed(f.lane) && below(4) == 0; });
+      std::erase_if(pending, [&](free const& f) { return f.sequence <= l.completed(f.list) && below(4) == 0; });
     }
     REQUIRE(available > 1000);
   }

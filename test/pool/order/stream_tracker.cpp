@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <memory>
 #include <thread>
@@ -12,22 +13,15 @@
 
 using namespace weir;
 using detail::stream_tracker;
+using weir::test::lazy_world;
 
 namespace {
 
-struct lazy_world {
-  lazy_world() {
-    sim::reset();
-    sim::set_mode(sim::mode::lazy);
-  }
-  ~lazy_world() { sim::reset(); }
-};
-
 /// A stream that may be destroyed at any time.
-struct mortal {
+struct destroyable {
   cudaStream_t handle = nullptr;
-  mortal() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
-  ~mortal() { cudaStreamDestroy(handle); }
+  destroyable() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
+  ~destroyable() { cudaStreamDestroy(handle); }
   operator stream_ref() const { return handle; }
 };
 
@@ -36,17 +30,17 @@ void queue_work(stream_ref stream) {
               stream.get(), [](void*) {}, nullptr) == cudaSuccess);
 }
 
-struct clock_with_lanes : stream_tracker {
+struct clock_with_lists : stream_tracker {
   bool all_last;
-  explicit clock_with_lanes(int device = 0, bool last = false) : stream_tracker(device), all_last(last) { add_lanes(); }
-  lane_number lane(stream_ref stream) {
+  explicit clock_with_lists(int device = 0, bool last = false) : stream_tracker(device), all_last(last) { add_lists(); }
+  detail::list_id list(stream_ref stream) {
     detail::stream_key const key = detail::stream_identity::known_key(stream, all_last);
     bool const ask = detail::stream_identity::must_ask(stream, key);
-    return lane_of(ask ? detail::stream_identity::ask(stream, key).key : key, stream);
+    return list_of(ask ? detail::stream_identity::ask(stream, key).key : key, stream);
   }
-  ticket poll(lane_number lane) {
+  detail::sequence_number poll(detail::list_id list) {
     detail::relaxed_capture calls;
-    return stream_tracker::poll(lane, calls);
+    return stream_tracker::poll(list, calls);
   }
 };
 
@@ -54,37 +48,37 @@ struct clock_with_lanes : stream_tracker {
 
 TEST_CASE("a free leaves an event behind only where the stream may end") {
   lazy_world const world;
-  clock_with_lanes clock;
+  clock_with_lists clock;
   weir::stream const lasting;
-  mortal const m;
+  destroyable const m;
   for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting)}) {
-    auto const lane = clock.lane(s);
+    auto const list = clock.list(s);
     sim::reset_counters();
-    clock.on_free(lane);
+    clock.on_free(list);
     CHECK(sim::calls() == 0);
   }
-  auto const lane = clock.lane(m);
-  clock.on_free(lane);
+  auto const list = clock.list(m);
+  clock.on_free(list);
   sim::reset_counters();
-  clock.on_free(lane);
+  clock.on_free(list);
   CHECK(sim::calls("cudaEventRecord") == 1);
   CHECK(sim::calls() == 1);
 }
 
 TEST_CASE("polling says what is done, without waiting") {
   lazy_world const world;
-  clock_with_lanes clock;
+  clock_with_lists clock;
   weir::stream const lasting;
-  mortal const m;
+  destroyable const m;
   for (stream_ref const s :
        {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting), stream_ref(m)}) {
-    auto const lane = clock.lane(s);
+    auto const list = clock.list(s);
     queue_work(s);
-    auto const t = clock.on_free(lane);
-    CHECK(clock.poll(lane) < t);
-    CHECK(clock.poll(lane) < t);
+    auto const t = clock.on_free(list);
+    CHECK(clock.poll(list) < t);
+    CHECK(clock.poll(list) < t);
     REQUIRE(cudaStreamSynchronize(s.get()) == cudaSuccess);
-    CHECK(clock.poll(lane) == t);
+    CHECK(clock.poll(list) == t);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
   }
   CHECK(sim::calls("cudaEventSynchronize") == 0);
@@ -93,30 +87,30 @@ TEST_CASE("polling says what is done, without waiting") {
 
 TEST_CASE("a stream that never rests is still seen to make progress") {
   lazy_world const world;
-  clock_with_lanes clock;
-  mortal const m;
-  auto const lane = clock.lane(m);
+  clock_with_lists clock;
+  destroyable const m;
+  auto const list = clock.list(m);
   std::vector<weir::event> reached(1000);
-  std::vector<stream_tracker::ticket> tickets;
+  std::vector<detail::sequence_number> sequences;
   sim::reset_counters();
   for (std::size_t i = 0; i < reached.size(); ++i) {
     queue_work(m);
-    tickets.push_back(clock.on_free(lane));
+    sequences.push_back(clock.on_free(list));
     reached[i].record(m);
     if (i < 50) continue;
     reached[i - 50].synchronize();  // the stream is always 50 frees behind
-    auto const done = clock.poll(lane);
-    REQUIRE(done <= tickets[i - 50]);
-    if (i >= 250) REQUIRE(done >= tickets[i - 250]);
+    auto const done = clock.poll(list);
+    REQUIRE(done <= sequences[i - 50]);
+    if (i >= 250) REQUIRE(done >= sequences[i - 250]);
   }
   CHECK(sim::calls("cudaEventCreateWithFlags") <= 4);
 }
 
 TEST_CASE("a join is one wait, and none for what is known") {
   lazy_world const world;
-  clock_with_lanes clock;
-  mortal const giver, taker;
-  auto const from = clock.lane(giver), to = clock.lane(taker);
+  clock_with_lists clock;
+  destroyable const giver, taker;
+  auto const from = clock.list(giver), to = clock.list(taker);
   queue_work(giver);
   auto const first = clock.on_free(from);
   auto const second = clock.on_free(from);
@@ -132,10 +126,10 @@ TEST_CASE("a join is one wait, and none for what is known") {
 
 TEST_CASE("a join with a stream that left no event records one then") {
   lazy_world const world;
-  clock_with_lanes clock;
+  clock_with_lists clock;
   weir::stream const giver;
-  mortal const taker;
-  auto const from = clock.lane(giver), to = clock.lane(taker);
+  destroyable const taker;
+  auto const from = clock.list(giver), to = clock.list(taker);
   queue_work(giver);
   auto const t = clock.on_free(from);
   CHECK(sim::calls("cudaEventRecord") == 0);
@@ -148,16 +142,16 @@ TEST_CASE("where an event cannot be had, nobody is told that the work is done") 
   for (int fails = 1; fails <= 3; ++fails) {
     CAPTURE(fails);
     lazy_world const world;
-    clock_with_lanes clock;
-    auto giver = std::make_unique<mortal>();
-    mortal const taker;
-    auto const from = clock.lane(*giver), to = clock.lane(taker);
+    clock_with_lists clock;
+    auto giver = std::make_unique<destroyable>();
+    destroyable const taker;
+    auto const from = clock.list(*giver), to = clock.list(taker);
     queue_work(*giver);
     sim::fail_call(static_cast<std::uint64_t>(fails), cudaErrorUnknown);  // the device, the creation, the record
     auto const t = clock.on_free(from);
     sim::clear_failure();
     giver.reset();  // whoever has this handle next must not be asked
-    mortal const next;
+    destroyable const next;
     CHECK(clock.poll(from) < t);
     CHECK_FALSE(clock.join(to, taker, from, t));
     CHECK(clock.begin_wait(from) == nullptr);
@@ -169,14 +163,14 @@ TEST_CASE("where an event cannot be had, nobody is told that the work is done") 
 
 TEST_CASE("another thread's default stream is waited for through the legacy stream") {
   lazy_world const world;
-  clock_with_lanes clock;
-  mortal const taker;
+  clock_with_lists clock;
+  destroyable const taker;
   bool ran = false;
-  auto const to = clock.lane(taker);
-  stream_tracker::lane_number from{};
-  stream_tracker::ticket t{};
+  auto const to = clock.list(taker);
+  detail::list_id from{};
+  detail::sequence_number t{};
   std::thread([&] {
-    from = clock.lane(cudaStreamPerThread);
+    from = clock.list(cudaStreamPerThread);
     REQUIRE(cudaLaunchHostFunc(
                 cudaStreamPerThread, [](void* flag) { *static_cast<bool*>(flag) = true; }, &ran) == cudaSuccess);
     t = clock.on_free(from);
@@ -188,112 +182,112 @@ TEST_CASE("another thread's default stream is waited for through the legacy stre
 
 TEST_CASE("polling does not disturb another thread's stream while that thread runs") {
   lazy_world const world;
-  clock_with_lanes clock;
-  auto const lane = clock.lane(cudaStreamPerThread);
-  auto const t = clock.on_free(lane);
+  clock_with_lists clock;
+  auto const list = clock.list(cudaStreamPerThread);
+  auto const t = clock.on_free(list);
   std::thread([&] {
-    CHECK(clock.poll(lane) < t);
+    CHECK(clock.poll(list) < t);
     CHECK(sim::calls("cudaEventRecord") == 0);
   }).join();
-  CHECK(clock.poll(lane) < t);  // now it has an event behind it
+  CHECK(clock.poll(list) < t);  // now it has an event behind it
   sim::run_all();
-  CHECK(clock.poll(lane) == t);
+  CHECK(clock.poll(list) == t);
 }
 
 TEST_CASE("what a thread that ended left behind is found to be done") {
   lazy_world const world;
-  clock_with_lanes clock;
-  stream_tracker::lane_number lane{};
-  stream_tracker::ticket t{};
+  clock_with_lists clock;
+  detail::list_id list{};
+  detail::sequence_number t{};
   std::thread([&] {
-    lane = clock.lane(cudaStreamPerThread);
+    list = clock.list(cudaStreamPerThread);
     queue_work(cudaStreamPerThread);
-    t = clock.on_free(lane);
+    t = clock.on_free(list);
   }).join();
-  CHECK(clock.poll(lane) < t);
+  CHECK(clock.poll(list) < t);
   sim::run_all();
-  CHECK(clock.poll(lane) == t);
+  CHECK(clock.poll(list) == t);
 }
 
 TEST_CASE("events belong to the stream's device, whichever is current") {
   lazy_world const world;
-  clock_with_lanes clock;
-  mortal const near;
+  clock_with_lists clock;
+  destroyable const near;
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
-  mortal const far;
+  destroyable const far;
   for (stream_ref const s : {stream_ref(far), stream_ref(near), stream_ref(cudaStreamLegacy)}) {
-    auto const lane = clock.lane(s);
+    auto const list = clock.list(s);
     for (int i = 0; i < 6; ++i) {  // more often than there are events to be made
       queue_work(s);
-      auto const t = clock.on_free(lane);
-      CHECK(clock.poll(lane) < t);
+      auto const t = clock.on_free(list);
+      CHECK(clock.poll(list) < t);
       sim::run_all();
-      CHECK(clock.poll(lane) == t);
+      CHECK(clock.poll(list) == t);
     }
-    CHECK(clock.device_of(lane) == (s == stream_ref(far) ? 1 : 0));
+    CHECK(clock.device_of(list) == (s == stream_ref(far) ? 1 : 0));
   }
   int current = -1;
   REQUIRE(cudaGetDevice(&current) == cudaSuccess);
   CHECK(current == 1);
 }
 
-TEST_CASE("a lane that is met again for another device's stream gets events of that device") {
+TEST_CASE("a free list that is met again for another device's stream gets events of that device") {
   lazy_world const world;
   {
-    clock_with_lanes clock;
+    clock_with_lists clock;
     for (int i = 0; i < 20; ++i) {
       REQUIRE(cudaSetDevice(i % 2) == cudaSuccess);
-      mortal const m;
-      auto const lane = clock.lane(m);
-      auto const t = clock.on_free(lane);
+      destroyable const m;
+      auto const list = clock.list(m);
+      auto const t = clock.on_free(list);
       sim::run_all();
-      CHECK(clock.poll(lane) == t);
-      clock.retire(lane);
-      CHECK_FALSE(clock.is_open(lane));
+      CHECK(clock.poll(list) == t);
+      clock.retire(list);
+      CHECK_FALSE(clock.is_open(list));
     }
   }
   CHECK(sim::calls("cudaEventCreateWithFlags") == sim::calls("cudaEventDestroy"));
 }
 
-TEST_CASE("streams that cannot end keep their lanes") {
+TEST_CASE("streams that cannot end keep their free lists") {
   lazy_world const world;
-  clock_with_lanes clock;
+  clock_with_lists clock;
   weir::stream const lasting;
   for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(lasting)}) {
-    auto const lane = clock.lane(s);
-    clock.retire(lane);
-    CHECK(clock.is_open(lane));
+    auto const list = clock.list(s);
+    clock.retire(list);
+    CHECK(clock.is_open(list));
   }
 }
 
-TEST_CASE("a captured lane is no stream's, and never done before it is ended") {
+TEST_CASE("a captured free list is no stream's, and never done before it is ended") {
   lazy_world const world;
-  clock_with_lanes clock;
-  mortal const m;
-  auto const lane = clock.open_captured(), other = clock.lane(m);
-  CHECK(lane != other);
-  CHECK(clock.open_captured() != lane);
-  CHECK(clock.is_captured(lane));
+  clock_with_lists clock;
+  destroyable const m;
+  auto const list = clock.open_captured(), other = clock.list(m);
+  CHECK(list != other);
+  CHECK(clock.open_captured() != list);
+  CHECK(clock.is_captured(list));
   CHECK_FALSE(clock.is_captured(other));
   sim::reset_counters();
-  auto const t = clock.on_free(lane);
-  CHECK(clock.poll(lane) < t);
-  CHECK_FALSE(clock.cover(lane));
-  CHECK_FALSE(clock.join(other, m, lane, t));
-  CHECK(clock.begin_wait(lane) == nullptr);
-  clock.retire(lane);
-  CHECK(clock.is_open(lane));
+  auto const t = clock.on_free(list);
+  CHECK(clock.poll(list) < t);
+  CHECK_FALSE(clock.cover(list));
+  CHECK_FALSE(clock.join(other, m, list, t));
+  CHECK(clock.begin_wait(list) == nullptr);
+  clock.retire(list);
+  CHECK(clock.is_open(list));
   CHECK(sim::calls() == 0);
-  CHECK(clock.end_captured(lane) == t);
-  CHECK_FALSE(clock.is_open(lane));
-  CHECK_FALSE(clock.is_captured(lane));
+  CHECK(clock.end_captured(list) == t);
+  CHECK_FALSE(clock.is_open(list));
+  CHECK_FALSE(clock.is_captured(list));
 }
 
 TEST_CASE("the device is not waited for while a stream that is known here captures") {
   lazy_world const world;
-  clock_with_lanes clock;
+  clock_with_lists clock;
   weir::stream const lasting, blocking(weir::stream::kind::blocking);
-  clock.lane(lasting);
+  clock.list(lasting);
   CHECK(clock.may_wait_for_device());
   cudaGraph_t graph = nullptr;
   for (cudaStream_t const s : {lasting.get(), blocking.get()}) {  // the other one by the legacy stream
@@ -305,33 +299,33 @@ TEST_CASE("the device is not waited for while a stream that is known here captur
   }
 }
 
-TEST_CASE("a stream whose event the host waits for keeps its lane meanwhile") {
+TEST_CASE("a stream whose event the host waits for keeps its free list meanwhile") {
   lazy_world const world;
-  clock_with_lanes clock;
-  mortal const m;
-  auto const lane = clock.lane(m);
-  clock.on_free(lane);
-  CHECK(clock.begin_wait(lane) != nullptr);
-  CHECK(clock.begin_wait(lane) != nullptr);  // another thread
+  clock_with_lists clock;
+  destroyable const m;
+  auto const list = clock.list(m);
+  clock.on_free(list);
+  CHECK(clock.begin_wait(list) != nullptr);
+  CHECK(clock.begin_wait(list) != nullptr);  // another thread
   for (bool const last : {false, true}) {
-    clock.retire(lane);
-    CHECK(clock.is_open(lane));
-    clock.end_wait(lane);
-    CHECK(clock.is_open(lane));
-    if (last) clock.retire(lane);
+    clock.retire(list);
+    CHECK(clock.is_open(list));
+    clock.end_wait(list);
+    CHECK(clock.is_open(list));
+    if (last) clock.retire(list);
   }
-  CHECK_FALSE(clock.is_open(lane));
+  CHECK_FALSE(clock.is_open(list));
 }
 
-TEST_CASE("a lane that was a capture's between streams of two devices records on each") {
+TEST_CASE("a free list that was a capture's between streams of two devices records on each") {
   lazy_world const world;
-  clock_with_lanes clock;
-  stream_tracker::lane_number first{};
+  clock_with_lists clock;
+  detail::list_id first{};
   {
     device_guard const on_other(1);
-    mortal const m;
-    first = clock.lane(m);
-    for (int i = 0; i < detail::stream_timeline<cudaEvent_t>::max_events; ++i) {  // all the events that a lane has
+    destroyable const m;
+    first = clock.list(m);
+    for (int i = 0; i < detail::stream_timeline<cudaEvent_t>::max_events; ++i) {  // all the events that a free list has
       clock.on_free(first);
       clock.complete(first, clock.issued(first));
     }
@@ -339,8 +333,8 @@ TEST_CASE("a lane that was a capture's between streams of two devices records on
   }
   REQUIRE(clock.open_captured() == first);
   clock.end_captured(first);
-  mortal const m;
-  REQUIRE(clock.lane(m) == first);
+  destroyable const m;
+  REQUIRE(clock.list(m) == first);
   clock.on_free(first);
   CHECK(clock.begin_wait(first) != nullptr);
   clock.end_wait(first);

@@ -5,7 +5,7 @@
 #include <weir/core/resource.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/upstream_calls.hpp>
-#include <weir/support/shared.hpp>
+#include <weir/support/shared_owner.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,13 +38,13 @@ class arena_lease {
   explicit arena_lease(std::size_t count) : holders_(count) {}
 
   /// The calling thread's arena of the resource that `lease` belongs to. Takes one if it has none yet.
-  static std::size_t of_this_thread(shared<arena_lease> const& lease) noexcept {
+  static std::size_t of_this_thread(shared_owner<arena_lease> const& lease) noexcept {
     if (this_thread_lease.lease == lease.get()) [[likely]]
       return this_thread_lease.index;
     return find_or_take(lease);
   }
   /// The same, but `none` if it has none: who only frees needs no arena.
-  static std::size_t held_by_this_thread(shared<arena_lease> const& lease) noexcept {
+  static std::size_t held_by_this_thread(shared_owner<arena_lease> const& lease) noexcept {
     if (this_thread_lease.lease == lease.get()) [[likely]]
       return this_thread_lease.index;
     // Threads that hold nothing do not even look: looking would make the list.
@@ -69,12 +69,12 @@ class arena_lease {
     held_leases(held_leases const&) = delete;
     held_leases& operator=(held_leases const&) = delete;
 
-    std::size_t find(shared<arena_lease> const& lease) noexcept {
+    std::size_t find(shared_owner<arena_lease> const& lease) noexcept {
       for (held const& h : all_)
         if (h.lease == lease) return remember(h);
       return none;
     }
-    std::size_t take(shared<arena_lease> const& lease) {
+    std::size_t take(shared_owner<arena_lease> const& lease) {
       this_thread_lease.lease = nullptr;  // may be among those forgotten now, and its address another's soon
       for (std::size_t i = all_.size(); i-- > 0;)
         if (all_[i].lease->is_closed()) all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -85,7 +85,7 @@ class arena_lease {
 
    private:
     struct held {
-      shared<arena_lease> lease;
+      shared_owner<arena_lease> lease;
       std::size_t index;
     };
     static std::size_t remember(held const& h) noexcept {
@@ -100,7 +100,7 @@ class arena_lease {
     return mine;
   }
 
-  static std::size_t find_or_take(shared<arena_lease> const& lease) noexcept try {
+  static std::size_t find_or_take(shared_owner<arena_lease> const& lease) noexcept try {
     if (this_thread_lease.ended) return 0;  // objects that outlive the thread's list share the first arena
     std::size_t const index = this_thread().find(lease);
     return index != none ? index : this_thread().take(lease);

@@ -7,7 +7,7 @@
 #include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
-#include <weir/support/shared.hpp>
+#include <weir/support/shared_owner.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -68,7 +68,7 @@ class bin {
   /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`).
   template <class How>
   bin(std::size_t bytes, How how)
-      : bytes_(bytes), maker_(detail::shared<maker>::make<made_with<How>>(bytes, std::move(how))) {}
+      : bytes_(bytes), maker_(detail::shared_owner<maker>::make<made_with<How>>(bytes, std::move(how))) {}
 
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -76,7 +76,7 @@ class bin {
   template <resource>
   friend class binning_resource;
   friend struct binning;
-  using made = detail::shared<detail::bin_resource>;
+  using made = detail::shared_owner<detail::bin_resource>;
 
   static constexpr std::size_t blocks_in_64_MiB(std::size_t bytes) noexcept {
     return detail::greater(detail::lesser(64_MiB / bytes, 128), 1);
@@ -120,7 +120,7 @@ class bin {
   };
 
   std::size_t bytes_;
-  detail::shared<maker> maker_;
+  detail::shared_owner<maker> maker_;
 };
 
 }  // namespace weir

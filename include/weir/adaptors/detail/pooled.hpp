@@ -60,6 +60,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
 
   /// The block that serves a request. One that is kept whole (`max_split_bytes`) counts as the segment made for it.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    if (cuts_to_size_) [[likely]]
+      return round_up_or_zero(bytes, unit_bytes);
     return pass_through_ ? base::taken(bytes, alignment) : segments_.taken(bytes, alignment);
   }
 
@@ -78,6 +80,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   pooled(F const& upstream, pool const& options)
       : base(upstream),
         pass_through_(caching_disabled()),
+        cuts_to_size_(!pass_through_ && options.max_split_bytes == 0),
         max_bytes_(options.max_bytes),
         segments_(upstream_, options, device_for(upstream_)) {}
 
@@ -128,6 +131,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   }
 
   bool pass_through_;
+  bool cuts_to_size_;  // every block has the size of its request, in whole units
   std::size_t max_bytes_;
   caching_allocator<Upstream> segments_;
 };

@@ -10,20 +10,18 @@
 
 namespace weir::detail {
 
-/// Free blocks stand in lanes. Lane 0, `shared`, has those whose work is known to be done: everybody may take them.
-/// Every other lane belongs to a stream and has what was freed on it, each block with the ticket of its latest free
-/// (see `free_lists`). Free neighbours of one lane are always merged. Knows nothing of streams or CUDA; not
-/// thread-safe.
+/// Free blocks stand in free lists. Free list 0, `shared`, has those whose work is known to be done: everybody may take
+/// them. Every other free list belongs to a stream and has what was freed on it, each block with the sequence number of
+/// its latest free (see `free_lists`). Free neighbours of one free list are always merged. Knows nothing of streams or
+/// CUDA; not thread-safe.
 class block_heap {
  public:
-  static constexpr lane_id shared = free_lists::shared;
-
   block_heap() : free_(table_) {}
   block_heap(block_heap const&) = delete;
   block_heap& operator=(block_heap const&) = delete;
 
-  /// Has lanes below `count`. May throw `std::bad_alloc`.
-  void reserve_lanes(std::size_t count) { free_.reserve_lanes(count); }
+  /// Has free lists below `count`. May throw `std::bad_alloc`.
+  void reserve_lists(std::size_t count) { free_.reserve_lists(count); }
   /// Makes room so that one take, one add and any number of gives need no host memory. May throw `std::bad_alloc`.
   void reserve() {
     if (table_.is_short_of(records_a_call)) [[unlikely]]
@@ -35,24 +33,24 @@ class block_heap {
   /// Adds a segment as one shared block; returns its first block, which names the segment from now on.
   block_id add_segment(std::uintptr_t address, units size) noexcept {
     block_id const id = table_.add(address, size);
-    free_.put(id, shared, 0);
+    free_.put(id, shared, sequence_number::none);
     return id;
   }
   /// True if all of the segment is free and its work done.
   bool is_idle(block_id segment) const noexcept {
     block const& b = table_[segment];
-    return b.is_free() && b.lane == shared && is_whole(segment);
+    return b.is_free() && b.list == shared && is_whole(segment);
   }
   /// True if some of the segment is free, but not known to be done.
   bool is_pending(block_id segment) const noexcept {
     for (block_id id = segment; id != 0; id = table_[id].right)
-      if (table_[id].is_free() && table_[id].lane != shared) return true;
+      if (table_[id].is_free() && table_[id].list != shared) return true;
     return false;
   }
-  /// True if every block of the segment that `id` is part of is free, in a lane that `may_end(lane)` accepts.
+  /// True if every block of the segment that `id` is part of is free, in a free list that `may_end(list)` accepts.
   template <class MayEnd>
   bool is_all_free(block_id id, MayEnd may_end) const noexcept {
-    auto const ends = [&](block_id b) { return table_[b].is_free() && may_end(table_[b].lane); };
+    auto const ends = [&](block_id b) { return table_[b].is_free() && may_end(table_[b].list); };
     block_id left = id, right = id;
     while (left != 0 && ends(left)) left = table_[left].left;
     while (left == 0 && right != 0 && ends(right)) right = table_[right].right;
@@ -85,14 +83,14 @@ class block_heap {
     units span() const noexcept { return size + static_cast<units>(alignment / unit_bytes) - 1; }
   };
 
-  /// A free block of `lane` that fits, or 0.
-  [[gnu::always_inline]] block_id find(lane_id lane, request const& r) const noexcept {
-    block_id const id = free_.by_size(lane).find(table_, r.span());
+  /// A free block of `list` that fits, or 0.
+  [[gnu::always_inline]] block_id find(list_id list, request const& r) const noexcept {
+    block_id const id = free_.by_size(list).find(table_, r.span());
     return id != 0 && suits(table_[id], r) ? id : 0;
   }
   /// The same, however many blocks of nearly the size do not fit: looks at all of the request's own size class.
-  block_id find_hidden(lane_id lane, request const& r) const noexcept {
-    return free_.by_size(lane).find_in_class(table_, r.span(), [&](block const& b) { return suits(b, r); });
+  block_id find_hidden(list_id list, request const& r) const noexcept {
+    return free_.by_size(list).find_in_class(table_, r.span(), [&](block const& b) { return suits(b, r); });
   }
 
   /// Hands out the end of the free block `id`, cut to size; what is left stays where it was, under its number.
@@ -110,12 +108,12 @@ class block_heap {
     return hand_out(taken, r);
   }
 
-  /// As `take` of a shared block, but ends it in a free block of `lane` that begins where `id` ends: a stream that
+  /// As `take` of a shared block, but ends it in a free block of `list` that begins where `id` ends: a stream that
   /// outgrows its own latest block extends it instead of leaving it as a hole.
-  block_id take_extending(lane_id lane, block_id id, request const& r) noexcept {
+  block_id take_extending(list_id list, block_id id, request const& r) noexcept {
     block_id const own = table_[id].right;
-    bool const extends = own != 0 && lane != shared && r.alignment == unit_bytes && r.size < r.max_split &&
-                         table_[own].is_free() && table_[own].lane == lane && table_[own].size < r.size;
+    bool const extends = own != 0 && list != shared && r.alignment == unit_bytes && r.size < r.max_split &&
+                         table_[own].is_free() && table_[own].list == list && table_[own].size < r.size;
     if (!extends) return take(id, r);
     units const has = table_[id].size;  // more than is missing, since it would serve the request alone
     free_.pull(own);
@@ -124,17 +122,19 @@ class block_heap {
     return hand_out(own, r);
   }
 
-  /// Takes back a live block: into `lane`, merged with its neighbours there. Tickets must not go down within a lane.
-  block_id give(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+  /// Takes back a live block: into `list`, merged with its neighbours there. Sequence numbers must not go down within a
+  /// free list.
+  block_id give(block_id id, list_id list, sequence_number sequence) noexcept {
     table_.delist(id);
-    return put_merged(id, lane, ticket);
+    return put_merged(id, list, sequence);
   }
 
-  /// Everything freed in `lane` up to `ticket` is done: it becomes shared; without ages only all of the lane together.
-  void complete(lane_id lane, std::uint64_t ticket) noexcept {
-    for (block_id id = free_.any_until(lane, ticket); id != 0; id = free_.any_until(lane, ticket)) {
+  /// Everything freed in `list` up to `sequence` is done: it becomes shared; without ages only all of the free list
+  /// together.
+  void complete(list_id list, sequence_number sequence) noexcept {
+    for (block_id id = free_.any_until(list, sequence); id != 0; id = free_.any_until(list, sequence)) {
       free_.pull(id);
-      put_merged(id, shared, 0);
+      put_merged(id, shared, sequence_number::none);
     }
   }
 
@@ -144,10 +144,10 @@ class block_heap {
     std::uint64_t size = 0;  ///< units
   };
 
-  /// A run of blocks that `may_use(id)` accepts, at least one of them of lane `from`, which is not
+  /// A run of blocks that `may_use(id)` accepts, at least one of them of free list `from`, which is not
   /// `shared`. Looks at every block of `from`.
   template <class MayUse>
-  run find_run(lane_id from, request const& r, MayUse may_use) const {
+  run find_run(list_id from, request const& r, MayUse may_use) const {
     auto const usable = [&](block_id id) {
       return id != 0 && table_[id].is_free() && table_[id].size < r.max_split && may_use(id);
     };
@@ -171,44 +171,46 @@ class block_heap {
       f(id);
     }
   }
-  /// Makes one block of a run, in `lane` and with a new `ticket`.
-  block_id merge(run const& blocks, lane_id lane, std::uint64_t ticket) noexcept {
+  /// Makes one block of a run, in `list` and with a new `sequence`.
+  block_id merge(run const& blocks, list_id list, sequence_number sequence) noexcept {
     block_id const first = blocks.first;
     free_.pull(first);
     while (table_[first].size < blocks.size) {
       free_.pull(table_[first].right);
       table_.merge_right(first);
     }
-    return put_merged(first, lane, ticket);
+    return put_merged(first, list, sequence);
   }
 
-  /// A block that is live belongs to a stream capture, of which `lane` is one; 0: to none, as when it was handed out.
-  void set_captured(block_id id, lane_id lane) noexcept { table_[id].captured = lane; }
-  /// Blocks of captures whose lane `is_exiting(lane)` belong to none any more. Looks at every block.
+  /// A block that is live belongs to a stream capture, of which `list` is one; `shared`: to none, as when it was handed
+  /// out.
+  void set_captured(block_id id, list_id list) noexcept { table_[id].captured = list; }
+  /// Blocks of captures whose free list `is_exiting(list)` belong to none any more. Looks at every block.
   template <class IsOver>
   void forget_captured(IsOver is_exiting) noexcept {
     for (std::size_t id = 1; id < table_.end(); ++id)
-      if (block& b = table_[static_cast<block_id>(id)]; b.captured != 0 && is_exiting(b.captured)) b.captured = 0;
+      if (block& b = table_[static_cast<block_id>(id)]; b.captured != shared && is_exiting(b.captured))
+        b.captured = shared;
   }
 
   block_table const& blocks() const noexcept { return table_; }
   /// The live block at an address, or 0.
   block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }
-  /// The ticket up to which a free block's lane has to be done before others may have it.
-  std::uint64_t ticket(block_id id) const noexcept { return free_.ticket(id); }
+  /// The sequence number up to which a free block's free list has to be done before others may have it.
+  sequence_number sequence(block_id id) const noexcept { return free_.sequence(id); }
 
-  std::size_t lane_count() const noexcept { return free_.count(); }
-  /// Free bytes in a lane.
-  std::size_t free_bytes(lane_id lane) const noexcept { return free_.free_units(lane) * unit_bytes; }
-  /// Bytes of the largest free block in a lane; looks at one size class.
-  std::size_t largest_free(lane_id lane) const noexcept {
-    return std::size_t{free_.by_size(lane).largest(table_)} * unit_bytes;
+  std::size_t list_count() const noexcept { return free_.count(); }
+  /// Free bytes in a free list.
+  std::size_t free_bytes(list_id list) const noexcept { return free_.free_units(list) * unit_bytes; }
+  /// Bytes of the largest free block in a free list; looks at one size class.
+  std::size_t largest_free(list_id list) const noexcept {
+    return std::size_t{free_.by_size(list).largest(table_)} * unit_bytes;
   }
-  /// The same over all lanes.
+  /// The same over all free lists.
   std::size_t largest_free() const noexcept {
     std::size_t most = 0;
-    for (std::size_t lane = 0; lane < free_.count(); ++lane) {
-      std::size_t const here = largest_free(static_cast<lane_id>(lane));
+    for (std::size_t list = 0; list < free_.count(); ++list) {
+      std::size_t const here = largest_free(static_cast<list_id>(list));
       if (here > most) most = here;
     }
     return most;
@@ -218,10 +220,10 @@ class block_heap {
   /// Checks everything; slow, for tests.
   bool valid() const {
     if (!table_.valid() || !free_.valid()) return false;
-    for (std::size_t lane = 0; lane < free_.count(); ++lane) {
-      bool const unmerged = free_.by_size(static_cast<lane_id>(lane)).any_of(table_, [&](block_id id) {
+    for (std::size_t list = 0; list < free_.count(); ++list) {
+      bool const unmerged = free_.by_size(static_cast<list_id>(list)).any_of(table_, [&](block_id id) {
         block_id const right = table_[id].right;
-        return right != 0 && table_[right].is_free() && table_[right].lane == table_[id].lane;
+        return right != 0 && table_[right].is_free() && table_[right].list == table_[id].list;
       });
       if (unmerged) return false;
     }
@@ -266,9 +268,9 @@ class block_heap {
     return id;
   }
 
-  block_id put_merged(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
+  block_id put_merged(block_id id, list_id list, sequence_number sequence) noexcept {
     auto const joins = [&](block_id other) {
-      return other != 0 && table_[other].is_free() && table_[other].lane == lane;
+      return other != 0 && table_[other].is_free() && table_[other].list == list;
     };
     if (block_id const right = table_[id].right; joins(right)) {
       free_.pull(right);
@@ -276,12 +278,12 @@ class block_heap {
     }
     block_id const left = table_[id].left;
     if (!joins(left)) {
-      free_.put(id, lane, ticket);
+      free_.put(id, list, sequence);
       return id;
     }
     units const before = table_[left].size;
     table_.merge_right(left);
-    free_.grown(left, before, ticket);
+    free_.grown(left, before, sequence);
     return left;
   }
 

@@ -2,6 +2,7 @@
 // Every block of every segment: its place, its neighbours, and which one a live pointer belongs to.
 
 #include <weir/pool/heap/live_block_map.hpp>
+#include <weir/pool/heap/sequence.hpp>
 #include <weir/pool/heap/size_class.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -9,8 +10,6 @@
 #include <cstdint>
 
 namespace weir::detail {
-
-using lane_id = std::uint16_t;
 
 enum class block_state : std::uint8_t { unused, live, free };
 
@@ -28,9 +27,9 @@ class alignas(32) block {
   block_state state() const noexcept { return static_cast<block_state>(place_ & 3); }
   bool is_free() const noexcept { return state() == block_state::free; }
 
-  void set_free(lane_id whose) noexcept {
+  void set_free(list_id whose) noexcept {
     place_ = address() | static_cast<std::uintptr_t>(block_state::free);
-    lane = whose;
+    list = whose;
   }
   void set_live(std::uint64_t requested, unsigned alignment_log) noexcept {
     place_ = address() | std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live);
@@ -51,8 +50,8 @@ class alignas(32) block {
   block_id right = 0;
   block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   block_id list_next = 0;      ///< free; unused: next unused record
-  lane_id lane = 0;            ///< free: whose
-  lane_id captured = 0;        ///< live: a lane of the stream capture that it was allocated in; 0: in none
+  list_id list{};              ///< free: whose
+  list_id captured{};          ///< live: a free list of the stream capture that it was allocated in; 0: in none
 
  private:
   std::uintptr_t place_ = 0;  // the address; its low 8 bits, which are 0, keep the state and the alignment
@@ -162,7 +161,7 @@ class block_table {
         return false;
       if (b.left != 0 && blocks_[b.left].right != id) return false;
       if (b.state() != block_state::live) {
-        if (b.captured != 0) return false;
+        if (b.captured != shared) return false;
         continue;
       }
       ++live;

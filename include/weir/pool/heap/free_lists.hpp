@@ -1,5 +1,5 @@
 #pragma once
-// The free blocks of a pool, lane by lane: by size, and where that is needed by age.
+// The free blocks of a pool, free list by free list: by size, and where that is needed by age.
 
 #include <weir/pool/heap/block_table.hpp>
 #include <weir/pool/heap/free_order.hpp>
@@ -11,139 +11,138 @@
 
 namespace weir::detail {
 
-/// A size index a lane, over the records of one `block_table`, and for each block the ticket of its latest free: exact
-/// once `keep_ages` was called, till then the lane's latest for all. Lane 0 needs no tickets and has none. Constant
-/// time but for what says otherwise. Not thread-safe.
+/// A size index a free list, over the records of one `block_table`, and for each block the sequence number of its
+/// latest free: exact once `keep_ages` was called, till then the free list's latest for all. Free list 0 needs no
+/// sequence numbers and has none. Constant time but for what says otherwise. Not thread-safe.
 class free_lists {
  public:
-  static constexpr lane_id shared = 0;
+  explicit free_lists(block_table& blocks) : blocks_(blocks), lists_(1) {}
 
-  explicit free_lists(block_table& blocks) : blocks_(blocks), lanes_(1) {}
-
-  /// Has lanes below `count`. May throw `std::bad_alloc`.
-  void reserve_lanes(std::size_t count) {
+  /// Has free lists below `count`. May throw `std::bad_alloc`.
+  void reserve_lists(std::size_t count) {
     if (keeps_ages_) ages_.reserve(0, count);
-    lanes_.grow(count);
+    lists_.grow(count);
   }
   /// Room for block numbers below `end`: before the table grows to that. May throw `std::bad_alloc`.
   void reserve_blocks(std::size_t end) {
     if (keeps_ages_) ages_.reserve(end, 0);
   }
-  std::size_t count() const noexcept { return lanes_.size(); }
+  std::size_t count() const noexcept { return lists_.size(); }
 
-  /// From now on every block has its own ticket. Costs memory, and two cache lines more a call, and is of no use with
-  /// one stream. Looks at every free block, once. May throw `std::bad_alloc`.
+  /// From now on every block has its own sequence number. Costs memory, and two cache lines more a call, and is of no
+  /// use with one stream. Looks at every free block, once. May throw `std::bad_alloc`.
   void keep_ages() {
     if (keeps_ages_) return;
-    ages_.reserve(blocks_.end(), lanes_.size());
-    for (std::size_t lane = 1; lane < lanes_.size(); ++lane)
-      lanes_[lane].index.any_of(blocks_, [&](block_id id) {
-        ages_.append(static_cast<lane_id>(lane), id, lanes_[lane].latest);
+    ages_.reserve(blocks_.end(), lists_.size());
+    for (std::size_t list = 1; list < lists_.size(); ++list)
+      lists_[list].index.any_of(blocks_, [&](block_id id) {
+        ages_.append(static_cast<list_id>(list), id, lists_[list].latest);
         return false;
       });
     keeps_ages_ = true;
   }
 
-  /// Makes `id` a free block of `lane`. Tickets must not go down within a lane.
-  [[gnu::always_inline]] void put(block_id id, lane_id lane, std::uint64_t ticket) noexcept {
-    lane_blocks& owner = lanes_[lane];
-    blocks_[id].set_free(lane);
+  /// Makes `id` a free block of `list`. Sequence numbers must not go down within a free list.
+  [[gnu::always_inline]] void put(block_id id, list_id list, sequence_number sequence) noexcept {
+    list_blocks& owner = lists_[list];
+    blocks_[id].set_free(list);
     owner.index.insert(blocks_, id);
     owner.free += blocks_[id].size;
-    owner.latest = ticket;
-    if (keeps_ages_ && lane != shared) [[unlikely]]
-      ages_.append(lane, id, ticket);
+    owner.latest = sequence;
+    if (keeps_ages_ && list != shared) [[unlikely]]
+      ages_.append(list, id, sequence);
   }
   /// Takes `id` out; what becomes of it is up to the caller.
   [[gnu::always_inline]] void pull(block_id id) noexcept {
-    lane_id const lane = blocks_[id].lane;
-    lane_blocks& owner = lanes_[lane];
+    list_id const list = blocks_[id].list;
+    list_blocks& owner = lists_[list];
     owner.index.remove(blocks_, id);
     owner.free -= blocks_[id].size;
-    if (keeps_ages_ && lane != shared) [[unlikely]]
-      ages_.remove(lane, id);
+    if (keeps_ages_ && list != shared) [[unlikely]]
+      ages_.remove(list, id);
   }
 
   /// `id` lost its end: it had `before` units.
   void shrunk(block_id id, units before) noexcept {
-    lane_blocks& owner = lanes_[blocks_[id].lane];
+    list_blocks& owner = lists_[blocks_[id].list];
     owner.free -= before - blocks_[id].size;
     owner.index.resized(blocks_, id, before);
   }
-  /// `id`, which had `before` units, has grown by a free with this ticket. It stays in place: its size class is mostly
-  /// the same.
-  void grown(block_id id, units before, std::uint64_t ticket) noexcept {
-    lane_id const lane = blocks_[id].lane;
-    lane_blocks& owner = lanes_[lane];
+  /// `id`, which had `before` units, has grown by a free with this sequence number. It stays in place: its size class
+  /// is mostly the same.
+  void grown(block_id id, units before, sequence_number sequence) noexcept {
+    list_id const list = blocks_[id].list;
+    list_blocks& owner = lists_[list];
     owner.index.resized(blocks_, id, before);
     owner.free += blocks_[id].size - before;
-    owner.latest = ticket;
-    if (!keeps_ages_ || lane == shared) [[likely]]
+    owner.latest = sequence;
+    if (!keeps_ages_ || list == shared) [[likely]]
       return;
-    ages_.remove(lane, id);
-    ages_.append(lane, id, ticket);
+    ages_.remove(list, id);
+    ages_.append(list, id, sequence);
   }
   /// `id`, which had `before` units, was cut in two: `end` is free as it is.
   void cut(block_id id, units before, block_id end) noexcept {
-    lane_id const lane = blocks_[id].lane;
-    blocks_[end].set_free(lane);
-    lanes_[lane].index.resized(blocks_, id, before);
-    lanes_[lane].index.insert(blocks_, end);
-    if (keeps_ages_ && lane != shared) ages_.insert_after(lane, id, end, ages_.ticket(id));
+    list_id const list = blocks_[id].list;
+    blocks_[end].set_free(list);
+    lists_[list].index.resized(blocks_, id, before);
+    lists_[list].index.insert(blocks_, end);
+    if (keeps_ages_ && list != shared) ages_.insert_after(list, id, end, ages_.sequence(id));
   }
 
-  tlsf_index const& by_size(lane_id lane) const noexcept { return lanes_[lane].index; }
-  /// Units in a lane.
-  std::uint64_t free_units(lane_id lane) const noexcept { return lanes_[lane].free; }
-  /// The ticket up to which a free block's lane has to be done before others may have it.
-  std::uint64_t ticket(block_id id) const noexcept {
-    return keeps_ages_ ? ages_.ticket(id) : lanes_[blocks_[id].lane].latest;
+  tlsf_index const& by_size(list_id list) const noexcept { return lists_[list].index; }
+  /// Units in a free list.
+  std::uint64_t free_units(list_id list) const noexcept { return lists_[list].free; }
+  /// The sequence number up to which a free block's free list has to be done before others may have it.
+  sequence_number sequence(block_id id) const noexcept {
+    return keeps_ages_ ? ages_.sequence(id) : lists_[blocks_[id].list].latest;
   }
-  /// A block of a lane that is done if everything up to `ticket` is, or 0.
-  block_id any_until(lane_id lane, std::uint64_t ticket) const noexcept {
-    block_id const id = keeps_ages_ ? ages_.oldest(lane) : lanes_[lane].index.any();
-    return id != 0 && this->ticket(id) <= ticket ? id : 0;
+  /// A block of a free list that is done if everything up to `sequence` is, or 0.
+  block_id any_until(list_id list, sequence_number sequence) const noexcept {
+    block_id const id = keeps_ages_ ? ages_.oldest(list) : lists_[list].index.any();
+    return id != 0 && this->sequence(id) <= sequence ? id : 0;
   }
 
-  std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lanes_.bytes(); }
+  std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lists_.bytes(); }
 
   /// Checks everything; slow, for tests.
   bool valid() const {
-    for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
-      if (!valid(static_cast<lane_id>(lane))) return false;
+    for (std::size_t list = 0; list < lists_.size(); ++list)
+      if (!valid(static_cast<list_id>(list))) return false;
     return true;
   }
 
  private:
-  struct lane_blocks {
+  struct list_blocks {
     tlsf_index index;
-    std::uint64_t free = 0;    // units
-    std::uint64_t latest = 0;  // ticket
+    std::uint64_t free = 0;  // units
+    sequence_number latest{};
   };
 
-  bool valid(lane_id lane) const {
-    lane_blocks const& l = lanes_[lane];
+  bool valid(list_id list) const {
+    list_blocks const& l = lists_[list];
     if (!l.index.valid(blocks_)) return false;
     std::uint64_t free = 0;
     bool const foreign = l.index.any_of(blocks_, [&](block_id id) {
       free += blocks_[id].size;
-      return blocks_[id].lane != lane;
+      return blocks_[id].list != list;
     });
     if (foreign || free != l.free) return false;
-    if (!keeps_ages_ || lane == shared) return true;
-    std::uint64_t ticket = 0, aged = 0;
-    for (block_id id = ages_.oldest(lane); id != 0; id = ages_.newer(id)) {
-      if (!blocks_[id].is_free() || blocks_[id].lane != lane || ages_.ticket(id) < ticket) return false;
-      ticket = ages_.ticket(id);
+    if (!keeps_ages_ || list == shared) return true;
+    sequence_number sequence{};
+    std::uint64_t aged = 0;
+    for (block_id id = ages_.oldest(list); id != 0; id = ages_.newer(id)) {
+      if (!blocks_[id].is_free() || blocks_[id].list != list || ages_.sequence(id) < sequence) return false;
+      sequence = ages_.sequence(id);
       aged += blocks_[id].size;
     }
-    return aged == free && ticket <= l.latest;
+    return aged == free && sequence <= l.latest;
   }
 
   block_table& blocks_;
   free_order ages_;
   bool keeps_ages_ = false;
-  grown_array<lane_blocks> lanes_;
+  grown_array<list_blocks> lists_;
 };
 
 }  // namespace weir::detail

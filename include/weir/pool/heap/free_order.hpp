@@ -1,5 +1,5 @@
 #pragma once
-// The order in which blocks were freed, lane by lane.
+// The order in which blocks were freed, free list by free list.
 
 #include <weir/pool/heap/block_table.hpp>
 #include <weir/support/grown_array.hpp>
@@ -9,44 +9,44 @@
 
 namespace weir::detail {
 
-/// A list of free blocks for each lane, oldest first, with the ticket of the latest free in each. Apart from the
-/// blocks' records, since a pool with one stream does without: there it would be two lines of memory more a call.
-/// Constant time but for `reserve`. Not thread-safe.
+/// A list of free blocks for each free list, oldest first, with the sequence number of the latest free in each. Apart
+/// from the blocks' records, since a pool with one stream does without: there it would be two lines of memory more a
+/// call. Constant time but for `reserve`. Not thread-safe.
 class free_order {
  public:
-  /// Room for block numbers below `blocks` and lanes below `lanes`; may throw `std::bad_alloc`.
-  void reserve(std::size_t blocks, std::size_t lanes) {
+  /// Room for block numbers below `blocks` and free lists below `lists`; may throw `std::bad_alloc`.
+  void reserve(std::size_t blocks, std::size_t lists) {
     entries_.grow(blocks);
-    ends_.grow(lanes);
+    ends_.grow(lists);
   }
 
-  /// Puts `id` behind all others of its lane. Tickets must not go down within a lane.
-  void append(lane_id lane, block_id id, std::uint64_t ticket) noexcept {
-    insert_after(lane, ends_[lane].newest, id, ticket);
+  /// Puts `id` behind all others of its free list. Sequence numbers must not go down within a free list.
+  void append(list_id list, block_id id, sequence_number sequence) noexcept {
+    insert_after(list, ends_[list].newest, id, sequence);
   }
   /// Puts `id` right behind `place`, which may be 0: before all others.
-  void insert_after(lane_id lane, block_id place, block_id id, std::uint64_t ticket) noexcept {
-    end& e = ends_[lane];
+  void insert_after(list_id list, block_id place, block_id id, sequence_number sequence) noexcept {
+    end& e = ends_[list];
     entry& added = entries_[id];
-    added = {ticket, place, place == 0 ? e.oldest : entries_[place].newer};
+    added = {sequence, place, place == 0 ? e.oldest : entries_[place].newer};
     (added.newer == 0 ? e.newest : entries_[added.newer].older) = id;
     (place == 0 ? e.oldest : entries_[place].newer) = id;
   }
-  void remove(lane_id lane, block_id id) noexcept {
+  void remove(list_id list, block_id id) noexcept {
     entry const& gone = entries_[id];
-    (gone.older == 0 ? ends_[lane].oldest : entries_[gone.older].newer) = gone.newer;
-    (gone.newer == 0 ? ends_[lane].newest : entries_[gone.newer].older) = gone.older;
+    (gone.older == 0 ? ends_[list].oldest : entries_[gone.older].newer) = gone.newer;
+    (gone.newer == 0 ? ends_[list].newest : entries_[gone.newer].older) = gone.older;
   }
 
-  block_id oldest(lane_id lane) const noexcept { return ends_[lane].oldest; }
+  block_id oldest(list_id list) const noexcept { return ends_[list].oldest; }
   block_id newer(block_id id) const noexcept { return entries_[id].newer; }
-  std::uint64_t ticket(block_id id) const noexcept { return entries_[id].ticket; }
+  sequence_number sequence(block_id id) const noexcept { return entries_[id].sequence; }
 
   std::size_t host_bytes() const noexcept { return entries_.bytes() + ends_.bytes(); }
 
  private:
   struct entry {
-    std::uint64_t ticket = 0;
+    sequence_number sequence{};
     block_id older = 0;
     block_id newer = 0;
   };
@@ -56,7 +56,7 @@ class free_order {
   };
 
   grown_array<entry> entries_;  // by block number
-  grown_array<end> ends_;       // by lane
+  grown_array<end> ends_;       // by free list
 };
 
 }  // namespace weir::detail

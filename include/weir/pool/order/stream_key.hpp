@@ -23,9 +23,9 @@ struct stream_identity {
 
   static constexpr unsigned kind_bits = 3;
   static constexpr stream_key legacy_key{1 << kind_bits};
-  /// `mortal`: may be destroyed at any time. `promised`: the user says that it outlives the pool. `captured`: not a
-  /// stream, but what one freed in a capture.
-  enum kind : std::uint64_t { legacy, per_thread, lasting, promised, mortal, captured };
+  /// `destroyable`: may be destroyed at any time. `promised`: the user says that it outlives the pool. `captured`: not
+  /// a stream, but what one freed in a capture.
+  enum kind : std::uint64_t { legacy, per_thread, lasting, promised, destroyable, captured };
 
   static constexpr stream_key key_for(kind k, std::uint64_t number) noexcept {
     return stream_key{number << kind_bits | k};
@@ -68,7 +68,7 @@ struct stream_identity {
     if (known_key == stream_key::none) {
       unsigned long long id = 0;
       if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;
-      who.key = key_for(mortal, id);
+      who.key = key_for(destroyable, id);
     }
     std::uint64_t capture = 0;
     who.code = capture_of(handle, capture);

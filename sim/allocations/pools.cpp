@@ -1,6 +1,6 @@
-#include "memory/pools.hpp"
+#include "allocations/pools.hpp"
 
-#include "memory/blocks.hpp"
+#include "allocations/blocks.hpp"
 
 #include <algorithm>
 

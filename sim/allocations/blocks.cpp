@@ -1,7 +1,7 @@
-#include "memory/blocks.hpp"
+#include "allocations/blocks.hpp"
 
+#include "allocations/pools.hpp"
 #include "checker/checker.hpp"
-#include "memory/pools.hpp"
 #include "model/heap.hpp"
 
 #include <algorithm>

@@ -12,29 +12,29 @@ namespace weir::detail {
 /// `T` needs no virtual destructor. Copies may be made and destroyed from any thread, one copy by one thread at a time.
 /// Empty when made by default or moved from. `<memory>` would be an eighth of what `weir/weir.hpp` takes to compile.
 template <class T>
-class shared {
+class shared_owner {
  public:
-  shared() noexcept = default;
+  shared_owner() noexcept = default;
   /// Refers to what nobody has to destroy, such as a static object.
-  static shared unowned(T& object) noexcept { return shared(&object, nullptr); }
+  static shared_owner unowned(T& object) noexcept { return shared_owner(&object, nullptr); }
   /// Makes a `Made` in place; throws what that throws, and `std::bad_alloc`.
   template <class Made = T, class... Arguments>
-  static shared make(Arguments&&... arguments) {
+  static shared_owner make(Arguments&&... arguments) {
     auto* const made = new holding<Made>(std::forward<Arguments>(arguments)...);
-    return shared(&made->object, made);
+    return shared_owner(&made->object, made);
   }
 
-  shared(shared const& other) noexcept : object_(other.object_), owners_(other.owners_) {
+  shared_owner(shared_owner const& other) noexcept : object_(other.object_), owners_(other.owners_) {
     if (owners_ != nullptr) __atomic_fetch_add(&owners_->count, 1, __ATOMIC_RELAXED);
   }
-  shared(shared&& other) noexcept
+  shared_owner(shared_owner&& other) noexcept
       : object_(std::exchange(other.object_, nullptr)), owners_(std::exchange(other.owners_, nullptr)) {}
-  shared& operator=(shared other) noexcept {
+  shared_owner& operator=(shared_owner other) noexcept {
     std::swap(object_, other.object_);
     std::swap(owners_, other.owners_);
     return *this;
   }
-  ~shared() {
+  ~shared_owner() {
     // Releases what this owner did, and the last acquires what all did.
     if (owners_ != nullptr && __atomic_sub_fetch(&owners_->count, 1, __ATOMIC_ACQ_REL) == 0) owners_->destroy(owners_);
   }
@@ -45,7 +45,7 @@ class shared {
   /// No other owner is left; another thread may make that so at any time, but not the opposite.
   bool alone() const noexcept { return owners_ != nullptr && __atomic_load_n(&owners_->count, __ATOMIC_ACQUIRE) == 1; }
   /// Equal if it is the same object.
-  friend bool operator==(shared const& a, shared const& b) noexcept { return a.object_ == b.object_; }
+  friend bool operator==(shared_owner const& a, shared_owner const& b) noexcept { return a.object_ == b.object_; }
 
  private:
   struct owners {
@@ -61,7 +61,7 @@ class shared {
     Made object;
   };
 
-  shared(T* object, owners* all) noexcept : object_(object), owners_(all) {}
+  shared_owner(T* object, owners* all) noexcept : object_(object), owners_(all) {}
 
   T* object_ = nullptr;
   owners* owners_ = nullptr;  // null where nobody owns it

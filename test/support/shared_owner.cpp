@@ -1,5 +1,5 @@
 // needs: tsan
-#include <weir/support/shared.hpp>
+#include <weir/support/shared_owner.hpp>
 
 #include <doctest/doctest.h>
 
@@ -33,7 +33,7 @@ struct refuses {
 TEST_CASE("the last owner destroys the object, whatever happened to the others") {
   int live = 0;
   {
-    auto first = shared<counted>::make(live);
+    auto first = shared_owner<counted>::make(live);
     {
       auto const second = first;
       CHECK(second == first);
@@ -46,7 +46,7 @@ TEST_CASE("the last owner destroys the object, whatever happened to the others")
       CHECK(first == second);
     }
     CHECK(first.alone());
-    first = shared<counted>::make(live);  // the one before goes
+    first = shared_owner<counted>::make(live);  // the one before goes
     CHECK(live == 1);
     auto& itself = first;
     first = itself;
@@ -57,7 +57,7 @@ TEST_CASE("the last owner destroys the object, whatever happened to the others")
 
 TEST_CASE("what was made as a derived class is destroyed as one, without a virtual destructor") {
   int live = 0, destroyed = 0;
-  { shared<counted> const held = shared<counted>::make<derived>(live, destroyed); }
+  { shared_owner<counted> const held = shared_owner<counted>::make<derived>(live, destroyed); }
   CHECK(live == 0);
   CHECK(destroyed == 1);
 }
@@ -66,19 +66,19 @@ TEST_CASE("an object that nobody owns is not destroyed, and an empty one owns no
   int live = 0;
   counted object(live);
   {
-    auto const held = shared<counted>::unowned(object);
+    auto const held = shared_owner<counted>::unowned(object);
     auto const copy = held;
     CHECK(copy.get() == &object);
   }
   CHECK(live == 1);
-  shared<counted> empty;
-  shared<counted> const other = std::move(empty);
+  shared_owner<counted> empty;
+  shared_owner<counted> const other = std::move(empty);
   CHECK(other.get() == nullptr);
-  CHECK(other == shared<counted>());
+  CHECK(other == shared_owner<counted>());
 }
 
 TEST_CASE("a constructor that throws leaves nothing behind") {
-  CHECK_THROWS_WITH_AS(shared<refuses>::make(), "no", std::runtime_error);
+  CHECK_THROWS_WITH_AS(shared_owner<refuses>::make(), "no", std::runtime_error);
 }
 
 TEST_CASE("owners on many threads: one of them destroys it, after what all of them did") {
@@ -96,7 +96,7 @@ TEST_CASE("owners on many threads: one of them destroys it, after what all of th
     };
     {
       std::vector<std::thread> threads;
-      auto held = shared<counted>::make<reader>(live, written);
+      auto held = shared_owner<counted>::make<reader>(live, written);
       for (std::size_t i = 0; i < written.size(); ++i)
         threads.emplace_back([&written, i, own = held] { written[i] = 1; });
       held = {};
