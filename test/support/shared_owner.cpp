@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-using weir::detail::shared;
+using weir::detail::shared_owner;
 
 namespace {
 struct counted {

@@ -22,7 +22,7 @@ struct indexed_blocks {
     table.reserve(1);
     block_id const id = table.add(next_address, size);
     next_address += table[id].bytes() + unit_bytes;
-    table[id].set_free(0);
+    table[id].set_free(shared);
     index.insert(table, id);
     free.insert(id);
     return id;
