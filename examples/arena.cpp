@@ -19,6 +19,7 @@ int main() {
     std::vector<void*> results(4);
     std::barrier all_here(4);
     std::vector<std::thread> threads;
+    threads.reserve(results.size());
     for (void*& result : results)
       threads.emplace_back([&memory, &result, &all_here] {
         weir::stream const stream;

@@ -12,7 +12,7 @@
 using namespace weir::literals;
 
 int main() {
-  constexpr std::size_t frame = 1920 * 1080 * 3;  // 5.93 MiB
+  constexpr std::size_t frame = std::size_t{1920} * 1080 * 3;  // 5.93 MiB
   auto memory = weir::make(weir::device{} | weir::fixed_size{.block_bytes = frame, .blocks_per_chunk = 8});
   weir::stream const stream;
 

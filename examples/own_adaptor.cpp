@@ -15,6 +15,7 @@
 #include <utility>
 
 using namespace weir::literals;
+// NOLINTNEXTLINE(misc-unused-using-decls)
 using weir::operator|;  // in the namespace of one's own types, so that they stack on each other too
 
 /// The source: one buffer for whoever comes first. A source is a resource and its options, which are a recipe.
@@ -128,15 +129,16 @@ int main() {
 
     cached = weir::allocate_sync(memory, 20_MiB);
     void* const batch = weir::allocate_sync(memory, 24_MiB);  // fits once the cache is gone
-    right = cached == nullptr;
+    bool const dropped = cached == nullptr;
+    bool refused = false;
     try {
       weir::deallocate_sync(memory, weir::allocate_sync(memory, 24_MiB), 24_MiB);
-      right = false;
     } catch (weir::out_of_memory const& failure) {
+      refused = true;
       std::printf("%s\n", failure.what());
     }
     weir::deallocate_sync(memory, batch, 24_MiB);
-    right = right && weir::find<weir::limit_resource>(memory).used() == 0;
+    right = dropped && refused && weir::find<weir::limit_resource>(memory).used() == 0;
   }
   return cudaFree(buffer) == cudaSuccess && right ? 0 : 1;
 }

@@ -18,13 +18,14 @@ template <weir::resource R>
 void use(char const* name, R& memory, weir::stream const& stream) {
   using namespace weir::literals;
   void* const p = memory.allocate(stream, 1_MiB);
-  if constexpr (weir::device_accessible<R>)
-    if (cudaMemsetAsync(p, 1, 1_MiB, stream.get()) != cudaSuccess) throw std::runtime_error("cudaMemsetAsync failed");
+  cudaError_t filled = cudaSuccess;
+  if constexpr (weir::device_accessible<R>) filled = cudaMemsetAsync(p, 1, 1_MiB, stream.get());
   if constexpr (weir::host_accessible<R>) {
     stream.synchronize();  // the host is not in the stream's order
     std::memset(p, 2, 1_MiB);
   }
   memory.deallocate(stream, p, 1_MiB);
+  if (filled != cudaSuccess) throw std::runtime_error("cudaMemsetAsync failed");
   std::printf("%-8s device %-3s host %s\n", name, weir::device_accessible<R> ? "yes" : "no",
               weir::host_accessible<R> ? "yes" : "no");
 }

@@ -55,7 +55,7 @@ struct limit {
         "limit: max_bytes is " + std::to_string(max_bytes) + " and fraction is " + std::to_string(fraction);
     if ((max_bytes == 0) == (fraction == 0)) return given + "; give exactly one of them a value above 0";
     if (max_bytes == 0 || max_bytes >= granularity) return {};
-    std::string const less = given + "; that is less than one granularity of " + std::to_string(granularity);
+    std::string less = given + "; that is less than one granularity of " + std::to_string(granularity);
     if (max_bytes > 100) return less;
     return less + "; for a part of the device write limit(" + std::to_string(max_bytes) +
            "%) in a text, and in C++ set fraction";

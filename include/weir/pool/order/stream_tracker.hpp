@@ -39,7 +39,7 @@ class stream_tracker {
   /// Half as many again; enough at first that a program with few streams is never asked which of them ended.
   std::size_t lists_to_add() const noexcept {
     std::size_t const more = 2 * spare_lists + timeline_.list_count() / 2,
-                      most = timeline_.max_lists - timeline_.list_count();
+                      most = timeline::max_lists - timeline_.list_count();
     return more < most ? more : most;
   }
   /// May throw `std::bad_alloc`.
@@ -244,7 +244,8 @@ class stream_tracker {
   process_exit life_;
   int device_;
   std::uint64_t captured_lists_ = 0;  // opened so far
-  stream_timeline<cudaEvent_t, stream_key> timeline_;
+  using timeline = stream_timeline<cudaEvent_t, stream_key>;
+  timeline timeline_;
   grown_array<known_stream> streams_;
 };
 
