@@ -71,7 +71,7 @@ struct log_variable {
 TEST_CASE("wrong options are refused") {
   ::unsetenv("WEIR_LOG_FILE");
   CHECK(contains(refusal({}), "WEIR_LOG_FILE"));
-  CHECK(contains(refusal({.path = "x", .mode = 01777}), "mode is 1023"));
+  CHECK(contains(refusal({.path = "x", .mode = 01777}), "mode is 01777; it must be at most 0777"));
   CHECK(contains(refusal({.path = "x", .buffer_bytes = SIZE_MAX}), "buffer_bytes"));
   CHECK(contains(refusal({.path = std::string("x\0y", 3)}), "zero byte"));
   CHECK(logging{.path = "x"}.valid());

@@ -65,8 +65,7 @@ TEST_CASE_TEMPLATE("a device that is not there is refused with words", Source, a
   CHECK_THROWS_WITH_AS(static_cast<void>(make(Source{.device = 2})),
                        ("weir: " + name + ": there is no device 2; this process sees 2, numbered from 0").c_str(),
                        std::invalid_argument);
-  CHECK(Source{.device = -2}.problem() ==
-        name + ": device is -2; it must be a device's number, or -1 for the current device");
+  CHECK(Source{.device = -2}.problem() == name + ": device is -2; it must be at least -1, which is the current device");
   CHECK(make(Source{.device = 1}).device() == 1);
   device_guard const on_other(1);
   CHECK(make(Source{}).device() == 1);

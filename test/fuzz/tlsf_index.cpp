@@ -43,7 +43,7 @@ class subject {
   void insert(units size) {
     table_.reserve(1);
     block_id const id = table_.add(std::uintptr_t{unit_bytes} * ++added_, size == 0 ? 1 : size);
-    table_[id].set_free(0);
+    table_[id].set_free(weir::detail::shared);
     index_.insert(table_, id);
     sizes_[id] = table_[id].size;
   }

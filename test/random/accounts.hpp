@@ -24,7 +24,7 @@ struct expected_account {
 /// the layers up to the first pool have to be right.
 inline std::string difference(open_stack::stack const& s, expected_account const& program, bool has_failed) {
   expected_account known = program;
-  bool first = true, is_known = true, is_thinned = false;
+  bool first = true, is_known = true, is_thinned = false, is_padded = false;
   std::size_t number = 0;
   for (auto const& ask : s.accounts) {
     open_stack::account const a = ask();
@@ -42,7 +42,7 @@ inline std::string difference(open_stack::stack const& s, expected_account const
     std::uint64_t const kept = a.keeps ? known.lost : 0, kept_count = a.keeps ? known.lost_count : 0;
     if (differs(a.requested, known.requested + kept))
       return complaint("what is requested", a.requested, known.requested + kept);
-    bool const is_exact = !a.keeps && (first || a.takes_as_asked);
+    bool const is_exact = !a.keeps && (first || (a.takes_as_asked && !is_padded));
     if (a.allocated < known.rounded) return complaint("what is allocated", a.allocated, known.rounded);
     if (is_exact && differs(a.allocated, known.charged))
       return complaint("what is charged", a.allocated, known.charged);
@@ -53,6 +53,7 @@ inline std::string difference(open_stack::stack const& s, expected_account const
     is_thinned |= a.requested == open_stack::account::unsaid;  // a budget refuses without asking further down
     if (!a.keeps) continue;
     // From here on requests are segments.
+    is_padded |= a.pads_segments;
     known = {.requested = a.held, .rounded = a.held, .charged = a.held, .live = a.segments};
     first = false;
   }

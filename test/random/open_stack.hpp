@@ -29,6 +29,7 @@ struct account {
   bool keeps = false;           // serves out of memory of its own, of which it holds ...
   std::uint64_t held = 0;       // bytes
   std::uint64_t segments = 0;   // in so many pieces
+  bool pads_segments = false;   // asks for them with an alignment for which a source needs more
   char const* wrong = nullptr;  // which of its numbers contradict each other
 
   friend bool operator==(account const&, account const&) = default;
@@ -73,7 +74,10 @@ account account_of(Layer const& layer) {
           .keeps = true,
           .held = now.reserved.current,
           .segments = now.growths - now.releases,
-          .wrong = wrong};
+          .pads_segments = requires {Layer::segment_alignment;
+}
+, .wrong = wrong
+};  // namespace open_stack
 }
 template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }

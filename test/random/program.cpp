@@ -43,11 +43,12 @@ enum class bug {
 template <bug Bug, weir::resource Upstream>
 class keeper {
  public:
+  static constexpr std::size_t segment_alignment = std::size_t{1} << 16;  // whatever is asked for
   template <weir::recipe F, class Options>
   keeper(F const& upstream, Options const&) : upstream_(upstream()) {}
   ~keeper() {
     for (auto const& [bytes, p] : kept_)
-      if (Bug != bug::leak) upstream_.deallocate(weir::host_order, p, piece_for(bytes), 1 << 16);
+      if (Bug != bug::leak) upstream_.deallocate(weir::host_order, p, piece_for(bytes), segment_alignment);
   }
   keeper(keeper const&) = delete;
   keeper& operator=(keeper const&) = delete;
@@ -68,7 +69,7 @@ class keeper {
       kept_.erase(found);
       numbers_.free -= piece_for(bytes);
     } else {
-      p = upstream_.allocate(weir::host_order, piece_for(bytes), 1 << 16);
+      p = upstream_.allocate(weir::host_order, piece_for(bytes), segment_alignment);
       numbers_.reserved.add(piece_for(bytes));
       numbers_.growths += Bug != bug::takes_uncounted || calls_ % 8 != 0;
     }
@@ -85,7 +86,8 @@ class keeper {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (Bug == bug::shares_in_capture) cudaStreamIsCapturing(stream.get(), &status);
     bool const waits = Bug != bug::no_order && !stream.is_host_order() && status == cudaStreamCaptureStatusNone;
-    if (Bug == bug::gives_back_early) return upstream_.deallocate(weir::host_order, p, piece_for(bytes), 1 << 16);
+    if (Bug == bug::gives_back_early)
+      return upstream_.deallocate(weir::host_order, p, piece_for(bytes), segment_alignment);
     if (waits) cudaStreamSynchronize(stream.get());
     kept_.emplace(bytes, p);
     if (Bug != bug::loses_sight || calls_ % 8 != 0) numbers_.free += piece_for(bytes);

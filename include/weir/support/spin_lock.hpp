@@ -14,11 +14,11 @@ namespace weir::detail {
 /// such as a CUDA call that allocates, frees or synchronises.
 class spin_lock {
  public:
-  void lock() noexcept {
+  [[gnu::always_inline]] void lock() noexcept {
     if (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE)) [[unlikely]]
       lock_slowly();
   }
-  void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
+  [[gnu::always_inline]] void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
 
   /// Calls `f()` without the lock, which the caller holds. `f` must not throw.
   template <class F>
@@ -70,13 +70,13 @@ class spin_lock {
 /// guard ends: there is no flag to ask, as in `std::unique_lock`, and no header to include.
 class spin_guard {
  public:
-  explicit spin_guard(spin_lock& lock) noexcept : spin_guard(lock, true) {}
+  [[gnu::always_inline]] explicit spin_guard(spin_lock& lock) noexcept : spin_guard(lock, true) {}
   /// Holds nothing if `may_enter` is false.
-  spin_guard(spin_lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
+  [[gnu::always_inline]] spin_guard(spin_lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
     if (may_enter) [[likely]]
       lock.lock();
   }
-  ~spin_guard() {
+  [[gnu::always_inline]] ~spin_guard() {
     if (lock_ != nullptr) [[likely]]
       lock_->unlock();
   }

@@ -1,6 +1,8 @@
 #pragma once
 // The numbers by which a pool tells free lists, and the order of frees, apart.
 
+#include <weir/version.hpp>
+
 #include <cstdint>
 
 namespace weir::detail {
