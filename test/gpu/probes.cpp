@@ -1,6 +1,6 @@
 // Asks the runtime that it is linked with all probes of CUDA's behaviour, prints each difference as a line `probe NAME:
-// WHAT: expected X, got Y`, and ends with status 1 if there are any: each is a mistake in the stand-in or in the probe.
-// Arguments are names of probes: only those.
+// WHAT: expected X, got Y`, and ends with status 1 if there are any: each is a mistake in the simulated runtime or in
+// the probe. Arguments are names of probes: only those.
 #include "../sim/probes/all.hpp"
 
 #include <cuda_runtime_api.h>
