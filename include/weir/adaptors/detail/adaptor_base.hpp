@@ -51,8 +51,7 @@ class adaptor_base {
   void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
     void* const p = share(upstream_).allocate(stream, bytes, alignment);
     if (p == nullptr) [[unlikely]]
-      throw out_of_memory({bytes, taken(bytes, alignment), stream}, "a resource that returned null",
-                          report_of(upstream_));
+      refuse_null({bytes, taken(bytes, alignment), stream});
     return p;
   } catch (out_of_memory& failure) {
     failed();
@@ -61,6 +60,11 @@ class adaptor_base {
   } catch (...) {
     failed();
     throw;
+  }
+
+  /// The upstream returned null for more than zero bytes.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_null(memory_request const& request) const {
+    throw out_of_memory(request, "a resource that returned null", report_of(upstream_));
   }
 
   /// Refuses a request in the name of this layer: `own` has its line, those below add theirs.

@@ -28,7 +28,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
 
   /// The memory may be reused at once on `stream`, elsewhere after the work now queued on it. Allocates no host memory.
   /// A pointer, size or alignment that `allocate` did not give or take goes to the misuse handler.
-  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+  [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     if (pass_through_) [[unlikely]]
       return share(upstream_).deallocate(stream, p, bytes, alignment);
