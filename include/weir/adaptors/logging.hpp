@@ -25,7 +25,7 @@ template <resource Upstream>
 class logging_resource;
 
 /// Logs what passes in RMM's format: `Thread,Time,Action,Pointer,Size,Stream`, with the actions `allocate`, `free` and
-/// `allocate failure`. When not to use it: in a hot loop where 100 ns a request matter; `statistics` costs 5.
+/// `allocate failure`. When not to use it: in a hot loop; `statistics` says how much for less.
 struct logging {
   /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names, but
   /// in a program with more rights than its user (set-user-ID and the like), who must not say which file it empties.
