@@ -687,19 +687,22 @@ TEST_CASE("what a call costs does not grow with the number of streams that have 
 TEST_CASE("before a request is refused, every stream is looked at") {
   lazy_world const world;
   source_state state;
-  std::size_t const count = 200;
-  auto memory = make(source{&state} | pool{.max_bytes = count * 1_MiB, .growth_bytes = 1_MiB, .synchronize = false});
+  constexpr std::size_t count = 200;
+  auto memory = make(source{&state} | pool{.growth_bytes = 2_MiB, .synchronize = false});
   std::vector<std::unique_ptr<destroyable_stream>> streams(count);
   std::vector<void*> blocks(count);
   for (std::size_t i = 0; i < count; ++i) {
     streams[i] = std::make_unique<destroyable_stream>();
     blocks[i] = memory.allocate(*streams[i], 1_MiB);
+    memory.deallocate(*streams[i], memory.allocate(*streams[i], 256), 256);  // so that the pool remembers the stream
   }
+  CHECK(memory.snapshot().lanes == count);
+  state.fail = failing::out_of_memory;
   SUBCASE("for what is done") {
     for (std::size_t i = 0; i < count; ++i) {
       memory.deallocate(*streams[i], blocks[i], 1_MiB);
       streams[i]->finish();
-      CHECK(memory.allocate(host_order, 1_MiB) == blocks[i]);
+      blocks[i] = memory.allocate(host_order, 1_MiB);
     }
     CHECK(memory.numbers().waits == 0);
   }
@@ -707,9 +710,10 @@ TEST_CASE("before a request is refused, every stream is looked at") {
     destroyable_stream const other;
     for (std::size_t i = 0; i < count; ++i) {
       memory.deallocate(*streams[i], blocks[i], 1_MiB);
-      CHECK(memory.allocate(other, 1_MiB) == blocks[i]);
+      blocks[i] = memory.allocate(other, 1_MiB);
     }
-    CHECK(memory.numbers().waits == count);
+    CHECK(memory.numbers().waits > count / 2);  // a few come with a neighbour that was waited for
   }
+  CHECK(memory.numbers().out_of_memory == 0);
   for (void* const p : blocks) memory.deallocate(host_order, p, 1_MiB);
 }
