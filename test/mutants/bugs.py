@@ -203,7 +203,7 @@ BUGS = [
         "    heap_.try_to_keep_ages();", "adaptors/pool_threads",
         sanitizer=THREADS, random=False),
     bug(28, "numbers are read without the lock", ALLOCATOR,
-        "    auto const lock = enter();\n    return lock ? numbers_now() : pool_numbers{};", "    return numbers_now();",
+        "    auto const lock = enter();\n    return lock ? snapshot_now() : pool_snapshot{};", "    return snapshot_now();",
         "adaptors/pool_threads", sanitizer=THREADS, random=False),
     bug(29, "a failure after the upstream gave its memory keeps that", ALLOCATOR,
         "      source_.give(mutex_, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
