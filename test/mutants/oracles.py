@@ -26,13 +26,13 @@ ONLY = [
     # cudaFree waits for the device, so that nothing is overwritten: but nobody promises that.
     ("clock", Bug(0, "segments go back at the end without waiting",
                   [(ALLOCATOR, "    release_captured(0);\n    synchronize();", "    release_captured(0);"),
-                   (ALLOCATOR, "if (!has_lost_blocks_ && !reuse_.store().is_pending(s.first)) ", "")], "mutants/oracles")),
+                   (ALLOCATOR, "if (!has_lost_blocks_ && !heap_.is_pending(s.first)) ", "")], "mutants/oracles")),
     # All in order, in one stream, in live memory of one segment.
     ("contents", Bug(0, "a limit asks for half of what it was asked for",
-                     [(LIMIT, "    return upstream_.allocate(stream, bytes, alignment);",
-                       "    return upstream_.allocate(stream, bytes / 2, alignment);"),
+                     [(LIMIT, "    void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });",
+                       "    void* const p = this->pass(stream, bytes / 2, alignment, [&] { credit(charge); });"),
                       (LIMIT, "    upstream_.deallocate(stream, p, bytes, alignment);",
-                       "    upstream_.deallocate(stream, p, bytes / 2, alignment);")], "mutants/oracles")),
+                       "    upstream_.deallocate(stream, p, bytes / 2, alignment);", 3)], "mutants/oracles")),
     # Read by work that the simulated runtime does not know, and compared with nothing.
     ("address", Bug(0, "a source takes no room for a large alignment",
                     [("sources/common.hpp", "take(padded_or_zero(bytes, alignment));", "take(bytes);")],
