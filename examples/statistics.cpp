@@ -5,6 +5,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
 
+#include <cstdint>
 #include <cstdio>
 
 using namespace weir::literals;
@@ -34,8 +35,8 @@ int main() {
               memory.summary("the whole program").c_str());
 
   bool const right = step.requested.peak == 1000 && step.allocated.peak == 1024 && step.allocations.total == 1 &&
-                     solved.allocations.total == 11 && solved.requested.current == -3 * 1024 * 1024 &&
-                     memory.numbers().requested.peak == 11 * 1024 * 1024 + 1000 &&
+                     solved.allocations.total == 11 && solved.requested.current == -std::int64_t{3 << 20} &&
+                     memory.numbers().requested.peak == (std::int64_t{11} << 20) + 1000 &&
                      memory.numbers().requested.current == 0;
   return right ? 0 : 1;
 }
