@@ -205,12 +205,13 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   /// More than is live: a layer that knows its blocks can say what is wrong, or this memory passed this layer by.
   [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
                                                       std::size_t alignment) noexcept {
+    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     if constexpr (weir::knows_blocks<Upstream>) {
       detail::last_call.clear();
       upstream_.deallocate(stream, p, bytes, alignment);
       if (detail::last_call.what == detail::call_note::misuse) return;
     }
-    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(p) + ": " + std::to_string(bytes) +
+    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(address) + ": " + std::to_string(bytes) +
                           " B were given back that are not live; a size or a pointer is wrong, or it was freed twice");
   }
 

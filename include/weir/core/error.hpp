@@ -22,6 +22,8 @@ inline std::string hex(void const* p) {
   std::snprintf(text, sizeof text, "%p", p);
   return text;
 }
+/// The same for the address of memory that may be gone: a pointer to such may not even be looked at.
+inline std::string hex(std::uintptr_t address) { return hex(reinterpret_cast<void const*>(address)); }
 
 }  // namespace detail
 
