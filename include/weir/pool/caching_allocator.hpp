@@ -288,7 +288,7 @@ class caching_allocator {
     return who.capture == capture_key::none ? take() : noting_reuse(who, take);
   }
 
-  /// The ladder of docs/one-allocation.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
+  /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     block_id id = find(who, r, effort, looked_at);
