@@ -5,6 +5,7 @@
 #include <weir/core/any_resource.hpp>  // a stack behind one type, shared by its copies
 #include <weir/core/bytes.hpp>         // 16_GiB, and sizes as people read them
 #include <weir/core/error.hpp>         // out_of_memory, and what happens to misuse
+#include <weir/core/growable.hpp>      // memory that is put behind addresses chunk by chunk
 #include <weir/core/handle.hpp>        // resources that are values
 #include <weir/core/layers.hpp>        // trim, synchronize, release_captured: of a whole stack
 #include <weir/core/numbers.hpp>       // what each layer knows; layers and limits by name

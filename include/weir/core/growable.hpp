@@ -1,0 +1,47 @@
+#pragma once
+// Resources that hand out addresses and the memory behind them one by one.
+
+#include <weir/core/resource.hpp>
+
+#include <concepts>
+#include <cstddef>
+
+namespace weir {
+
+/// Addresses in one piece, with memory behind all, some or none of them.
+struct address_range {
+  void* begin = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// A resource that can also put memory behind addresses later, and take it away again, in whole chunks: what a pool
+/// needs to grow in place, and to move memory that it does not use to where it is needed. All sizes and addresses are
+/// multiples of `chunk_bytes()`, a power of two. Like `host_order`, these calls know no streams: nothing may use what
+/// is unmapped. `virtual_memory` is the source that has them.
+///
+/// - `reserve_range(most)`: addresses, aligned to a chunk, with nothing behind them; as many as the resource finds
+/// right,
+///   at most `most` bytes. Throws `out_of_memory` or `cuda_error`.
+/// - `release_range(range)`: takes them back. Nothing is mapped there any more.
+/// - `map(p, n)`: puts memory behind [p, p + n), where there is none, for every device that may use it. False if there
+/// is
+///   not as much memory, and then nothing has changed. Throws `cuda_error` for other failures, with nothing changed.
+/// - `unmap(p, n)`: takes the memory behind [p, p + n) away. It is kept for the next `map`; `trim` gives it to the
+/// system.
+///   False if the driver refuses, after an error that ended the context: then all of it stays where it is.
+/// - `alias(to, from, n)`: shows what is behind [from, from + n) at `to` as well. What is written at one is read at the
+///   other by work that is ordered after it. As `map` in all else. The memory is kept until both are unmapped.
+template <class R>
+concept growable = resource<R> && requires(R& r, R const& c, void* p, std::size_t n, address_range range) {
+  { c.chunk_bytes() }
+  noexcept->std::same_as<std::size_t>;
+  { r.reserve_range(n) } -> std::same_as<address_range>;
+  { r.release_range(range) }
+  noexcept;
+  { r.map(p, n) } -> std::same_as<bool>;
+  { r.unmap(p, n) }
+  noexcept->std::same_as<bool>;
+  { r.alias(p, p, n) } -> std::same_as<bool>;
+};
+
+}  // namespace weir
