@@ -22,6 +22,7 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
@@ -34,6 +35,16 @@
 
 namespace weir::detail {
 
+/// What a pool holds from its upstream.
+template <resource Upstream>
+struct held_from {
+  using type = upstream_segments<Upstream>;
+};
+template <growable Upstream>
+struct held_from<Upstream> {
+  using type = growable_range<Upstream>;
+};
+
 /// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
 /// `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
 template <resource Upstream>
@@ -42,7 +53,7 @@ class caching_allocator {
   caching_allocator(Upstream& upstream, pool const& options, int device)
       : options_(options),
         device_(device),
-        max_split_(max_split_units(options)),
+        max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
         heap_(device),
         segments_(upstream, options_) {
     if (options.release_threshold != pool{}.release_threshold) heap_.keep_ages();
@@ -332,17 +343,30 @@ class caching_allocator {
 
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
   block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
-    growth const first = segments_.grow(mutex_, heap_, r);
-    if (first == growth::done) return take_done(who, r, looked_at);
     block_id id = 0;
-    auto const look_again = [&] {
-      id = take_done(who, r, looked_at);
-      growth const outcome = id != 0 ? growth::done : segments_.grow(mutex_, heap_, r);
+    auto const grow_and_take = [&] {
+      growth const outcome = grow(who, r, id);
       if (id == 0 && outcome == growth::done) id = take_done(who, r, looked_at);
       return outcome;
     };
-    if (first == growth::contended) segments_.calls().repeat(mutex_, look_again);
+    auto const look_again = [&] {
+      id = take_done(who, r, looked_at);
+      return id != 0 ? growth::done : grow_and_take();
+    };
+    if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);
     return id;
+  }
+  /// `taken`: the block that serves the request, where growth decides that.
+  growth grow(stream_identity const& who, request const& r, block_id& taken) {
+    if constexpr (growable<Upstream>) {
+      std::size_t const live = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
+      growth const outcome = segments_.grow(mutex_, heap_, who, r, greater(live, numbers_.allocated.peak), taken);
+      if (taken != 0 && who.capture != capture_key::none)
+        last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
+      return outcome;
+    } else {
+      return segments_.grow(mutex_, heap_, r);
+    }
   }
 
   void wait_for_all() noexcept {
@@ -374,7 +398,7 @@ class caching_allocator {
   units max_split_;  // what `options_` say, in units
   spin_lock mutable mutex_;
   stream_ordered_heap heap_;
-  upstream_segments<Upstream> segments_;
+  typename held_from<Upstream>::type segments_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };
