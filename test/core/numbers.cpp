@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 #include <core/recorder.hpp>
+#include <support/sim_fixture.hpp>
 #include <support/test_source.hpp>
 
 #include <stdexcept>
@@ -17,13 +18,6 @@ using namespace weir;
 using namespace weir::test;
 
 namespace {
-
-struct fresh_sim {
-  fresh_sim() { sim::reset(); }
-  ~fresh_sim() { sim::reset(); }
-  fresh_sim(fresh_sim const&) = delete;
-  fresh_sim& operator=(fresh_sim const&) = delete;
-};
 
 std::string names_of(std::vector<layer_numbers> const& layers) {
   std::string text;
@@ -72,7 +66,7 @@ struct quota {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(fresh_sim, "each layer says what it knows, and leaves the rest empty") {
+TEST_CASE_FIXTURE(fresh_world, "each layer says what it knows, and leaves the rest empty") {
   auto memory = make(async{.max_bytes = 1_GiB} | limit{.max_bytes = 64_MiB, .name = "search"} |
                      pool{.max_bytes = 32_MiB} | statistics{});
   void* const a = memory.allocate(host_order, 1000);
@@ -118,7 +112,7 @@ TEST_CASE_FIXTURE(fresh_sim, "each layer says what it knows, and leaves the rest
   memory.deallocate(host_order, a, 1000);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a stack says the same whatever is known of its type") {
+TEST_CASE_FIXTURE(fresh_world, "a stack says the same whatever is known of its type") {
   auto memory = make(async{} | pool{} | binning{.bins = {bin{64_KiB}, bin{1_MiB, pool{}}}} |
                      limit{.max_bytes = 64_MiB, .name = "search"});
   void* const p = memory.allocate(host_order, 100'000);
@@ -134,7 +128,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a stack says the same whatever is known of its typ
   memory.deallocate(host_order, p, 100'000);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a parsed stack names all of its layers, and reports on them") {
+TEST_CASE_FIXTURE(fresh_world, "a parsed stack names all of its layers, and reports on them") {
   auto const parsed =
       parse("async | pool | limit(1GiB, name=search) | arena | statistics | fixed_size(4096) | logging(/dev/null)");
   CHECK(names_of(numbers(parsed)) == "logging fixed_size statistics arena limit(search) pool async");
@@ -147,7 +141,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a parsed stack names all of its layers, and report
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "where CUDA does not answer, nothing is known") {
+TEST_CASE_FIXTURE(fresh_world, "where CUDA does not answer, nothing is known") {
   auto memory = make(async{});
   sim::fail_call("cudaMemPoolGetAttribute", 2, cudaErrorUnknown);
   CHECK(numbers(memory)[0] == layer_numbers{.layer = "async"});
@@ -180,7 +174,7 @@ TEST_CASE("layers of the user's own take part by what they have") {
   CHECK(found.refused() == 9);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a limit is found by its name, and followed while the stack is used") {
+TEST_CASE_FIXTURE(fresh_world, "a limit is found by its name, and followed while the stack is used") {
   auto const check = [](auto& memory) {
     limit_ref const search = find_limit(memory, "search"), index = find_limit(memory, "index");
     void* const p = memory.allocate(host_order, 1_MiB);
@@ -203,7 +197,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a limit is found by its name, and followed while t
   check(parsed);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a layer is found by its name or by what it is, in bins too, and asked alone") {
+TEST_CASE_FIXTURE(fresh_world, "a layer is found by its name or by what it is, in bins too, and asked alone") {
   any_resource const memory{async{} | pool{} |
                             binning{.bins = {bin{64_KiB}, bin{1_MiB,
                                                               [](auto upstream) {
@@ -227,7 +221,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a layer is found by its name or by what it is, in 
   CHECK(weir::find(memory, "async").reserved() >= held);  // nobody asked the layers below
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "who asks for a name that is not there learns which are") {
+TEST_CASE_FIXTURE(fresh_world, "who asks for a name that is not there learns which are") {
   any_resource const memory =
       parse("device | limit(64MiB, name=index) | pool | limit(32MiB) | limit(2MiB, name=search)");
   CHECK(error_of_limit(memory, "serch") ==
