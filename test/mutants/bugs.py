@@ -14,6 +14,7 @@ LISTS = "pool/heap/free_lists.hpp"
 INDEX = "pool/heap/tlsf_index.hpp"
 ORDERED = "pool/stream_ordered_heap.hpp"
 ALLOCATOR = "pool/caching_allocator.hpp"
+SEGMENTS = "pool/upstream_segments.hpp"
 SHARE = "adaptors/detail/arena_share.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
@@ -205,17 +206,18 @@ BUGS = [
     bug(28, "numbers are read without the lock", ALLOCATOR,
         "    auto const lock = enter();\n    return lock ? snapshot_now() : pool_snapshot{};", "    return snapshot_now();",
         "adaptors/pool_threads", sanitizer=THREADS, random=False),
-    bug(29, "a failure after the upstream gave its memory keeps that", ALLOCATOR,
-        "      source_.give(mutex_, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
+    bug(29, "a failure after the upstream gave its memory keeps that", SEGMENTS,
+        "      source_.give(lock, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
     bug(0, "a request is refused while another thread's growth has what it lacks", ALLOCATOR,
-        "if (first == growth::contended) source_.calls().repeat(mutex_, look_again);", "static_cast<void>(look_again);",
+        "if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);",
+        "static_cast<void>(look_again), grow_and_take();",
         "adaptors/pool_contention", random=False),
     bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
         "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
         random=False),
-    bug(0, "a segment that several streams freed is not seen to be idle", ALLOCATOR,
-        "may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);",
-        "may_be_idle_ = may_be_idle_ || heap_.is_idle(freed);", "adaptors/pool_release", random=False),
+    bug(0, "a segment that several streams freed is not seen to be idle", SEGMENTS,
+        "may_be_idle_ = may_be_idle_ || heap.will_be_idle(freed);",
+        "may_be_idle_ = may_be_idle_ || heap.is_idle(freed);", "adaptors/pool_release", random=False),
     bug(0, "what a search learns to be idle is kept", ALLOCATOR,
         "if (is_above_threshold()) give_idle(options_.release_threshold);", "", "adaptors/pool_release",
         random=False),

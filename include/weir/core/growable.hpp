@@ -31,6 +31,8 @@ struct address_range {
 ///   False if the driver refuses, after an error that ended the context: then all of it stays where it is.
 /// - `alias(to, from, n)`: shows what is behind [from, from + n) at `to` as well. What is written at one is read at the
 ///   other by work that is ordered after it. As `map` in all else. The memory is kept until both are unmapped.
+///
+/// `movable()`, which it may have: false where mapped memory has to stay where it is until its range is released.
 template <class R>
 concept growable = resource<R> && requires(R& r, R const& c, void* p, std::size_t n, address_range range) {
   { c.chunk_bytes() }
@@ -43,5 +45,14 @@ concept growable = resource<R> && requires(R& r, R const& c, void* p, std::size_
   noexcept->std::same_as<bool>;
   { r.alias(p, p, n) } -> std::same_as<bool>;
 };
+
+/// What it says about that; true if it says nothing.
+template <growable R>
+bool movable(R const& r) noexcept {
+  if constexpr (requires { bool{r.movable()}; })
+    return r.movable();
+  else
+    return true;
+}
 
 }  // namespace weir

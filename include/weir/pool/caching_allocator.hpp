@@ -22,10 +22,10 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
-#include <weir/pool/segment_list.hpp>
-#include <weir/pool/segment_source.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/upstream_segments.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
@@ -35,13 +35,27 @@
 
 namespace weir::detail {
 
+/// What a pool holds from its upstream.
+template <resource Upstream>
+struct held_from {
+  using type = upstream_segments<Upstream>;
+};
+template <growable Upstream>
+struct held_from<Upstream> {
+  using type = growable_range<Upstream>;
+};
+
 /// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
 /// `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
 template <resource Upstream>
 class caching_allocator {
  public:
   caching_allocator(Upstream& upstream, pool const& options, int device)
-      : source_(upstream), options_(options), device_(device), max_split_(max_split_units(options)), heap_(device) {
+      : options_(options),
+        device_(device),
+        max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
+        heap_(device),
+        segments_(upstream, options_) {
     if (options.release_threshold != pool{}.release_threshold) heap_.keep_ages();
   }
 
@@ -50,8 +64,7 @@ class caching_allocator {
     if (heap_.is_exiting()) return;
     release_captured(0);
     synchronize();
-    for (segment const& s : segments_)
-      if (!has_lost_blocks_ && !heap_.is_pending(s.first)) source_.give(s.address, s.bytes);
+    if (!has_lost_blocks_) segments_.give_all(heap_);
   }
   caching_allocator(caching_allocator const&) = delete;
   caching_allocator& operator=(caching_allocator const&) = delete;
@@ -98,8 +111,7 @@ class caching_allocator {
   bool grow(std::size_t bytes) {
     auto const lock = enter();
     if (!lock) return false;
-    upstream_calls::attempt const attempt(source_.calls());
-    return grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
+    return segments_.reserve(mutex_, heap_, bytes);
   }
 
   std::size_t trim(std::size_t keep) noexcept {
@@ -121,7 +133,7 @@ class caching_allocator {
     auto const lock = enter();
     if (!lock) return 0;
     std::size_t const bytes = heap_.release_captured(capture_key{capture});
-    may_be_idle_ = true;
+    segments_.look_again();
     give_idle(options_.release_threshold);
     return bytes;
   }
@@ -160,10 +172,7 @@ class caching_allocator {
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
     auto const lock = enter();
-    bool inside = false;
-    for (segment const& s : segments_)
-      inside |= reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
-    return heap_.misuse(p, bytes, alignment, inside);
+    return heap_.misuse(p, bytes, alignment, segments_.contains(p));
   }
 
  private:
@@ -186,6 +195,7 @@ class caching_allocator {
 
   pool_numbers numbers_now() const {
     pool_numbers now = numbers_;
+    segments_.count(now);
     now.free = heap_.free_bytes();
     now.captured = heap_.captured_bytes();
     now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
@@ -193,12 +203,12 @@ class caching_allocator {
   }
   pool_snapshot snapshot_now() const {
     return {.numbers = numbers_now(),
-            .segments = segments_.size(),
+            .segments = segments_.count(),
             .blocks = heap_.block_count(),
             .largest_free = heap_.largest_free(),
             .lanes = heap_.stream_count(),
             .host_bytes = heap_.host_bytes(),
-            .under_way = source_.calls().bytes()};
+            .under_way = segments_.calls().bytes()};
   }
   pool_snapshot count_refusal_now() {
     ++numbers_.out_of_memory;
@@ -328,61 +338,35 @@ class caching_allocator {
 
   /// What another thread's growth that is under way leaves, without growing.
   block_id take_when_grown(stream_identity const& who, request const& r, lists const& looked_at) {
-    return source_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
+    return segments_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
   }
 
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
   block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
-    growth const first = grow(r);
-    if (first == growth::done) return take_done(who, r, looked_at);
     block_id id = 0;
-    auto const look_again = [&] {
-      id = take_done(who, r, looked_at);
-      growth const outcome = id != 0 ? growth::done : grow(r);
+    auto const grow_and_take = [&] {
+      growth const outcome = grow(who, r, id);
       if (id == 0 && outcome == growth::done) id = take_done(who, r, looked_at);
       return outcome;
     };
-    if (first == growth::contended) source_.calls().repeat(mutex_, look_again);
+    auto const look_again = [&] {
+      id = take_done(who, r, looked_at);
+      return id != 0 ? growth::done : grow_and_take();
+    };
+    if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);
     return id;
   }
-
-  /// Bytes that may still be taken from the upstream.
-  std::size_t room() const noexcept {
-    if (options_.max_bytes == 0) return max_block_bytes / unit_bytes * unit_bytes;
-    return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
-  }
-
-  /// Takes a segment that the request fits into; backs off to the least that serves it.
-  growth grow(request const& r) {
-    upstream_calls::attempt const attempt(source_.calls());
-    std::size_t const least = r.span() * unit_bytes;
-    std::size_t wanted = growth_for(options_, least, r.max_split, numbers_.reserved.current);
-    for (;;) {
-      std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
-      if (bytes < least) return attempt.refusal();
-      if (grow_by(bytes)) return growth::done;
-      if (bytes == least) return attempt.refusal();
-      wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
+  /// `taken`: the block that serves the request, where growth decides that.
+  growth grow(stream_identity const& who, request const& r, block_id& taken) {
+    if constexpr (growable<Upstream>) {
+      std::size_t const live = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
+      growth const outcome = segments_.grow(mutex_, heap_, who, r, greater(live, numbers_.allocated.peak), taken);
+      if (taken != 0 && who.capture != capture_key::none)
+        last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
+      return outcome;
+    } else {
+      return segments_.grow(mutex_, heap_, r);
     }
-  }
-
-  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
-  bool grow_by(std::size_t bytes) {
-    void* const p = source_.take(mutex_, bytes);
-    if (p == nullptr) return false;
-    try {
-      segments_.reserve();
-      heap_.reserve();
-    } catch (...) {
-      source_.give(mutex_, p, bytes);
-      throw;
-    }
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    segments_.add({p, bytes, heap_.add_segment(address, static_cast<units>(bytes / unit_bytes))});
-    numbers_.reserved.add(bytes);
-    may_be_idle_ = true;  // others, which it did not matter to give back before
-    ++numbers_.growths;
-    return true;
   }
 
   void wait_for_all() noexcept {
@@ -390,13 +374,12 @@ class caching_allocator {
     heap_.synchronize(mutex_);
   }
 
-  bool is_above_threshold() const noexcept { return numbers_.reserved.current > options_.release_threshold; }
+  bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
 
   /// `freed` may have been the last live block of its segment. That goes back as soon as it is idle: if CUDA does not
   /// yet say so, the frees to come ask again, and what a search learns serves too.
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
-    may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);
-    if (!may_be_idle_) return;
+    if (!segments_.may_be_idle_after(heap_, freed)) return;
     heap_.poll(heap_.next_lists());
     give_idle(options_.release_threshold);
   }
@@ -404,38 +387,18 @@ class caching_allocator {
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
     heap_.poll(heap_.all_lists());
-    may_be_idle_ = true;
+    segments_.look_again();
     return give_idle(keep);
   }
   /// The same without asking.
-  std::size_t give_idle(std::size_t keep) noexcept {
-    std::size_t released = 0;
-    if (!may_be_idle_ || numbers_.reserved.current <= keep || !source_.may_be_asked()) return 0;
-    may_be_idle_ = false;
-    for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
-      if (i >= segments_.size()) continue;
-      if (!heap_.is_idle(segments_[i].first)) {
-        may_be_idle_ = may_be_idle_ || heap_.will_be_idle(segments_[i].first);
-        continue;
-      }
-      segment const gone = segments_.remove(i);
-      heap_.remove_segment(gone.first);
-      numbers_.reserved.current -= gone.bytes;
-      ++numbers_.releases;
-      released += gone.bytes;
-      source_.give(mutex_, gone.address, gone.bytes);
-    }
-    return released;
-  }
+  std::size_t give_idle(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
 
-  segment_source<Upstream> source_;
   pool options_;
   int device_;
   units max_split_;  // what `options_` say, in units
   spin_lock mutable mutex_;
   stream_ordered_heap heap_;
-  segment_list segments_;
-  bool may_be_idle_ = false;      // some segment, now or when its work is done, and nobody has looked since
+  typename held_from<Upstream>::type segments_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };

@@ -70,6 +70,10 @@ struct pool {
   /// A free that leaves no live block in a segment asks CUDA whether its work is done; until it is, the frees that
   /// follow ask again. The default keeps all until `trim`.
   std::size_t release_threshold = ~std::size_t{0};
+  /// On a growable upstream (`virtual_memory`): how much more than the most that was live may be held, as a part of it,
+  /// before idle memory is moved to where it is needed instead of taking more; 16 MiB (8 chunks) is always allowed. On
+  /// others it says nothing.
+  double max_waste = 0.02;
   stream_lifetime streams = stream_lifetime::may_end;
   when_pending pending = when_pending::grow;
   /// Before giving up, let the host wait for the work that still uses freed memory.
@@ -87,6 +91,7 @@ struct pool {
     f(option::bytes("growth", "growth_bytes", &pool::growth_bytes));
     f(option::bytes("max_split", "max_split_bytes", &pool::max_split_bytes).or_zero("split all").at_least(1_MiB));
     f(option::bytes("release_threshold", "release_threshold", &pool::release_threshold));
+    f(option::part("max_waste", "max_waste", &pool::max_waste, "16 MiB"));
     detail::for_each_pooling_option<pool>(f);
   }
 
@@ -130,6 +135,7 @@ struct pool_numbers {
   std::uint64_t requested_total = 0;
   std::uint64_t growths = 0;           ///< segments taken from the upstream
   std::uint64_t releases = 0;          ///< segments given back
+  std::uint64_t moved = 0;             ///< bytes of idle memory that were moved to other addresses (growable upstreams)
   std::uint64_t waits = 0;             ///< times one stream was made to wait for another
   std::uint64_t synchronizations = 0;  ///< times the host waited
   std::uint64_t out_of_memory = 0;     ///< requests refused
@@ -166,6 +172,7 @@ struct pool_numbers {
     requested_total += other.requested_total;
     growths += other.growths;
     releases += other.releases;
+    moved += other.moved;
     waits += other.waits;
     synchronizations += other.synchronizations;
     out_of_memory += other.out_of_memory;
