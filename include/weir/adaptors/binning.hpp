@@ -5,8 +5,8 @@
 #include <weir/adaptors/detail/bin.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
-#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
 
