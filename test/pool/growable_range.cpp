@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "support/test_growable.hpp"
@@ -249,4 +251,63 @@ TEST_CASE("whatever is asked for, what is live keeps its bytes, and the numbers 
     CHECK(memory.in_use() == 0);
     CHECK(memory.ranges.empty());
   }
+}
+
+TEST_CASE("a pool takes what another one on the same memory does not use, and no more") {
+  shared_growable memory(10 * chunk);
+  auto a = make(share(memory) | pool{.name = "first"});
+  auto b = make(share(memory) | pool{.name = "second"});
+  void* const kept = a.allocate(host_order, chunk);
+  void* const gone = a.allocate(host_order, 8 * chunk);
+  a.deallocate(host_order, gone, 8 * chunk);
+  CHECK(memory.in_use() == 9 * chunk);
+  void* const large = b.allocate(host_order, 9 * chunk);
+  CHECK(memory.in_use() == 10 * chunk);
+  CHECK(a.numbers().reserved.current == chunk);
+  CHECK(b.numbers().reserved.current == 9 * chunk);
+  try {
+    static_cast<void>(a.allocate(host_order, chunk));
+    FAIL("there is no more");
+  } catch (out_of_memory const& refused) {
+    CHECK(std::string(refused.what()).find("second: holds 18.00 MiB, 18.00 MiB of it in use") != std::string::npos);
+  }
+  b.deallocate(host_order, large, 9 * chunk);
+  a.deallocate(host_order, kept, chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("together pools stay within the bound over what was live together") {
+  shared_growable memory(1000 * chunk);
+  auto a = make(share(memory) | pool{});
+  auto b = make(share(memory) | pool{});
+  for (int turn = 0; turn < 4; ++turn)
+    for (auto* p : {&a, &b}) {
+      std::vector<void*> blocks(100);
+      for (void*& at : blocks) at = p->allocate(host_order, chunk);
+      for (void* at : blocks) p->deallocate(host_order, at, chunk);
+    }
+  CHECK(memory.peak <= 108 * chunk);  // each alone had 100 live: two pools that know nothing of each other hold 200
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("what a pool is promised it gets, whatever others hold by then") {
+  shared_growable memory(10 * chunk);
+  auto kept = make(share(memory) | pool{.min_bytes = 4 * chunk});
+  auto other = make(share(memory) | pool{});
+  void* const most = other.allocate(host_order, 6 * chunk);
+  CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);
+  void* const promised = kept.allocate(host_order, 4 * chunk);
+  CHECK_THROWS_AS(kept.allocate(host_order, chunk), out_of_memory);
+  kept.deallocate(host_order, promised, 4 * chunk);
+  CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);  // idle, but promised
+  other.deallocate(host_order, most, 6 * chunk);
+  CHECK_THROWS_AS(static_cast<void>(make(share(memory) | pool{.min_bytes = 7 * chunk})), std::invalid_argument);
+}
+
+TEST_CASE("above its high mark a pool gives idle chunks back by itself") {
+  test_growable memory;
+  auto p = make_pool(memory, {.high_bytes = 3 * chunk});
+  void* const a = p.allocate(host_order, 5 * chunk);
+  p.deallocate(host_order, a, 5 * chunk);
+  CHECK(memory.in_use() == 3 * chunk);
 }

@@ -2,6 +2,7 @@
 // Resources that hand out addresses and the memory behind them one by one.
 
 #include <weir/core/resource.hpp>
+#include <weir/core/tenants.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -32,6 +33,7 @@ struct address_range {
 /// - `alias(to, from, n)`: shows what is behind [from, from + n) at `to` as well. What is written at one is read at the
 ///   other by work that is ordered after it. As `map` in all else. The memory is kept until both are unmapped.
 ///
+/// `tenancy()`, which it may have: a `tenants`, where several pools use the resource at the same time.
 /// `movable()`, which it may have: false where mapped memory has to stay where it is until its range is released.
 template <class R>
 concept growable = resource<R> && requires(R& r, R const& c, void* p, std::size_t n, address_range range) {
@@ -46,7 +48,13 @@ concept growable = resource<R> && requires(R& r, R const& c, void* p, std::size_
   { r.alias(p, p, n) } -> std::same_as<bool>;
 };
 
-/// What it says about that; true if it says nothing.
+template <class R>
+concept has_tenants = growable<R> && requires(R& r) {
+  { r.tenancy() }
+  noexcept->std::same_as<tenants&>;
+};
+
+/// Whether mapped memory may be moved; true if the resource does not say.
 template <growable R>
 bool movable(R const& r) noexcept {
   if constexpr (requires { bool{r.movable()}; })

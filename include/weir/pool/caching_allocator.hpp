@@ -24,6 +24,7 @@
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
 #include <weir/support/spin_lock.hpp>
@@ -51,17 +52,20 @@ template <resource Upstream>
 class caching_allocator {
  public:
   caching_allocator(Upstream& upstream, pool const& options, int device)
-      : options_(options),
+      : options_(with_threshold(options)),
         device_(device),
         max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
         heap_(device),
-        segments_(upstream, options_) {
-    if (options.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+        segments_(upstream, options_),
+        tenant_(*this, upstream, options_) {
+    if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+    if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
   }
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~caching_allocator() {
     if (heap_.is_exiting()) return;
+    tenant_.leave();
     release_captured(0);
     synchronize();
     if (!has_lost_blocks_) segments_.give_all(heap_);
@@ -121,11 +125,24 @@ class caching_allocator {
     return release_idle(lesser(keep, options_.release_threshold));
   }
 
+  /// For others that share the upstream: what this has of it, and what it can do without.
+  tenant_usage usage() const noexcept {
+    auto const lock = enter();
+    if (!lock) return {};
+    return {numbers_.allocated.current, segments_.held() + segments_.calls().bytes()};
+  }
+  std::size_t give_idle(std::size_t bytes) noexcept {
+    auto const lock = enter();
+    if (!lock) return 0;
+    std::size_t const held = segments_.held();
+    return release_idle(held - lesser(held, bytes));
+  }
+
   void synchronize() noexcept {
     auto const lock = enter();
     if (!lock) return;
     wait_for_all();
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
   }
 
   /// The graph of this capture is gone; 0: of all.
@@ -134,7 +151,7 @@ class caching_allocator {
     if (!lock) return 0;
     std::size_t const bytes = heap_.release_captured(capture_key{capture});
     segments_.look_again();
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
     return bytes;
   }
 
@@ -189,6 +206,11 @@ class caching_allocator {
   void require_life() const {
     if (heap_.is_exiting()) [[unlikely]]
       check(process_exit::error, "allocate");
+  }
+
+  static pool with_threshold(pool options) {
+    if (options.high_bytes != 0) options.release_threshold = lesser(options.release_threshold, options.high_bytes);
+    return options;
   }
 
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
@@ -304,7 +326,7 @@ class caching_allocator {
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
-    if (is_above_threshold()) give_idle(options_.release_threshold);
+    if (is_above_threshold()) keep_at_most(options_.release_threshold);
     return id;
   }
 
@@ -381,17 +403,17 @@ class caching_allocator {
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
     if (!segments_.may_be_idle_after(heap_, freed)) return;
     heap_.poll(heap_.next_lists());
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
   }
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
     heap_.poll(heap_.all_lists());
     segments_.look_again();
-    return give_idle(keep);
+    return keep_at_most(keep);
   }
   /// The same without asking.
-  std::size_t give_idle(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
+  std::size_t keep_at_most(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
 
   pool options_;
   int device_;
@@ -399,6 +421,7 @@ class caching_allocator {
   spin_lock mutable mutex_;
   stream_ordered_heap heap_;
   typename held_from<Upstream>::type segments_;
+  pool_tenant<caching_allocator, Upstream> tenant_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };

@@ -27,6 +27,8 @@ class growable_range {
   /// `options` has to outlive it.
   growable_range(Upstream& upstream, pool const& options)
       : upstream_(upstream), options_(options), chunk_(upstream.chunk_bytes()) {}
+  /// Who asks, among several pools on the upstream.
+  void set_tenant(tenant* me) noexcept { me_ = me; }
 
   /// Bytes that have memory.
   std::size_t held() const noexcept { return reserved_.current; }
@@ -53,7 +55,7 @@ class growable_range {
     heap.reserve();
     auto const window = heap.find_window(who, r, chunk_);
     if (window.first == 0) return attempt.refusal();
-    auto const held = fill(lock, heap, window, who, bound(live));
+    auto const held = fill(lock, heap, window, who, live);
     if (held.held == 0) return attempt.refusal();
     taken = heap.take(held, r);
     return growth::done;
@@ -68,7 +70,7 @@ class growable_range {
     stream_identity const nobody{.stream = host_order};
     auto const window = heap.find_window(nobody, request::of(bytes, bytes, unit_bytes, ~units{0}), chunk_);
     if (window.first == 0) return false;
-    auto const held = fill(lock, heap, window, nobody, ~std::size_t{0});
+    auto const held = fill(lock, heap, window, nobody, max_block_bytes);
     if (held.held != 0) heap.put_back(held, true);
     return held.held != 0;
   }
@@ -234,12 +236,12 @@ class growable_range {
   template <class Lock>
   stream_ordered_heap::held_window fill(Lock& lock, stream_ordered_heap& heap,
                                         stream_ordered_heap::window const& window, stream_identity const& who,
-                                        std::size_t most) {
+                                        std::size_t live) {
     pieces holes(window.holes);
     auto held = heap.hold(window, who, [&](std::uintptr_t address, std::size_t bytes) { add(holes, address, bytes); });
     bool is_filled = false;
     try {
-      is_filled = fill(lock, heap, holes, window.missing, most);
+      is_filled = fill(lock, heap, holes, window.missing, live, window.end - window.begin);
       heap.reserve();
     } catch (...) {
       heap.put_back(held, is_filled);
@@ -259,22 +261,49 @@ class growable_range {
 
   /// First with as much fresh memory as the bound allows, then with none.
   template <class Lock>
-  bool fill(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t most) {
-    std::size_t const fresh = lesser(room(), most - lesser(most, held()));
+  bool fill(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t live,
+            std::size_t request_bytes) {
+    std::size_t const fresh = lesser(room(), may_take(lock, live, request_bytes));
     return fill_moving(lock, heap, holes, missing, missing - lesser(missing, fresh)) ||
            fill_moving(lock, heap, holes, missing, missing);
   }
+  /// `moved` of what is missing comes from idle chunks: this pool's, then those of others on the same memory.
   template <class Lock>
   bool fill_moving(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t moved) {
     emptying idle(*this, heap, moved);
     if (room() < missing) return false;
-    bool const is_filled = without(lock, missing, [&] { return idle.unmap() && map(holes); });
+    std::size_t const from_others = moved - lesser(moved, idle.bytes());
+    bool const is_filled = without(lock, missing, [&] {
+      if (!idle.unmap()) return false;
+      if (from_others != 0) reclaim(from_others);
+      return take([&] { return map(holes); });
+    });
     if (!is_filled) return false;
     reserved_.add(missing);
     moved_ += idle.bytes();
     ++growths_;
     calls_.count_success();
     return true;
+  }
+  void reclaim(std::size_t bytes) noexcept {
+    if constexpr (has_tenants<Upstream>) upstream_.tenancy().reclaim(*me_, bytes);
+  }
+  template <class F>
+  bool take(F map) {
+    if constexpr (has_tenants<Upstream>)
+      return upstream_.tenancy().take(*me_, map);
+    else
+      return map();
+  }
+  /// Bytes that may be taken before idle chunks are moved: over what is live together where pools share the upstream.
+  template <class Lock>
+  std::size_t may_take(Lock& lock, std::size_t live, std::size_t request_bytes) {
+    tenant_usage all{live, held()};
+    if constexpr (has_tenants<Upstream>)
+      if (upstream_.tenancy().is_shared())
+        without(lock, 0, [&] { return all = upstream_.tenancy().joint(live, request_bytes), true; });
+    std::size_t const most = bound(all.live);
+    return most - lesser(most, all.held);
   }
   /// All or nothing.
   bool map(pieces& holes) {
@@ -294,6 +323,7 @@ class growable_range {
 
   Upstream& upstream_;
   pool const& options_;
+  tenant* me_ = nullptr;
   std::size_t chunk_;
   address_range range_;
   block_id first_ = 0;
