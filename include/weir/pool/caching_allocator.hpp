@@ -23,6 +23,7 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/growable_range.hpp>
+#include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -33,6 +34,7 @@
 #include <cstdint>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace weir::detail {
 
@@ -129,13 +131,34 @@ class caching_allocator {
   tenant_usage usage() const noexcept {
     auto const lock = enter();
     if (!lock) return {};
-    return {numbers_.allocated.current, segments_.held() + segments_.calls().bytes()};
+    std::size_t const held = segments_.held() + segments_.calls().bytes();
+    return {lesser(numbers_.allocated.current, held), held};
   }
   std::size_t give_idle(std::size_t bytes) noexcept {
     auto const lock = enter();
     if (!lock) return 0;
     std::size_t const held = segments_.held();
     return release_idle(held - lesser(held, bytes));
+  }
+
+  /// See `pooled::park`; takes `store` over.
+  void park(content_store* store) requires growable<Upstream> {
+    auto const lock = enter();
+    if (!lock || segments_.is_parked() || segments_.count() == 0) {
+      delete store;
+      return require_life();
+    }
+    wait_for_all();
+    segments_.park(mutex_, heap_, store, device_);
+  }
+  /// False if the upstream has not enough memory.
+  bool unpark() requires growable<Upstream> {
+    auto const lock = enter_to_allocate();
+    return segments_.unpark(mutex_, heap_, device_);
+  }
+  bool is_parked() const noexcept {
+    auto const lock = enter();
+    return lock && parked();
   }
 
   void synchronize() noexcept {
@@ -149,6 +172,7 @@ class caching_allocator {
   std::size_t release_captured(std::uint64_t capture) noexcept {
     auto const lock = enter();
     if (!lock) return 0;
+    if (parked()) return 0;
     std::size_t const bytes = heap_.release_captured(capture_key{capture});
     segments_.look_again();
     keep_at_most(options_.release_threshold);
@@ -220,7 +244,8 @@ class caching_allocator {
     segments_.count(now);
     now.free = heap_.free_bytes();
     now.captured = heap_.captured_bytes();
-    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
+    now.pending = now.reserved.current + now.parked - now.allocated.current - now.free - now.captured;
+    if (parked()) now.free += std::exchange(now.pending, 0);  // all work was waited for
     return now;
   }
   pool_snapshot snapshot_now() const {
@@ -287,10 +312,22 @@ class caching_allocator {
                                                   std::size_t alignment) noexcept {
     block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
+    if (parked()) return give_parked(id, bytes);
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
     last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
+    return true;
+  }
+  bool parked() const noexcept {
+    if constexpr (growable<Upstream>)
+      return segments_.is_parked();
+    else
+      return false;
+  }
+  bool give_parked(block_id id, std::size_t bytes) noexcept {
+    numbers_.count_deallocation(bytes, heap_[id].bytes());
+    heap_.give_parked(id);
     return true;
   }
   /// There is no room to remember the stream: sees its work done, or never hands the block out again.
@@ -322,6 +359,10 @@ class caching_allocator {
 
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
+    if (parked()) {
+      if (refused != nullptr) refused->set(count_refusal_now());
+      return 0;
+    }
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);

@@ -142,7 +142,8 @@ struct pool_level {
   }
 };
 
-/// What a pool knows about itself without looking: cheap. Bytes; reserved = allocated + pending + free + captured. All
+/// What a pool knows about itself without looking: cheap. Bytes; reserved + parked = allocated + pending + free +
+/// captured. All
 /// zero once the process exits, and for a parent's pool in a forked child.
 struct pool_numbers {
   pool_level requested;           ///< as callers asked
@@ -150,6 +151,7 @@ struct pool_numbers {
   pool_level reserved;            ///< held from the upstream
   std::size_t pending = 0;        ///< freed, but not known to be done
   std::size_t free = 0;           ///< for anyone to take
+  std::size_t parked = 0;         ///< without memory since `park`: what `unpark` takes again; not in `reserved`
   std::size_t captured = 0;       ///< kept for graphs, until `release_captured`
   std::uint64_t allocations = 0;  ///< since the pool was made
   std::uint64_t deallocations = 0;
@@ -188,6 +190,7 @@ struct pool_numbers {
     pending += other.pending;
     free += other.free;
     captured += other.captured;
+    parked += other.parked;
     allocations += other.allocations;
     deallocations += other.deallocations;
     requested_total += other.requested_total;
@@ -244,6 +247,11 @@ inline std::string under_way_text(pool_snapshot const& s) {
 /// What of a pool is kept for graphs, for its line in a report.
 inline std::string captured_text(pool_numbers const& n) {
   return n.captured == 0 ? std::string() : " + " + format_bytes(n.captured) + " captured";
+}
+
+/// What of a pool has no memory for now, for its line in a report.
+inline std::string parked_text(pool_numbers const& n) {
+  return n.parked == 0 ? std::string() : "; " + format_bytes(n.parked) + " of it parked: call unpark() first";
 }
 
 /// The size from which blocks are kept whole, in units.
