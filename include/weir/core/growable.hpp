@@ -44,4 +44,16 @@ concept growable = resource<R> && requires(R& r, R const& c, void* p, std::size_
   { r.alias(p, p, n) } -> std::same_as<bool>;
 };
 
+/// Whether chunks of `r` may be shown at other addresses than those they were mapped at first: `r.movable()`, asked
+/// through its `upstream()` where it has none; else true.
+template <class R>
+bool chunks_may_move(R const& r) noexcept {
+  if constexpr (requires { bool{r.movable()}; })
+    return r.movable();
+  else if constexpr (requires { r.upstream(); })
+    return weir::chunks_may_move(r.upstream());
+  else
+    return true;
+}
+
 }  // namespace weir
