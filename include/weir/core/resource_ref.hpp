@@ -33,9 +33,8 @@ class resource_ref {
     resource_->deallocate(stream, p, bytes, alignment);
   }
 
-  // Growable if that is: see `growable`.
+  // A handle to a `growable` is one.
   std::size_t chunk_bytes() const noexcept requires growable<R> { return resource_->chunk_bytes(); }
-  bool movable() const noexcept requires growable<R> { return weir::movable(*resource_); }
   address_range reserve_range(std::size_t most) const requires growable<R> { return resource_->reserve_range(most); }
   void release_range(address_range range) const noexcept requires growable<R> { resource_->release_range(range); }
   bool map(void* p, std::size_t bytes) const requires growable<R> { return resource_->map(p, bytes); }

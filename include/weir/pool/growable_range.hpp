@@ -209,7 +209,7 @@ class growable_range {
     /// `std::bad_alloc`.
     emptying(growable_range& range, stream_ordered_heap& heap, std::size_t bytes)
         : range_(range), heap_(heap), pieces_(bytes == 0 ? 0 : bytes / range.chunk_ + 1) {
-      std::size_t room = weir::movable(range.upstream_) ? round_up_or_zero(bytes, range.chunk_) : 0;
+      std::size_t room = weir::chunks_may_move(range.upstream_) ? round_up_or_zero(bytes, range.chunk_) : 0;
       pieces found(room / range.chunk_);
       if (room != 0)
         heap_.for_each_idle(range.chunk_, [&](stream_ordered_heap::idle_chunks const& idle) {
