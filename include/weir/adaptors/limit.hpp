@@ -13,8 +13,8 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
+#include <weir/support/atomic.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -110,7 +110,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     if (p == nullptr) return;
     std::size_t const charge = charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    if (bytes == 0 || charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]]
+    if (bytes == 0 || charge == 0 || used_.load() < charge) [[unlikely]]
       return this->deallocate_excess(stream, p, bytes, alignment);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
@@ -124,7 +124,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
   std::size_t used() const noexcept {
     credit_released();
-    return used_.load(std::memory_order_relaxed);
+    return used_.load();
   }
   /// The part of `used()` that was freed, but is kept for the graphs of stream captures.
   std::size_t captured() const noexcept {
@@ -136,9 +136,9 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// The budget in bytes.
   std::size_t max_bytes() const noexcept { return max_; }
   /// The most bytes that were charged at one time by requests that were served.
-  std::size_t peak() const noexcept { return peak_.load(std::memory_order_relaxed); }
+  std::size_t peak() const noexcept { return peak_.load(); }
   /// How many requests this layer refused. Those that failed further down do not count.
-  std::uint64_t refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
+  std::uint64_t refused() const noexcept { return refused_.load(); }
 
   void describe_layer(report& out) const {
     std::size_t const now = used(), kept = captured_.total();
@@ -173,26 +173,25 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// free reaches the upstream after that free did.
   std::size_t reserve(std::size_t charge) noexcept {
     if (charge == 0) return 0;  // rounding up wrapped
-    std::size_t held = used_.load(std::memory_order_relaxed);
+    std::size_t held = used_.load();
     do {
       if (charge > max_ - held) return 0;  // `held <= max_` always, so nothing wraps
-    } while (!used_.compare_exchange_weak(held, held + charge, std::memory_order_acquire, std::memory_order_relaxed));
+    } while (!used_.replace_acquire(held, held + charge));
     return held + charge;
   }
 
   /// Takes a charge back; false, and nothing below zero, if there was less. A subtraction that is undone afterwards
   /// would let another thread see a wrong number meanwhile.
   bool credit(std::size_t charge) const noexcept {
-    std::size_t held = used_.load(std::memory_order_relaxed);
-    while (!used_.compare_exchange_weak(held, held > charge ? held - charge : 0, std::memory_order_release,
-                                        std::memory_order_relaxed)) {
+    std::size_t held = used_.load();
+    while (!used_.replace_release(held, held > charge ? held - charge : 0)) {
     }
     return held >= charge;
   }
 
   void raise_peak(std::size_t held) noexcept {
-    std::size_t seen = peak_.load(std::memory_order_relaxed);
-    while (held > seen && !peak_.compare_exchange_weak(seen, held, std::memory_order_relaxed)) {
+    std::size_t seen = peak_.load();
+    while (held > seen && !peak_.replace(seen, held)) {
     }
   }
 
@@ -228,7 +227,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       if (p != nullptr) return p;
       captured_.keep(capture, charge);
     }
-    refused_.fetch_add(1, std::memory_order_relaxed);
+    refused_.add(1);
     report own;
     describe_layer(own);
     base::refuse({bytes, charge, stream}, label_, own);
@@ -257,9 +256,9 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   std::string name_;
   std::string label_;
   // On a line of its own: every request of every thread writes it. Changed by questions too, which credit.
-  alignas(64) mutable std::atomic<std::size_t> used_{0};
-  std::atomic<std::size_t> peak_{0};
-  std::atomic<std::uint64_t> refused_{0};
+  alignas(64) mutable detail::atomic<std::size_t> used_;
+  detail::atomic<std::size_t> peak_;
+  detail::atomic<std::uint64_t> refused_;
   mutable detail::captured_charges captured_;
 };
 

@@ -10,9 +10,9 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/spin_lock.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -48,7 +48,7 @@ namespace detail {
 /// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
 struct alignas(64) statistics_counters {
   mutable spin_lock lock;
-  std::atomic<int> open_scopes{0};
+  atomic<int> open_scopes;
   memory_statistics numbers;
 };
 
@@ -74,7 +74,7 @@ class statistics_scope {
     for (statistics_scope** at = &detail::innermost_scope; *at != nullptr; at = &(*at)->outer_) {
       if (*at != this) continue;
       *at = outer_;
-      watched_->open_scopes.fetch_sub(1, std::memory_order_relaxed);
+      watched_->open_scopes.subtract(1);
       return;
     }
     detail::report_misuse("weir: statistics: a scope ended on another thread than the one that made it");
@@ -92,7 +92,7 @@ class statistics_scope {
 
   explicit statistics_scope(detail::statistics_counters& watched) noexcept
       : watched_(&watched), outer_(detail::innermost_scope) {
-    watched.open_scopes.fetch_add(1, std::memory_order_relaxed);
+    watched.open_scopes.add(1);
     detail::innermost_scope = this;
   }
 
@@ -171,7 +171,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   friend base;
   friend class statistics_scope;
 
-  bool has_scopes() const noexcept { return counters_.open_scopes.load(std::memory_order_relaxed) != 0; }
+  bool has_scopes() const noexcept { return counters_.open_scopes.load() != 0; }
 
   /// Changes the layer's numbers, then those of the scopes that this thread has open on it.
   template <class Change>

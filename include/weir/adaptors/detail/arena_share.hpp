@@ -5,14 +5,14 @@
 #include <weir/core/resource.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/upstream_calls.hpp>
+#include <weir/support/address_map.hpp>
+#include <weir/support/grown_array.hpp>
+#include <weir/support/mutex.hpp>
 #include <weir/support/shared_owner.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <new>
-#include <vector>
 
 namespace weir::detail {
 
@@ -53,7 +53,7 @@ class arena_lease {
 
   /// The resource is gone: threads need not give anything back.
   void close() noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     closed_ = true;
   }
 
@@ -64,35 +64,45 @@ class arena_lease {
     held_leases() noexcept { this_thread_lease.holds_some = true; }
     ~held_leases() {
       this_thread_lease = {.ended = true};
-      for (held const& h : all_) h.lease->give_back(h.index);
+      for (held* h = first_; h != nullptr; h = forget(h)) h->lease->give_back(h->index);
     }
     held_leases(held_leases const&) = delete;
     held_leases& operator=(held_leases const&) = delete;
 
     std::size_t find(shared_owner<arena_lease> const& lease) noexcept {
-      for (held const& h : all_)
-        if (h.lease == lease) return remember(h);
+      for (held const* h = first_; h != nullptr; h = h->next)
+        if (h->lease == lease) return remember(*h);
       return none;
     }
     std::size_t take(shared_owner<arena_lease> const& lease) {
       this_thread_lease.lease = nullptr;  // may be among those forgotten now, and its address another's soon
-      for (std::size_t i = all_.size(); i-- > 0;)
-        if (all_[i].lease->is_closed()) all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
-      all_.reserve(all_.size() + 1);
-      all_.push_back({lease, lease->take()});
-      return remember(all_.back());
+      for (held** at = &first_; *at != nullptr;)
+        if ((*at)->lease->is_closed())
+          *at = forget(*at);
+        else
+          at = &(*at)->next;
+      first_ = new held{lease, 0, first_};
+      first_->index = lease->take();
+      return remember(*first_);
     }
 
    private:
     struct held {
       shared_owner<arena_lease> lease;
       std::size_t index;
+      held* next;
     };
+    /// Returns the next one.
+    static held* forget(held* h) noexcept {
+      held* const next = h->next;
+      delete h;
+      return next;
+    }
     static std::size_t remember(held const& h) noexcept {
       this_thread_lease.lease = h.lease.get();
       return this_thread_lease.index = h.index;
     }
-    std::vector<held> all_;
+    held* first_ = nullptr;
   };
 
   static held_leases& this_thread() noexcept {
@@ -110,7 +120,7 @@ class arena_lease {
 
   /// The lowest number with the fewest holders: arenas that ended threads left are used before new ones are made.
   std::size_t take() noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     std::size_t best = 0;
     for (std::size_t i = 0; i < holders_.size(); ++i)
       if (holders_[i] < holders_[best]) best = i;
@@ -118,16 +128,16 @@ class arena_lease {
     return best;
   }
   void give_back(std::size_t index) noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     --holders_[index];
   }
   bool is_closed() noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     return closed_;
   }
 
-  std::mutex mutex_;
-  std::vector<std::size_t> holders_;  // threads that have each arena
+  mutex mutex_;
+  grown_array<std::size_t> holders_;  // threads that have each arena
   bool closed_ = false;
 };
 
@@ -140,43 +150,42 @@ class arena_directory {
   /// Throws `std::bad_alloc` if the budget or the upstream has too little, even after what other arenas were taking or
   /// giving back meanwhile.
   void* take(std::size_t bytes, std::size_t alignment, std::size_t arena) {
-    std::unique_lock lock(mutex_);
+    mutex_guard const lock(mutex_);
     void* p = nullptr;
-    auto const attempt = [&] { return ask(lock, p, bytes, alignment); };
+    auto const attempt = [&] { return ask(p, bytes, alignment); };
     growth const first = attempt();
-    if (first != growth::done && !(first == growth::contended && calls_.repeat(lock, attempt))) throw std::bad_alloc();
-    enter(lock, p, bytes, alignment, arena);
+    if (first != growth::done && !(first == growth::contended && calls_.repeat(mutex_, attempt)))
+      throw std::bad_alloc();
+    enter(p, bytes, alignment, arena);
     return p;
   }
   void give(void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    std::unique_lock lock(mutex_);
+    mutex_guard const lock(mutex_);
     segments_.erase(address(p));
     level_.current -= bytes;
-    give_back(lock, p, bytes, alignment);
+    give_back(p, bytes, alignment);
   }
 
   /// The arena whose segment holds `p`, or a number that is none.
   std::size_t owner(void* p) const noexcept {
-    std::lock_guard const lock(mutex_);
-    auto after = segments_.upper_bound(address(p));
-    if (after == segments_.begin()) return ~std::size_t{0};
-    --after;
-    return address(p) - after->first < after->second.bytes ? after->second.arena : ~std::size_t{0};
+    mutex_guard const lock(mutex_);
+    auto const* const last = segments_.find_last_up_to(address(p));
+    bool const is_inside = last != nullptr && address(p) - last->address < last->value.bytes;
+    return is_inside ? last->value.arena : ~std::size_t{0};
   }
 
   pool_level level() const noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     return level_;
   }
   std::size_t reserved() const noexcept { return level().current; }
 
  private:
   struct segment {
-    std::size_t bytes;
-    std::size_t arena;
+    std::size_t bytes = 0;
+    std::size_t arena = 0;
   };
-  using lock_type = std::unique_lock<std::mutex>;
-  using call = upstream_calls::call<lock_type>;
+  using call = upstream_calls::call<mutex>;
   static std::uintptr_t address(void* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
 
   bool fits(std::size_t bytes) const noexcept {
@@ -185,39 +194,39 @@ class arena_directory {
   }
   /// Waits for room if other arenas have it, then takes `p` from the upstream. Throws what that throws but
   /// `std::bad_alloc`.
-  growth ask(lock_type& lock, void*& p, std::size_t bytes, std::size_t alignment) {
+  growth ask(void*& p, std::size_t bytes, std::size_t alignment) {
     while (!fits(bytes))
-      if (!calls_.wait(lock)) return growth::refused;
+      if (!calls_.wait(mutex_)) return growth::refused;
     upstream_calls::attempt const attempt(calls_);
     try {
-      call const under_way(calls_, lock, bytes);
+      call const under_way(calls_, mutex_, bytes);
       p = weir::allocate_sync(upstream_, bytes, alignment);
     } catch (std::bad_alloc const&) {
     }
     return p == nullptr ? attempt.refusal() : growth::done;
   }
-  void give_back(lock_type& lock, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  void give_back(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     upstream_calls::attempt const attempt(calls_);
     {
-      call const under_way(calls_, lock, bytes);
+      call const under_way(calls_, mutex_, bytes);
       weir::deallocate_sync(upstream_, p, bytes, alignment);
     }
     calls_.count_success();
   }
-  void enter(lock_type& lock, void* p, std::size_t bytes, std::size_t alignment, std::size_t arena) try {
-    segments_.emplace(address(p), segment{bytes, arena});
+  void enter(void* p, std::size_t bytes, std::size_t alignment, std::size_t arena) try {
+    segments_.insert(address(p), {bytes, arena});
     level_.add(bytes);
     calls_.count_success();
   } catch (...) {
-    give_back(lock, p, bytes, alignment);
+    give_back(p, bytes, alignment);
     throw;
   }
 
   Upstream& upstream_;
   std::size_t max_bytes_;
-  std::mutex mutable mutex_;
+  mutex mutable mutex_;
   upstream_calls calls_;
-  std::map<std::uintptr_t, segment> segments_;
+  address_map<segment> segments_;
   pool_level level_;
 };
 
