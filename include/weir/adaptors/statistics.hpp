@@ -90,7 +90,9 @@ class statistics_scope {
   template <resource Upstream>
   friend class statistics_resource;
 
-  explicit statistics_scope(detail::statistics_counters& watched) noexcept
+  // Out of line: for a scope in a `std::optional`, g++ cannot see that the destructor takes the address back, and would
+  // warn of a dangling pointer.
+  [[gnu::noinline]] explicit statistics_scope(detail::statistics_counters& watched) noexcept
       : watched_(&watched), outer_(detail::innermost_scope) {
     watched.open_scopes.add(1);
     detail::innermost_scope = this;
