@@ -56,6 +56,10 @@ account account_of(Layer const& layer) {
           .wrong = is_peak ? nullptr : "a peak is lower than what is live"};
 }
 template <class Layer>
+concept pads_segments = requires {
+  Layer::segment_alignment;
+};
+template <class Layer>
 requires requires(Layer const& layer) { layer.numbers().pending; }
 account account_of(Layer const& layer) {
   auto const now = layer.numbers();
@@ -74,10 +78,8 @@ account account_of(Layer const& layer) {
           .keeps = true,
           .held = now.reserved.current,
           .segments = now.growths - now.releases,
-          .pads_segments = requires {Layer::segment_alignment;
-}
-, .wrong = wrong
-};  // namespace open_stack
+          .pads_segments = pads_segments<Layer>,
+          .wrong = wrong};
 }
 template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }

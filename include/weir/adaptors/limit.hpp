@@ -111,14 +111,14 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     std::size_t const charge = charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do.
     if (bytes == 0 || charge == 0 || used_.load() < charge) [[unlikely]]
-      return deallocate_excess(stream, p, bytes, alignment);
+      return this->deallocate_excess(stream, p, bytes, alignment);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
     if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
       return keep_if_captured(charge);
     if (!credit(charge)) [[unlikely]]
-      report_excess(address, bytes);
+      this->report_excess(address, bytes);
   }
 
   /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
@@ -150,6 +150,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
 
  private:
   using base::upstream_;
+  friend base;
 
   static std::size_t budget(limit const& options, Upstream& upstream) {
     if (options.max_bytes != 0) return options.max_bytes;
@@ -248,22 +249,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     if (detail::last_call.what == detail::call_note::captured) captured_.keep(detail::last_call.capture, charge);
   }
 
-  /// More than is charged: a layer that knows its blocks can say what is wrong, or this memory passed the budget by.
-  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
-                                                      std::size_t alignment) noexcept {
-    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
-    if constexpr (weir::knows_blocks<Upstream>) {
-      detail::last_call.clear();
-      upstream_.deallocate(stream, p, bytes, alignment);
-      if (detail::last_call.what == detail::call_note::misuse) return;
-    }
-    report_excess(address, bytes);
-  }
-  [[gnu::noinline, gnu::cold]] void report_excess(std::uintptr_t address, std::size_t bytes) const noexcept {
-    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(address) + ": " + std::to_string(bytes) +
-                          " B were given back and " + std::to_string(used()) +
-                          " B are charged; a size or a pointer is wrong, or it was freed twice");
-  }
+  std::string counted() const { return "and " + std::to_string(used()) + " B are charged"; }
 
   std::size_t granularity_;
   std::size_t max_;
