@@ -182,7 +182,7 @@ BUGS = [
     bug(0, "a statistics counts a free that the pool found wrong", STATISTICS,
         "    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]\n      count(", "    if (false)\n      count(",
         "adaptors/accounts", random=False),
-    bug(0, "a budget speaks of a double free before the pool can name the pointer", LIMIT,
+    bug(0, "a budget speaks of a double free before the pool can name the pointer", "adaptors/detail/adaptor_base.hpp",
         "if constexpr (weir::knows_blocks<Upstream>) {", "if constexpr (false) {",
         "adaptors/accounts", random=False),
     bug(0, "null from an upstream is handed on and stays charged", "adaptors/detail/adaptor_base.hpp",

@@ -4,7 +4,7 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/cuda/capture.hpp>
-#include <weir/cuda/memory.hpp>
+#include <weir/cuda/error.hpp>
 #include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -114,7 +114,8 @@ class growable_range {
       give_idle(lock, heap, 0);
       while (calls_.wait(lock)) {  // for windows that are held
       }
-      note_spans(heap, *parked);
+      if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
+      note(heap, *parked);
     } catch (...) {
       delete parked;
       throw;
@@ -124,11 +125,7 @@ class growable_range {
     is_changing_ = true;
     heap.park(first_);
     try {
-      without(lock, 0, [&] {
-        check(wait_for_device(device) ? cudaSuccess : cudaErrorStreamCaptureUnsupported, "cudaDeviceSynchronize");
-        parked->save(device);
-        return parked->unmap(upstream_);
-      });
+      without(lock, 0, [&] { return parked->save(device), parked->unmap(upstream_); });
     } catch (...) {
       heap.unpark(first_);
       forget_parked();
@@ -256,12 +253,16 @@ class growable_range {
     std::size_t bytes_ = 0, emptied_ = 0;
   };
 
-  void note_spans(stream_ordered_heap const& heap, parked_memory& parked) const {
-    std::size_t spans = 0;
+  void note(stream_ordered_heap const& heap, parked_memory& parked) const {
+    std::size_t spans = 0, blocks = 0;
     heap.for_each_with_memory(first_, [&](std::uintptr_t, std::size_t) { ++spans; });
-    parked.reserve(spans);
+    heap.for_each_live(first_, [&](std::uintptr_t, std::size_t) { ++blocks; });
+    parked.reserve(spans, blocks);
     heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
       parked.add(reinterpret_cast<void*>(address), bytes);
+    });
+    heap.for_each_live(first_, [&](std::uintptr_t address, std::size_t bytes) {
+      parked.add_block(reinterpret_cast<void*>(address), bytes);
     });
   }
   void forget_parked() noexcept {
