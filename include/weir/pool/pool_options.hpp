@@ -91,6 +91,7 @@ struct pool {
   }
 
   /// What is wrong with these options; empty if nothing is.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     auto const initial_exceeds = [this](char const* what, std::size_t bytes) {
       return "pool: initial_bytes (" + format_bytes(initial_bytes) + ") is more than " + what + " (" +
@@ -102,7 +103,10 @@ struct pool {
       return initial_exceeds("max_split_bytes allows to be used for small requests", max_split_bytes);
     return {};
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// Bytes of one kind, now and at most.
