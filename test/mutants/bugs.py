@@ -219,7 +219,7 @@ BUGS = [
         "may_be_idle_ = may_be_idle_ || heap.will_be_idle(freed);",
         "may_be_idle_ = may_be_idle_ || heap.is_idle(freed);", "adaptors/pool_release", random=False),
     bug(0, "what a search learns to be idle is kept", ALLOCATOR,
-        "if (is_above_threshold()) give_idle(options_.release_threshold);", "", "adaptors/pool_release",
+        "if (is_above_threshold()) keep_at_most(options_.release_threshold);", "", "adaptors/pool_release",
         random=False),
     bug(0, "every search asks about every stream", ORDERED,
         "if (all <= lists_a_search) return all_lists();", "return all_lists();", "adaptors/pool_streams", random=False),

@@ -89,4 +89,18 @@ class test_growable {
   bool is_movable = true;
 };
 
+/// The same for several pools.
+class shared_growable : public test_growable {
+ public:
+  explicit shared_growable(std::size_t capacity) : test_growable(capacity), tenants_(capacity) {}
+  tenants& tenancy() noexcept { return tenants_; }
+  void describe(report& out) const {
+    test_growable::describe(out);
+    tenants_.describe(out);
+  }
+
+ private:
+  tenants tenants_;
+};
+
 }  // namespace weir::test

@@ -164,6 +164,7 @@ LINES = {
     "device": describe_source,
     "managed": describe_source,
     "pinned": describe_source,
+    "virtual_memory": describe_source,
     "host": lambda layer: "",
 }
 

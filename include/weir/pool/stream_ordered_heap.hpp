@@ -120,6 +120,14 @@ class stream_ordered_heap {
   block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
   void share(block_id held) noexcept { heap_.share_held(held); }
   void empty(block_id held) noexcept { heap_.empty_held(held, tracker_.on_free(holes_)); }
+  /// See `growable_heap::park`. All work on free blocks has to be done.
+  void park(block_id first) noexcept { heap_.park(first); }
+  void unpark(block_id first) noexcept {
+    heap_.unpark(
+        first, [&](list_id list) { return tracker_.is_captured(list); },
+        [&](list_id list) { return tracker_.on_free(list); });
+  }
+  void give_parked(block_id id) noexcept { heap_.give_parked(id); }
   template <class F>
   void for_each_with_memory(block_id first, F f) const {
     heap_.for_each_with_memory(first, f);
