@@ -15,7 +15,7 @@ INDEX = "pool/heap/tlsf_index.hpp"
 ORDERED = "pool/stream_ordered_heap.hpp"
 ALLOCATOR = "pool/caching_allocator.hpp"
 SEGMENTS = "pool/upstream_segments.hpp"
-SHARE = "adaptors/detail/arena_share.hpp"
+DIRECTORY = "adaptors/detail/arena_directory.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 
@@ -140,16 +140,16 @@ BUGS = [
     bug(23, "a segment goes back with a live block at its end", HEAP,
         "return b.is_free() && b.list == shared && is_whole(segment);", "return b.is_free() && b.list == shared;",
         "adaptors/pool"),
-    bug(24, "another arena's memory is taken for the first one's", SHARE,
+    bug(24, "another arena's memory is taken for the first one's", DIRECTORY,
         "segments_.insert(address(p), {bytes, arena});", "segments_.insert(address(p), {bytes, 0});",
         "adaptors/arena", random=False),
 
     # ---- accounts and threads
     Bug(25, "the upstream has a segment back before it is forgotten",
-        [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
+        [(DIRECTORY, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
           "    give_back(p, bytes, alignment);\n",
           "    level_.current -= bytes;\n    give_back(p, bytes, alignment);\n"
-          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_share", random=False),
+          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_directory", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
           "    upstream_.deallocate(stream, p, bytes, alignment);\n    // Counted before the upstream has it back"),
@@ -187,7 +187,7 @@ BUGS = [
         "adaptors/accounts", random=False),
     bug(0, "null from an upstream is handed on and stays charged", "adaptors/detail/adaptor_base.hpp",
         "if (p == nullptr) [[unlikely]]", "if (false) [[unlikely]]", "adaptors/accounts", random=False),
-    bug(0, "null from an upstream stays on an arena's budget", SHARE,
+    bug(0, "null from an upstream stays on an arena's budget", DIRECTORY,
         "return p == nullptr ? attempt.refusal() : growth::done;", "return growth::done;", "adaptors/accounts",
         random=False),
     bug(0, "without caching an arena leaves its line out of errors", "adaptors/arena.hpp",
@@ -212,7 +212,7 @@ BUGS = [
         "if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);",
         "static_cast<void>(look_again), grow_and_take();",
         "adaptors/pool_contention", random=False),
-    bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
+    bug(0, "an arena is refused while another one's growth has what it lacks", DIRECTORY,
         "if (!calls_.wait(mutex_)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
         random=False),
     bug(0, "a segment that several streams freed is not seen to be idle", SEGMENTS,

@@ -2,7 +2,8 @@
 // A pool for each thread over one upstream, for programs whose threads all allocate at once.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/detail/arena_share.hpp>
+#include <weir/adaptors/detail/arena_directory.hpp>
+#include <weir/adaptors/detail/arena_lease.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/options.hpp>
