@@ -5,6 +5,7 @@
 #include <weir/core/growable.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -109,6 +110,7 @@ class growable_range {
   /// store or CUDA throws, and then nothing has changed.
   template <class Lock>
   void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
+    if (range_.bytes == 0 || parked_ != nullptr) return forget(store);
     auto* const parked = new parked_memory(store);
     try {
       give_idle(lock, heap, 0);
@@ -161,6 +163,7 @@ class growable_range {
     return true;
   }
   bool is_parked() const noexcept { return parked_ != nullptr; }
+  static void forget(content_store* store) noexcept { delete store; }
 
   /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
   /// wait, all stays where it is.
@@ -416,6 +419,11 @@ class growable_range {
   bool is_changing_ = false;  // it is being parked, or unparked, just now
   pool_level reserved_;
   std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
+};
+
+template <growable Upstream>
+struct held_from<Upstream> {
+  using type = growable_range<Upstream>;
 };
 
 }  // namespace weir::detail
