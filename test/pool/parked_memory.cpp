@@ -27,9 +27,12 @@ struct two_spans {
     memory.map(second, 2 * chunk);
     first[3] = 1;
     second[2 * chunk - 1] = 2;
-    parked.reserve(2);
+    parked.reserve(2, 3);
     parked.add(first, chunk);
     parked.add(second, 2 * chunk);
+    parked.add_block(first, 4);
+    parked.add_block(second, chunk);
+    parked.add_block(second + chunk, chunk);
   }
 
   test_growable memory{8 * chunk};
@@ -46,7 +49,7 @@ TEST_CASE("contents come back, as often as they go") {
   two_spans s;
   CHECK(s.parked.bytes() == 3 * chunk);
   s.parked.save(0);
-  CHECK(s.state.live_bytes == 3 * chunk);
+  CHECK(s.state.live_bytes == 2 * chunk + 256);
   CHECK(s.parked.unmap(s.memory));
   CHECK(s.memory.in_use() == 0);
   CHECK(s.parked.restore(s.memory, 0));

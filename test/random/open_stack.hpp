@@ -92,6 +92,7 @@ struct stack {
   std::function<std::size_t(std::size_t bytes, std::size_t alignment)> taken;
   std::function<void(std::size_t keep)> trim;
   std::function<void()> synchronize;
+  std::function<void()> sleep;  // parks and unparks
   std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
   int device = -1;                                 ///< as the stack says
@@ -119,6 +120,7 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
     };
   };
   if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
+  if constexpr (requires { layer.sleep(); }) then(s.sleep, [&layer] { layer.sleep(); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
   if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
     if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream

@@ -5,6 +5,7 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/report.hpp>
+#include <weir/pool/growable_range.hpp>
 
 #include <sys/mman.h>
 

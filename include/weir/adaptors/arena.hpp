@@ -59,8 +59,14 @@ struct arena {
   }
 
   /// What is wrong with these options; empty if nothing is.
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// Made by `upstream | arena{...}`. Thread-safe; the upstream has to be, too. Stream order is that of `pool`.

@@ -49,6 +49,7 @@ struct limit {
   }
 
   /// Empty if these options are valid, else what is wrong with them.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     if (std::string what = option::first_problem(*this); !what.empty()) return what;
     std::string const given =
@@ -60,7 +61,10 @@ struct limit {
     return less + "; for a part of the device write limit(" + std::to_string(max_bytes) +
            "%) in a text, and in C++ set fraction";
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// What `limit` stands as on an upstream. All functions may be called from any thread.

@@ -19,11 +19,11 @@
 
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/core/handle.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
-#include <weir/pool/growable_range.hpp>
-#include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -38,15 +38,17 @@
 
 namespace weir::detail {
 
-/// What a pool holds from its upstream.
+/// What a pool holds from its upstream. For growable upstreams it is in growable_range.hpp, which other programs need
+/// not compile: a source that is growable includes that.
 template <resource Upstream>
 struct held_from {
+  static_assert(!growable<Upstream>, "weir: a growable resource has to include <weir/pool/growable_range.hpp>");
   using type = upstream_segments<Upstream>;
 };
-template <growable Upstream>
-struct held_from<Upstream> {
-  using type = growable_range<Upstream>;
-};
+
+class content_store;  // in parked_memory.hpp
+template <handle To>
+class content_store_on;
 
 /// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
 /// `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
@@ -144,10 +146,7 @@ class caching_allocator {
   /// See `pooled::park`; takes `store` over.
   void park(content_store* store) requires growable<Upstream> {
     auto const lock = enter();
-    if (!lock || segments_.is_parked() || segments_.count() == 0) {
-      delete store;
-      return require_life();
-    }
+    if (!lock) return segments_.forget(store), require_life();
     wait_for_all();
     segments_.park(mutex_, heap_, store, device_);
   }

@@ -4,7 +4,8 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/cuda/capture.hpp>
-#include <weir/cuda/memory.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -109,12 +110,14 @@ class growable_range {
   /// store or CUDA throws, and then nothing has changed.
   template <class Lock>
   void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
+    if (range_.bytes == 0 || parked_ != nullptr) return forget(store);
     auto* const parked = new parked_memory(store);
     try {
       give_idle(lock, heap, 0);
       while (calls_.wait(lock)) {  // for windows that are held
       }
-      note_spans(heap, *parked);
+      if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
+      note(heap, *parked);
     } catch (...) {
       delete parked;
       throw;
@@ -124,11 +127,7 @@ class growable_range {
     is_changing_ = true;
     heap.park(first_);
     try {
-      without(lock, 0, [&] {
-        check(wait_for_device(device) ? cudaSuccess : cudaErrorStreamCaptureUnsupported, "cudaDeviceSynchronize");
-        parked->save(device);
-        return parked->unmap(upstream_);
-      });
+      without(lock, 0, [&] { return parked->save(device), parked->unmap(upstream_); });
     } catch (...) {
       heap.unpark(first_);
       forget_parked();
@@ -164,6 +163,7 @@ class growable_range {
     return true;
   }
   bool is_parked() const noexcept { return parked_ != nullptr; }
+  static void forget(content_store* store) noexcept { delete store; }
 
   /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
   /// wait, all stays where it is.
@@ -256,12 +256,16 @@ class growable_range {
     std::size_t bytes_ = 0, emptied_ = 0;
   };
 
-  void note_spans(stream_ordered_heap const& heap, parked_memory& parked) const {
-    std::size_t spans = 0;
+  void note(stream_ordered_heap const& heap, parked_memory& parked) const {
+    std::size_t spans = 0, blocks = 0;
     heap.for_each_with_memory(first_, [&](std::uintptr_t, std::size_t) { ++spans; });
-    parked.reserve(spans);
+    heap.for_each_live(first_, [&](std::uintptr_t, std::size_t) { ++blocks; });
+    parked.reserve(spans, blocks);
     heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
       parked.add(reinterpret_cast<void*>(address), bytes);
+    });
+    heap.for_each_live(first_, [&](std::uintptr_t address, std::size_t bytes) {
+      parked.add_block(reinterpret_cast<void*>(address), bytes);
     });
   }
   void forget_parked() noexcept {
@@ -415,6 +419,11 @@ class growable_range {
   bool is_changing_ = false;  // it is being parked, or unparked, just now
   pool_level reserved_;
   std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
+};
+
+template <growable Upstream>
+struct held_from<Upstream> {
+  using type = growable_range<Upstream>;
 };
 
 }  // namespace weir::detail

@@ -108,6 +108,7 @@ struct pool {
   }
 
   /// What is wrong with these options; empty if nothing is.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     auto const initial_exceeds = [this](char const* what, std::size_t bytes) {
       return "pool: initial_bytes (" + format_bytes(initial_bytes) + ") is more than " + what + " (" +
@@ -121,9 +122,13 @@ struct pool {
       return initial_exceeds("max_split_bytes allows to be used for small requests", max_split_bytes);
     return {};
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 
  private:
+  template <class = void>
   static std::string wrong_order(char const* less, std::size_t a, char const* more, std::size_t b) {
     if (b == 0 || a <= b) return {};
     return std::string("pool: ") + less + " (" + format_bytes(a) + ") is more than " + more + " (" + format_bytes(b) +

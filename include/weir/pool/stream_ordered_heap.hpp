@@ -64,6 +64,10 @@ class stream_ordered_heap {
   bool is_idle(block_id segment) const noexcept { return heap_.is_idle(segment); }
   /// True if some of a segment is free, but not known to be done.
   bool is_pending(block_id segment) const noexcept { return heap_.is_pending(segment); }
+  /// The same, but what was freed in a capture does not count: its work is not there to be waited for.
+  bool is_pending_outside_captures(block_id segment) const noexcept {
+    return heap_.is_pending(segment, [&](list_id list) { return !tracker_.is_captured(list); });
+  }
   /// True if the segment that `id` is part of is idle once work that is queued now is done.
   bool will_be_idle(block_id id) const noexcept {
     return heap_.is_all_free(id, [&](list_id list) { return !tracker_.is_captured(list); });
@@ -131,6 +135,10 @@ class stream_ordered_heap {
   template <class F>
   void for_each_with_memory(block_id first, F f) const {
     heap_.for_each_with_memory(first, f);
+  }
+  template <class F>
+  void for_each_live(block_id first, F f) const {
+    heap_.for_each_live(first, f);
   }
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.

@@ -4,6 +4,7 @@
 #include <weir/core/growable.hpp>
 #include <weir/core/tenants.hpp>
 #include <weir/cuda/driver.hpp>
+#include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/sources/address_ranges.hpp>
 #include <weir/sources/common.hpp>

@@ -60,11 +60,13 @@ class pooled : public adaptor_base<Derived, Upstream> {
   void synchronize() noexcept { segments_.synchronize(); }
 
   /// Gives all memory back to the upstream and further down, though blocks are live: their addresses stay, and
-  /// `unpark` puts memory behind them again. Waits for all work of the device; no work may use the memory until then.
+  /// `unpark` puts memory behind them again. Waits for the work on freed blocks; for the work that uses live ones the
+  /// caller has waited (`cudaDeviceSynchronize`), and none may come before `unpark`.
   /// `to`: a handle to memory of the host, pinned at best, where the contents are kept meanwhile. Parked, the pool
-  /// refuses requests, but takes frees. Only on a growable upstream; does nothing to a pool that is parked, and with
-  /// `WEIR_NO_CACHING=1`. Throws what `to` throws, or `cuda_error`, and then nothing has changed.
-  /// When not to use it: for room for a moment. It copies all that is live, twice.
+  /// refuses requests, but takes frees. What a graph uses stays too, but only what is live keeps its contents. Only on
+  /// a growable upstream; does nothing to a pool that is parked, and with `WEIR_NO_CACHING=1`. Throws what `to` throws,
+  /// or `cuda_error`, and then nothing has changed. When not to use it: for room for a moment. It copies all that is
+  /// live, twice.
   template <handle To>
   void park(To const& to) requires growable<Upstream> && weir::host_accessible<To> {
     if (!pass_through_) segments_.park(new content_store_on<To>(to));

@@ -155,11 +155,22 @@ class growable_heap : public block_heap {
       if (is_hole) begin = end_of(id);
     }
   }
-  /// True if some of a range or a segment is free, but not known to be done.
-  bool is_pending(block_id first) const noexcept {
+  /// Calls `f(address, bytes)` for all that is live, as it was asked for, in rising order.
+  template <class F>
+  void for_each_live(block_id first, F f) const {
     for (block_id id = first; id != 0; id = table_[id].right)
-      if (table_[id].is_free() && table_[id].list != shared && table_[id].list != holes_) return true;
+      if (table_[id].state() == block_state::live) f(table_[id].address(), std::size_t{table_[id].requested()});
+  }
+  /// True if some of a range or a segment is free, but not known to be done, in a list that `counts(list)`.
+  template <class Counts>
+  bool is_pending(block_id first, Counts counts) const noexcept {
+    for (block_id id = first; id != 0; id = table_[id].right)
+      if (block const& b = table_[id]; b.is_free() && b.list != shared && b.list != holes_ && counts(b.list))
+        return true;
     return false;
+  }
+  bool is_pending(block_id first) const noexcept {
+    return is_pending(first, [](list_id) { return true; });
   }
   /// Bytes of the largest free block. Looks at every list.
   std::size_t largest_free() const noexcept {
