@@ -94,7 +94,7 @@ BUGS = [
         "pool/order/stream_tracker"),
     bug(14, "an event is recorded anew while an older free still goes by it", TIMELINE,
         "return l.entries[newest(l)].event;", "return l.entries[l.first].event;", "pool/order/stream_timeline"),
-    bug(15, "pinned memory is freed while its stream works", "sources/common.hpp",
+    bug(15, "pinned memory is freed while its stream works", "sources/immediate_source.hpp",
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "conformance/sources"),
     bug(15, "host memory is freed while its stream works", "sources/host.hpp",
         "if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return;", "",
