@@ -138,6 +138,29 @@ TEST_CASE("a pin that ends earlier does not stand for one that began before it a
   CHECK_FALSE(x.is_on_device());
 }
 
+TEST_CASE("contents come back behind their copy to the host, wherever the memory for them comes from") {
+  for (sim::mode const mode : every_sim_mode) {
+    watched_world const world(mode);
+    queued_checks checks;
+    {
+      auto host = make(host_stack());
+      auto memory = make(spilling_stack(host, 4_MiB));
+      stream const a, b;
+      bytes_handle x(memory, a, 2_MiB);
+      fill_pinned(x, a, 1);
+      void* const p = memory.allocate(b, 2_MiB);
+      void* const q = memory.allocate(a, 2_MiB);  // in place of x
+      CHECK_FALSE(x.is_on_device());
+      memory.deallocate(b, p, 2_MiB);
+      expect_pinned(checks, x, b, 1);  // in place of p, which b need not wait for
+      memory.deallocate(a, q, 2_MiB);
+    }
+    sim::run_all();
+    CHECK(checks.done() == 1);
+    CHECK(checks.wrong() == 0);
+  }
+}
+
 TEST_CASE("neither spilling nor bringing back lets the host wait") {
   watched_world const world(sim::mode::lazy);
   auto host = make(host_stack());
@@ -192,7 +215,9 @@ TEST_CASE("a handle is freed in stream order, on the device and on the host") {
         fill_pinned(handles.back(), cudaStreamPerThread, 1);
         fill_pinned(handles.back(), *ends, 1);
         ends.reset();
+        sim::reset_counters();
       }
+      CHECK(sim::calls("cudaEventSynchronize") == 0);
       CHECK(memory.numbers().handles == 0);
       CHECK(memory.numbers().device_bytes == 0);
       CHECK(memory.numbers().host_bytes == 0);
