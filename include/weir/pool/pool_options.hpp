@@ -80,8 +80,8 @@ struct pool {
   std::size_t min_bytes = 0;
   std::size_t low_bytes = 0;
   std::size_t high_bytes = 0;
-  /// Whose pool it is, for reports of those that share its memory.
-  std::string name = {};
+  /// Whose pool it is, for reports of those that share its memory. A literal, or another text that lives as long.
+  char const* name = "";
   stream_lifetime streams = stream_lifetime::may_end;
   when_pending pending = when_pending::grow;
   /// Before giving up, let the host wait for the work that still uses freed memory.
@@ -103,7 +103,6 @@ struct pool {
     f(option::bytes("min", "min_bytes", &pool::min_bytes));
     f(option::bytes("low", "low_bytes", &pool::low_bytes));
     f(option::bytes("high", "high_bytes", &pool::high_bytes));
-    f(option::text("name", "name", &pool::name));
     detail::for_each_pooling_option<pool>(f);
   }
 

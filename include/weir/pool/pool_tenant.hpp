@@ -41,12 +41,12 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
 
   tenant_usage usage() noexcept override { return allocator_.usage(); }
   std::size_t give_idle(std::size_t bytes) noexcept override { return allocator_.give_idle(bytes); }
-  std::string name() const override { return name_.empty() ? "a pool" : name_; }
+  std::string name() const override { return name_ == nullptr || *name_ == 0 ? "a pool" : name_; }
 
  private:
   Allocator& allocator_;
   Upstream& upstream_;
-  std::string name_;
+  char const* name_;
 };
 
 }  // namespace weir::detail
