@@ -177,23 +177,34 @@ TEST_CASE_FIXTURE(range_of_a_device, "a range is given back with all that is map
   CHECK_FALSE(ranges.release(other));
 }
 
+TEST_CASE_FIXTURE(range_of_a_device, "a call that fails once, for an error of earlier work, loses no range") {
+  for (char const* call : {"cuMemUnmap", "cuMemAddressFree"}) {
+    CAPTURE(call);
+    std::size_t const handles = sim::live_handles();
+    address_range const other = ranges.reserve(2 * chunk);
+    ranges.map(other.begin, 2 * chunk);
+    sim::fail_call(call, 1, cudaErrorUnknown);
+    CHECK(ranges.release(other));
+    CHECK(chunks.now().spare == 2 * chunk);
+    CHECK(sim::live_handles() == handles);
+  }
+}
+
 TEST_CASE("what the driver does not take back is tried again at the end") {
   weir::test::fresh_world const world;
   std::size_t const handles = sim::live_handles();
-  for (char const* call : {"cuMemUnmap", "cuMemAddressFree"}) {
-    CAPTURE(call);
-    {
-      physical_chunks chunks(detail::driver(), range_of_a_device::kind(), chunk, 0);
-      address_ranges ranges(detail::driver(), chunks,
-                            {{range_of_a_device::device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
-      address_range const range = ranges.reserve(2 * chunk);
-      ranges.map(range.begin, 2 * chunk);
-      sim::fail_call(call, 1, cudaErrorUnknown);
-      CHECK(ranges.release(range));
-      CHECK_FALSE(ranges.knows(range));
-      CHECK(sim::live_handles() == handles + 1);
-    }
-    CHECK(sim::live_handles() == handles);
-    CHECK(sim::live_allocations() == 0);
+  {
+    physical_chunks chunks(detail::driver(), range_of_a_device::kind(), chunk, 0);
+    address_ranges ranges(detail::driver(), chunks,
+                          {{range_of_a_device::device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
+    address_range const range = ranges.reserve(2 * chunk);
+    ranges.map(range.begin, 2 * chunk);
+    sim::fail_from(1, cudaErrorUnknown);
+    CHECK(ranges.release(range));
+    sim::clear_failure();
+    CHECK_FALSE(ranges.knows(range));
+    CHECK(sim::live_handles() == handles + 1);
   }
+  CHECK(sim::live_handles() == handles);
+  CHECK(sim::live_allocations() == 0);
 }

@@ -65,11 +65,11 @@ class address_ranges {
   }
 
   /// Unmaps what is mapped there and gives the addresses back; false if the range is not known. What the driver refuses
-  /// is tried again at the end.
+  /// is tried again, at once, since it may have reported an error of earlier work, and at the end.
   bool release(address_range range) noexcept {
     auto node = take_out(range);
     if (node.empty()) return false;
-    if (vacate(node.key(), node.mapped())) return true;
+    if (vacate(node.key(), node.mapped()) || vacate(node.key(), node.mapped())) return true;
     std::lock_guard const lock(mutex_);
     refused_.insert(std::move(node));
     return true;
