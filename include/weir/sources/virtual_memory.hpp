@@ -211,12 +211,12 @@ class virtual_memory_resource {
     return kind;
   }
 
-  static std::vector<CUmemAccessDesc> users(bool peers, int device) {
+  static std::vector<CUmemAccessDesc> users(bool peers, int home) {
     std::vector<CUmemAccessDesc> found;
     for (int other = 0, count = device_count(); other < count; ++other) {
-      int reaches = other == device ? 1 : 0;
-      if (peers && other != device)
-        detail::check(cudaDeviceCanAccessPeer(&reaches, other, device), "cudaDeviceCanAccessPeer");
+      int reaches = other == home ? 1 : 0;
+      if (peers && other != home)
+        detail::check(cudaDeviceCanAccessPeer(&reaches, other, home), "cudaDeviceCanAccessPeer");
       if (reaches != 0) found.push_back({location(other), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
     return found;
