@@ -77,7 +77,7 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
   }
   std::size_t offset = 0;
   if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};
-  if (is_reserved(r, address)) return look_up_views(r, address, bytes);
+  if (r.virtual_memory.is_reserved(address)) return look_up_views(r, address, bytes);
   // Memory that begins outside every allocation must not run into one.
   bool const runs_into_next =
       (after != r.allocations.end() && bytes > after->first - address) || runs_into_reserved(r, address, bytes);

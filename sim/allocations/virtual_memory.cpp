@@ -1,5 +1,6 @@
 #include "allocations/virtual_memory.hpp"
 
+#include "checker/checker.hpp"
 #include "model/heap.hpp"
 #include "model/pages.hpp"
 
@@ -14,7 +15,11 @@ void* at_address(std::uintptr_t address) { return reinterpret_cast<void*>(addres
 
 std::uintptr_t end_of(view v) { return v->first + v->second.bytes; }
 
-bool is_open(allocation const& a) { return std::find(a.open_to.begin(), a.open_to.end(), true) != a.open_to.end(); }
+bool has_any(allocation::device_set const& devices) {
+  return std::find(devices.begin(), devices.end(), true) != devices.end();
+}
+
+bool is_open(view v) { return has_any(v->second.open_to); }
 
 void drop_if_unused(runtime& r, physical_memory& memory) {
   if (memory.handles != 0 || memory.views != 0) return;
@@ -23,6 +28,7 @@ void drop_if_unused(runtime& r, physical_memory& memory) {
   device.live_bytes -= memory.bytes;
   --r.live_allocations;
   give_pages_back(memory.place, memory.bytes);
+  if (r.check != nullptr) r.check->physical_gone(memory.number);
   r.virtual_memory.physical.remove(memory.handle);
 }
 
@@ -38,16 +44,9 @@ bool free_reserved(runtime& r, std::uintptr_t at, std::size_t bytes) {
   auto const found = r.virtual_memory.reserved.find(at);
   if (found == r.virtual_memory.reserved.end() || found->second != bytes || has_views(r, at, bytes)) return false;
   give_addresses_back(at_address(at), bytes);
+  if (r.check != nullptr) r.check->addresses_gone(at, at + bytes);
   r.virtual_memory.reserved.erase(found);
   return true;
-}
-
-bool is_reserved(runtime& r, std::uintptr_t at, std::size_t bytes) {
-  auto const& all = r.virtual_memory.reserved;
-  auto const after = all.upper_bound(at);
-  if (after == all.begin()) return false;
-  auto const& [begin, size] = *std::prev(after);
-  return at - begin < size && bytes <= size - (at - begin);
 }
 
 bool runs_into_reserved(runtime& r, std::uintptr_t at, std::size_t bytes) {
@@ -72,6 +71,7 @@ physical_memory* create_physical(runtime& r, int device, std::size_t bytes) {
   d.live_bytes += bytes;
   ++r.live_allocations;
   made->handle = r.virtual_memory.physical.add(made);
+  if (r.check != nullptr) r.check->physical_made(made->number);
   return made.get();
 }
 
@@ -112,10 +112,10 @@ range look_up_views(runtime& r, std::uintptr_t at, std::size_t bytes) {
   view const end = r.virtual_memory.views.end();
   view const first = view_at(r, at);
   if (first == end) return {false, nullptr};
-  bool open = is_open(first->second);
+  bool open = is_open(first);
   std::size_t known = end_of(first) - at;
   for (view next = std::next(first); open && known < bytes; ++next) {
-    open = next != end && next->first == at + known && is_open(next->second);
+    open = next != end && next->first == at + known && is_open(next);
     if (open) known += next->second.bytes;
   }
   return {open, &first->second};
@@ -133,12 +133,15 @@ bool map(runtime& r, std::uintptr_t at, std::size_t bytes, physical_memory& memo
     return false;
   }
   ++memory.views;
+  if (r.check != nullptr) r.check->mapped(at, bytes, memory.number);
   return true;
 }
 
 bool unmap(runtime& r, views range) {
   std::uintptr_t const begin = range.first->first;
-  if (!unmap_pages(at_address(begin), end_of(std::prev(range.end)) - begin)) return false;
+  std::uintptr_t const end = end_of(std::prev(range.end));
+  if (!unmap_pages(at_address(begin), end - begin)) return false;
+  if (r.check != nullptr) r.check->unmapped(begin, end);
   for (view v = range.first; v != range.end;) {
     std::shared_ptr<physical_memory> const memory = v->second.physical;
     v = r.virtual_memory.views.erase(v);
@@ -151,9 +154,11 @@ bool unmap(runtime& r, views range) {
 bool set_access(views range, int device, bool open) {
   for (view v = range.first; v != range.end; ++v) {
     allocation& a = v->second;
-    bool const was_open = is_open(a);
-    a.open_to[static_cast<std::size_t>(device)] = open;
-    if (is_open(a) != was_open && !open_pages(at_address(v->first), a.bytes, !was_open)) return false;
+    allocation::device_set now = a.open_to;
+    now[static_cast<std::size_t>(device)] = open;
+    bool const opens = has_any(now);
+    if (opens != has_any(a.open_to) && !open_pages(at_address(v->first), a.bytes, opens)) return false;
+    a.open_to = now;
   }
   return true;
 }

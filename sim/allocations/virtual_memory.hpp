@@ -14,8 +14,6 @@ namespace weir::sim::detail {
 void* reserve(runtime& r, void* hint, std::size_t bytes, std::size_t alignment);
 /// False if this is no whole range that was reserved, or something is mapped in it.
 bool free_reserved(runtime& r, std::uintptr_t at, std::size_t bytes);
-/// Whether all these addresses lie in one range that was reserved.
-bool is_reserved(runtime& r, std::uintptr_t at, std::size_t bytes = 1);
 /// Whether memory that begins outside every such range reaches into one.
 bool runs_into_reserved(runtime& r, std::uintptr_t at, std::size_t bytes);
 

@@ -60,7 +60,7 @@ CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGen
     physical_memory* const memory = find_physical(r, reinterpret_cast<physical_handle>(handle));
     if (memory == nullptr || !in_granules(at, bytes) || offset != 0 || bytes > memory->bytes || flags != 0)
       return cudaErrorInvalidValue;
-    if (!is_reserved(r, at, bytes) || has_views(r, at, bytes)) return cudaErrorInvalidValue;
+    if (!r.virtual_memory.is_reserved(at, bytes) || has_views(r, at, bytes)) return cudaErrorInvalidValue;
     return map(r, at, bytes, *memory) ? cudaSuccess : cudaErrorMemoryAllocation;
   });
 }

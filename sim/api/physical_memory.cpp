@@ -2,6 +2,7 @@
 
 #include "allocations/virtual_memory.hpp"
 #include "api/driver_functions.hpp"
+#include "checker/checker.hpp"
 #include "scheduler/capture.hpp"
 
 namespace weir::sim::detail {
@@ -48,7 +49,10 @@ CUresult mem_release(CUmemGenericAllocationHandle handle) {
     if (!r.virtual_memory.supported) return cudaErrorNotSupported;
     if (cudaError_t const code = admit_unsafe(r); code != cudaSuccess) return code;
     physical_memory* const memory = memory_of(r, handle);
-    if (memory == nullptr) return cudaErrorInvalidValue;
+    if (memory == nullptr) {
+      if (r.check != nullptr) r.check->refused_release(handle);
+      return cudaErrorInvalidValue;
+    }
     release_physical(r, *memory);
     return cudaSuccess;
   });

@@ -16,6 +16,8 @@ enum class memory_kind { device, async, managed, pinned, mapped };
 struct physical_memory;
 
 struct allocation {
+  using device_set = std::array<bool, max_devices>;
+
   std::size_t bytes = 0;
   memory_kind kind = memory_kind::device;
   int device = 0;
@@ -29,7 +31,7 @@ struct allocation {
   std::uint64_t graph = 0;  // of an allocation node: the capture's id; the address is the graph's until it is gone
 
   std::shared_ptr<physical_memory> physical;  // of a view: what it is mapped to
-  std::array<bool, max_devices> open_to{};    // of a view: the devices that have access
+  device_set open_to{};                       // of a view: the devices that have access
 
   bool on_host() const { return kind == memory_kind::managed || kind == memory_kind::pinned; }
 };

@@ -33,6 +33,9 @@ struct virtual_memory_state {
   std::map<std::uintptr_t, allocation> views;      // by address
   handle_table<physical_handle, std::shared_ptr<physical_memory>, 0x5600'0000'0000> physical;
   std::uint64_t physical_count = 0;
+
+  /// Whether all these addresses lie in one range that was reserved.
+  bool is_reserved(std::uintptr_t at, std::size_t bytes = 1) const;
 };
 
 }  // namespace weir::sim::detail

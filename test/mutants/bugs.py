@@ -1,4 +1,4 @@
-"""Known bugs, as text to replace in weir's headers. Read by run.py.
+"""Known bugs, as text to replace in weir's headers, or in the sources of the simulated runtime. Read by run.py.
 
 They are those of the list that a survey of bugs in memory pools came to (36 kinds, most of them shipped by others), and
 some more that are easy to write. `number` is the kind's in that list; 0: a bug of our own.
@@ -20,6 +20,8 @@ STATISTICS = "adaptors/statistics.hpp"
 CHUNKS = "sources/physical_chunks.hpp"
 RANGES = "sources/address_ranges.hpp"
 PAGES = "sources/virtual_memory.hpp"
+SIM_MEMORY = "sim/allocations/virtual_memory.cpp"
+SIM_VIEWS = "sim/checker/views.cpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -28,7 +30,7 @@ THREADS = "thread"  # the sanitizer
 class Bug:
     number: int
     what: str
-    edits: list  # (header, the text that is right, the text that is not[, how often it is there])
+    edits: list  # (file, the text that is right, the text that is not[, how often it is there])
     test: str  # the program that is expected to catch it, quickest
     sanitizer: str = ""  # that the test needs to see it
     random: bool = True  # the random programs can see it
@@ -343,4 +345,17 @@ BUGS = [
     bug(0, "mapping breaks a capture", PAGES,
         "return detail::relaxed([&] { return ranges_.map(p, bytes); });", "return ranges_.map(p, bytes);",
         "sources/virtual_memory", random=False),
+
+    # ---- the simulated runtime
+    bug(0, "the capacity of mapped memory is given back with its last handle", SIM_MEMORY,
+        "if (memory.handles != 0 || memory.views != 0) return;", "if (memory.handles != 0) return;", "sim/virtual_memory",
+        random=False),
+    bug(0, "the capacity of mapped memory is not given back with its last view", SIM_MEMORY,
+        "    --memory->views;\n    drop_if_unused(r, *memory);", "    --memory->views;", "sim/virtual_memory", random=False),
+    bug(0, "an unmapping does not look at the work that uses the view", SIM_VIEWS,
+        "r.uses.missing_in(known)", "std::optional<mark>()", "sim/check_views", random=False),
+    bug(0, "an unmapping does not look at the work on blocks in the view", SIM_VIEWS,
+        'check_pending_in(0, begin, end, "unmapped", m, known);', "", "sim/check_views", random=False),
+    bug(0, "two views of one memory are taken for two memories", SIM_VIEWS,
+        "now.view = r.allocated.operation;", "now.view = 0;", "sim/check_views", random=False),
 ]

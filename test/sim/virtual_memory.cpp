@@ -6,9 +6,15 @@
 #include <weir/sim/sim.hpp>
 
 #include <cstddef>
+#include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace sim_test;
 using sim::access;
@@ -22,6 +28,28 @@ std::size_t free_bytes() {
 }
 
 void write(void* p, std::size_t bytes = MiB) { sim::touch(nullptr, p, bytes, access::write); }
+
+/// How much of the host's memory stands for physical memory: the blocks of the one file that it is made of.
+std::size_t host_bytes() {
+  for (auto const& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    auto const file = std::filesystem::read_symlink(open.path(), gone);
+    struct stat known {};
+    if (file.string().find("weir::sim") != std::string::npos && stat(open.path().c_str(), &known) == 0)
+      return static_cast<std::size_t>(known.st_blocks) * 512;
+  }
+  return 0;
+}
+
+/// Whether the program may read there. The kernel looks, so that nothing crashes.
+bool can_read(void const* p) {
+  int ends[2];
+  REQUIRE_EQ(pipe(ends), 0);
+  bool const can = ::write(ends[1], p, 1) == 1;
+  close(ends[0]);
+  close(ends[1]);
+  return can;
+}
 
 /// The driver's functions, in a fresh world with 16 MiB of reserved addresses.
 struct reserved : fresh {
@@ -143,6 +171,28 @@ TEST_CASE_FIXTURE(reserved, "a device has no more memory than its capacity, whoe
   ok(cudaFree(p));
   cu.create(chunk);
   CHECK_EQ(cudaMalloc(&p, 3 * MiB), cudaErrorMemoryAllocation);
+}
+
+TEST_CASE_FIXTURE(reserved, "the host has the memory back once it is gone") {
+  auto const memory = cu.create(8 * MiB);
+  std::size_t const before = host_bytes();
+  ok(cudaMemset(usable(0, memory, 8 * MiB), 1, 8 * MiB));
+  CHECK_GT(host_bytes(), before);
+  ok(cu.release(memory));
+  ok(cu.unmap(base, 8 * MiB));
+  CHECK_LT(host_bytes(), before);
+}
+
+TEST_CASE_FIXTURE(reserved, "a plain access to a hole faults, as does one to memory that is not open") {
+  auto const memory = cu.create(chunk);
+  CHECK_FALSE(can_read(pointer(base)));
+  mapped(0, memory);
+  CHECK_FALSE(can_read(pointer(base)));
+  cu.open(base, chunk);
+  CHECK(can_read(pointer(base)));
+  CHECK_FALSE(can_read(pointer(base + chunk)));
+  ok(cu.unmap(base, chunk));
+  CHECK_FALSE(can_read(pointer(base)));
 }
 
 TEST_CASE_FIXTURE(reserved, "many small pieces need no file descriptor each") {
