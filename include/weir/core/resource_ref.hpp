@@ -42,6 +42,7 @@ class resource_ref {
   bool alias(void* to, void* from, std::size_t bytes) const requires growable<R> {
     return resource_->alias(to, from, bytes);
   }
+  tenants& tenancy() const noexcept requires has_tenants<R> { return resource_->tenancy(); }
 
   R& upstream() const noexcept { return *resource_; }
   void describe(report& out) const { weir::describe(*resource_, out); }

@@ -2,7 +2,9 @@
 // Source: device memory in chunks that are mapped to addresses as needed, by the driver's virtual memory management.
 
 #include <weir/core/growable.hpp>
+#include <weir/core/tenants.hpp>
 #include <weir/cuda/driver.hpp>
+#include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/sources/address_ranges.hpp>
 #include <weir/sources/common.hpp>
@@ -86,7 +88,8 @@ class virtual_memory_resource {
         plain_(device_),
         options_(with_range(options, device_)),
         chunks_(detail::driver(), usable_kind(options, device_), options.chunk_bytes, options.max_bytes),
-        ranges_(detail::driver(), chunks_, users(options.peers, device_)) {
+        ranges_(detail::driver(), chunks_, users(options.peers, device_)),
+        tenants_(options.max_bytes) {
     detail::relaxed([this] { require_memory(); });
   }
   virtual_memory_resource(virtual_memory_resource const&) =
@@ -146,6 +149,8 @@ class virtual_memory_resource {
     return detail::relaxed([&] { return ranges_.alias(to, from, bytes); });
   }
 
+  /// The pools that use it.
+  tenants& tenancy() noexcept { return tenants_; }
   /// Whether a pool may show chunks at other addresses than those they were mapped at first.
   bool movable() const noexcept { return options_.movable; }
 
@@ -173,6 +178,7 @@ class virtual_memory_resource {
   void describe(report& out) const {
     out.below(std::string(layer_name) + "(" + std::to_string(device()) + ")",
               life_.is_exiting() ? detail::process_exit::words : state() + "; " + detail::device_state(device()));
+    if (!life_.is_exiting()) tenants_.describe(out);
   }
 
  private:
@@ -280,6 +286,7 @@ class virtual_memory_resource {
   virtual_memory const options_;
   detail::physical_chunks chunks_;
   detail::address_ranges ranges_;
+  tenants tenants_;
 };
 
 inline std::string virtual_memory::problem() const {
