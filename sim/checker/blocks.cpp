@@ -203,12 +203,12 @@ void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, 
   forget_freed_blocks(begin, r.end);
 }
 
-void order_checker::check_pending_in(std::uint64_t owner, std::uintptr_t begin, std::uintptr_t end, char const* verb,
+void order_checker::check_pending_in(std::uint64_t by_owner, std::uintptr_t begin, std::uintptr_t end, char const* verb,
                                      mark by, vector_clock const& known) {
   for (auto dead = overlapping(freed_blocks_, begin, end); dead != freed_blocks_.end() && dead->first < end; ++dead) {
     if (auto const missing = dead->second.before.missing_in(known))
       report(order_problem::freed_under_pending_work,
-             memory_text(owner, begin, end) + " is " + verb + " by " + describe(by) + ", though the block at " +
+             memory_text(by_owner, begin, end) + " is " + verb + " by " + describe(by) + ", though the block at " +
                  hex(dead->first) + " of " + name_of_owner(dead->second.owner) + ", freed by " +
                  describe(dead->second.freed) + ", may still be in use" + missing_edge(*missing, by.slot, known));
   }

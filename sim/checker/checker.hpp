@@ -231,7 +231,7 @@ class order_checker {
   /// those. `known` is null if that is not known yet.
   void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const* known);
   /// The part of that which is about freed blocks in [begin, end).
-  void check_pending_in(std::uint64_t owner, std::uintptr_t begin, std::uintptr_t end, char const* verb, mark by,
+  void check_pending_in(std::uint64_t by_owner, std::uintptr_t begin, std::uintptr_t end, char const* verb, mark by,
                         vector_clock const& known);
 
   /// What `t` is capturing; null if it is not.
@@ -248,7 +248,7 @@ class order_checker {
   std::string describe(new_block const& b) const;
   std::string name_of_owner(std::uint64_t id) const;
   /// "memory 0x7f... of 4096 B", or "block of the pool ...".
-  std::string memory_text(std::uint64_t owner, std::uintptr_t begin, std::uintptr_t end) const;
+  std::string memory_text(std::uint64_t of_owner, std::uintptr_t begin, std::uintptr_t end) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
   /// ", which stream 10 does not come after; ..." and the missing edge.
   std::string not_after(mark missing, slot_number in, vector_clock const& known) const;

@@ -38,8 +38,8 @@ std::string order_checker::name_of_owner(std::uint64_t id) const {
   return found == heaps_.end() ? "CUDA" : found->second.name;
 }
 
-std::string order_checker::memory_text(std::uint64_t owner, std::uintptr_t begin, std::uintptr_t end) const {
-  return (owner == 0 ? "memory " : "block of " + name_of_owner(owner) + " ") + range_text(begin, end);
+std::string order_checker::memory_text(std::uint64_t of_owner, std::uintptr_t begin, std::uintptr_t end) const {
+  return (of_owner == 0 ? "memory " : "block of " + name_of_owner(of_owner) + " ") + range_text(begin, end);
 }
 
 std::string order_checker::missing_edge(mark missing, slot_number in, vector_clock const& known) const {

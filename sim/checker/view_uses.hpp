@@ -33,8 +33,8 @@ class view_uses {
     auto const first = pieces_.find(begin), last = pieces_.lower_bound(end);
     std::optional<view_use> missing;
     bool after_all = true;
-    for (auto piece = first; piece != last; ++piece) {
-      for (view_use const& before : piece->second.uses) {
+    for (auto part = first; part != last; ++part) {
+      for (view_use const& before : part->second.uses) {
         if (known.knows(before.by)) continue;
         after_all = false;
         if (!missing && before.view != now.view && (before.writes || now.writes)) missing = before;
@@ -44,7 +44,7 @@ class view_uses {
       pieces_.erase(first, last);
       pieces_[begin] = {end, {now}};
     } else {
-      for (auto piece = first; piece != last; ++piece) remember(piece->second, now);
+      for (auto part = first; part != last; ++part) remember(part->second, now);
     }
     return missing;
   }
