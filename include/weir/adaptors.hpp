@@ -1,5 +1,6 @@
 #pragma once
-// Everything that stands on another resource.
+// Everything that stands on another resource. Not in here: <weir/adaptors/spillable.hpp> (contents that go to the
+// host).
 
 #include <weir/adaptors/arena.hpp>       // a pool a thread, over one upstream
 #include <weir/adaptors/binning.hpp>     // a resource for each range of sizes

@@ -23,6 +23,9 @@ RANGES = "sources/address_ranges.hpp"
 PAGES = "sources/virtual_memory.hpp"
 SIM_MEMORY = "sim/allocations/virtual_memory.cpp"
 SIM_VIEWS = "sim/checker/views.cpp"
+SPILLER = "adaptors/detail/spiller.hpp"
+COPIES = "adaptors/detail/spill_copies.hpp"
+MARKS = "adaptors/detail/stream_marks.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -97,7 +100,7 @@ BUGS = [
         "pool/order/stream_tracker"),
     bug(14, "an event is recorded anew while an older free still goes by it", TIMELINE,
         "return l.entries[newest(l)].event;", "return l.entries[l.first].event;", "pool/order/stream_timeline"),
-    bug(15, "pinned memory is freed while its stream works", "sources/common.hpp",
+    bug(15, "pinned memory is freed while its stream works", "sources/immediate_source.hpp",
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "conformance/sources"),
     bug(15, "host memory is freed while its stream works", "sources/host.hpp",
         "if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return;", "",
@@ -360,4 +363,41 @@ BUGS = [
         'check_pending_in(0, begin, end, "unmapped", m, known);', "", "sim/check_views", random=False),
     bug(0, "two views of one memory are taken for two memories", SIM_VIEWS,
         "now.view = r.allocated.operation;", "now.view = 0;", "sim/check_views", random=False),
+    # ---- contents that are spilled
+    bug(0, "a copy to the host does not wait for the pins that ended", COPIES,
+        "hold_back(stream, b.uses);\n      check(cudaMemcpyAsync(to, b.on_device", "check(cudaMemcpyAsync(to, b.on_device",
+        "adaptors/spillable", random=False),
+    Bug(0, "spilled memory is given back before it is copied",
+        [(COPIES, "check(cudaMemcpyAsync(to, b.on_device",
+          "memory_.deallocate(stream, b.on_device, b.bytes, b.alignment);\n      check(cudaMemcpyAsync(to, b.on_device"),
+         (COPIES, "memory_.deallocate(stream, std::exchange(b.on_device, nullptr), b.bytes, b.alignment);",
+          "b.on_device = nullptr;")],
+        "adaptors/spillable", random=False),
+    bug(0, "contents come back on another stream than the pin's", COPIES,
+        "check(cudaMemcpyAsync(to, b.on_host, b.bytes, cudaMemcpyDefault, stream.get())",
+        "check(cudaMemcpyAsync(to, b.on_host, b.bytes, cudaMemcpyDefault, side().get())",
+        "adaptors/spillable", random=False),
+    bug(0, "contents come back before they have arrived on the host", COPIES,
+        "hold_back(stream, b.uses);\n      check(cudaMemcpyAsync(to, b.on_host", "check(cudaMemcpyAsync(to, b.on_host",
+        "adaptors/spillable", random=False),
+    bug(0, "the place on the host is free before the contents have left it", COPIES,
+        "host_.deallocate(stream, std::exchange(b.on_host, nullptr), b.bytes);",
+        "host_.deallocate(*side_, std::exchange(b.on_host, nullptr), b.bytes);", "adaptors/spillable", random=False),
+    bug(0, "a handle is freed without a wait for pins on other streams", COPIES,
+        "hold_back(stream, b.uses);\n      return memory_", "return memory_", "adaptors/spillable", random=False),
+    bug(0, "a handle is freed on a stream that may have ended", COPIES,
+        "last.lasting_id() != 0 && !may_be_captured(last) ? last : side()", "last", "adaptors/spillable", random=False),
+    bug(0, "a pin does not wait for those that ended on other streams", SPILLER,
+        "hold_back(stream, b->uses);", "", "adaptors/spillable", random=False),
+    bug(0, "a pin that ends stands for those that ended since it began", SPILLER,
+        "b->uses.front().number <= came_after", "true", "adaptors/spillable", random=False),
+    bug(0, "a pinned handle is spilled", SPILLER,
+        "b->at == place::device && b->pins == 0 && !b->kept", "b->at == place::device && !b->kept", "adaptors/spillable",
+        random=False),
+    bug(0, "a request in a capture spills", SPILLER,
+        "if (capture_in(stream) != 0) return false;", "", "adaptors/spill", random=False),
+    bug(0, "all streams that may end are one to a mark", MARKS,
+        "mark.stream.lasting_id() == 0 || mark", "mark", "adaptors/detail/stream_marks", random=False),
+    bug(0, "a use that CUDA did not record is not waited for", MARKS,
+        "|| wait_for(stream, device)", "|| device >= 0", "adaptors/detail/stream_marks", random=False),
 ]

@@ -1,5 +1,6 @@
 // Ends its process in the way that it is told, with stacks alive that hold live, free and pending memory. The exit
 // status is 0 if nothing called CUDA after that began; a crash or a hang shows by itself.
+#include <weir/adaptors/spillable.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -143,6 +145,17 @@ int end(std::string const& way) {
       of_arenas.push_back(std::make_unique<holder<decltype(early_arena)>>(early_arena, s));
       of_pinned.push_back(std::make_unique<holder<decltype(pinned_pool)>>(pinned_pool, s));
     }
+  } else if (way == "spilled") {
+    // One on the host, one on the device, one pinned; all of them go before their memory does.
+    static auto pinned_pool = make(pinned{} | pool{});
+    static auto memory =
+        make(device{} | pool{.initial_bytes = 5_MiB, .max_bytes = 5_MiB} | spill{.to = share(pinned_pool)});
+    weir::stream const lasting;
+    static std::vector<spillable<char>> handles;
+    static std::optional<spill_pin<char>> pin;
+    for (int i = 0; i < 3; ++i) handles.emplace_back(memory, lasting, 2_MiB);
+    pin.emplace(handles.back().pin(lasting));
+    if (handles.front().is_on_device()) return 3;
   } else if (way == "thread_local") {
     // A thread's objects go while CUDA is there, the main thread's too: they are the first that `exit` destroys.
     std::size_t const before = sim::live_allocations();

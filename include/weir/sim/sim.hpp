@@ -59,7 +59,8 @@ void run_all();
 void set_device_count(int count);
 
 /// Sets whether `touch` throws where a kernel on a GPU would crash: at another device's memory without access to it
-/// (`cudaDeviceEnablePeerAccess`; for a pool's memory `cudaMemPoolSetAccess`). Off by default and after `reset`.
+/// (`cudaDeviceEnablePeerAccess`; for a pool's memory `cudaMemPoolSetAccess`, for mapped memory `cuMemSetAccess`). Off
+/// by default and after `reset`.
 void check_access(bool on);
 
 /// Sets whether the devices have virtual memory (`cuMemCreate` and its like), which vGPUs and some others lack. On by
@@ -129,8 +130,8 @@ std::uint64_t captures_invalidated();
 /// the stream gets there, the bytes are really read, or overwritten with a changing pattern. On a stream that is being
 /// captured it stands for a kernel node. Does not count as a runtime call. Throws `std::invalid_argument` for a stream
 /// that is not valid, for a range that leaves its allocation, for memory whose stream-ordered free was already called,
-/// where a capture was invalidated, and, after `check_access(true)`, for another device's memory that the stream's
-/// device has no access to.
+/// for reserved addresses where nothing is mapped or no device has access, where a capture was invalidated, and, after
+/// `check_access(true)`, for another device's memory that the stream's device has no access to.
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what);
 
 }  // namespace weir::sim

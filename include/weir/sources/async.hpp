@@ -1,7 +1,18 @@
 #pragma once
 // Source: CUDA's own stream-ordered allocator, on a memory pool.
 
-#include <weir/sources/common.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/process_exit.hpp>
+#include <weir/cuda/stream_ref.hpp>
+#include <weir/sources/rejected_free.hpp>
+#include <weir/sources/shifted_blocks.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <cstdint>

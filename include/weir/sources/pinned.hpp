@@ -1,7 +1,11 @@
 #pragma once
 // Source: page-locked host memory, which devices reach and copies run from at full speed.
 
-#include <weir/sources/common.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/sources/immediate_source.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <string>

@@ -2,14 +2,17 @@
 // Source: device memory in chunks that are mapped to addresses as needed, by the driver's virtual memory management.
 
 #include <weir/core/growable.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
 #include <weir/core/tenants.hpp>
 #include <weir/cuda/driver.hpp>
 #include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/sources/address_ranges.hpp>
-#include <weir/sources/common.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/physical_chunks.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,275 @@
+#pragma once
+// All blocks of one `spill` layer: where each of them is, who uses it, and which goes to the host next.
+
+#include <weir/adaptors/detail/spill_copies.hpp>
+#include <weir/adaptors/detail/stream_marks.hpp>
+#include <weir/core/any_ref.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/error.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/process_exit.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace weir {
+
+/// What a `spill` layer knows about its handles at one moment. Bytes, but for the counts.
+struct spill_numbers {
+  std::size_t handles = 0;        ///< how many there are
+  std::size_t pinned = 0;         ///< how many of them are pinned
+  std::size_t device_bytes = 0;   ///< of handles whose contents are on the device, or on their way
+  std::size_t pinned_bytes = 0;   ///< of those, what is pinned and cannot be spilled
+  std::size_t host_bytes = 0;     ///< of handles that are spilled
+  std::uint64_t spills = 0;       ///< how many times a handle went to the host
+  std::uint64_t returns = 0;      ///< how many times one came back
+  std::uint64_t moved_bytes = 0;  ///< by all of these together
+  std::uint64_t not_spilled = 0;  ///< how many times one could not go: the host had no room, or CUDA failed
+};
+
+namespace detail {
+
+/// Decides which blocks move. Thread-safe. Its lock is held while streams are made to wait for events, never while
+/// memory is taken, given back or copied. A thread that wants a block which another one moves just now waits until that
+/// one has queued the copy.
+class spiller {
+ public:
+  using block = std::list<spill_block>::iterator;
+  class pin;
+
+  /// `memory` is the adaptor itself: what is asked of it may spill other blocks.
+  spiller(basic_any_ref<false, false> memory, any_host_ref host, int device) noexcept : copies_(memory, host, device) {}
+  spiller(spiller const&) = delete;
+  spiller& operator=(spiller const&) = delete;
+
+  /// A block with undefined contents. Throws what the memory throws, `cuda_error`, `std::invalid_argument` in host
+  /// order and `std::logic_error` where `stream` is being captured.
+  block add(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    life_.settle();
+    require_stream(stream, "a handle was to be made");
+    std::list<spill_block> made;
+    made.emplace_back(bytes, alignment);
+    copies_.allocate(made.front(), stream);
+    std::lock_guard const lock(mutex_);
+    block const b = made.begin();
+    b->uses.back().number = ++marks_set_;
+    others_.splice(others_.end(), made);
+    file(b);
+    ++numbers_.handles;
+    numbers_.device_bytes += bytes;
+    return b;
+  }
+
+  /// Frees a block in stream order, wherever it is.
+  void drop(block b) noexcept {
+    if (life_.is_exiting()) return;
+    std::list<spill_block> gone;
+    {
+      std::unique_lock lock(mutex_);
+      wait_until_still(lock, b);
+      if (b->pins == 0) {
+        gone.splice(gone.end(), list_of(b), b);
+        (b->at == place::host ? numbers_.host_bytes : numbers_.device_bytes) -= b->bytes;
+        --numbers_.handles;
+      }
+    }
+    if (!gone.empty()) return copies_.free(gone.front());
+    report_misuse("weir: spill: a handle to " + format_bytes(b->bytes) +
+                  " ended while it was pinned; the pin has to end first. Its memory is kept");
+  }
+
+  /// Spills idle blocks, the longest unused first, until they make `bytes` together: a memory that has just refused so
+  /// much seldom has it after less, and each refusal may let a pool wait on the host. False if nothing was spilled
+  /// since `seen` (0 at first), by other threads neither: to ask the memory again is then of no use. Waits while other
+  /// threads queue copies to the host, but not for the copies. Spills nothing for a stream that is being captured.
+  bool make_room(stream_ref stream, std::size_t bytes, std::uint64_t& seen) noexcept {
+    if (capture_in(stream) != 0) return false;
+    relaxed_capture calls;
+    calls.enter();
+    for (std::size_t made = 0, more = 1; made < bytes && more != 0; made += more) more = spill_oldest();
+    std::unique_lock lock(mutex_);
+    still_.wait(lock, [&] { return spilling_ == 0 || numbers_.spills != seen; });
+    bool const changed = numbers_.spills != seen;
+    seen = numbers_.spills;
+    return changed;
+  }
+
+  bool is_on_device(block b) const noexcept {
+    std::lock_guard const lock(mutex_);
+    return b->at == place::device;
+  }
+  spill_numbers numbers() const noexcept {
+    std::lock_guard const lock(mutex_);
+    return numbers_;
+  }
+
+ private:
+  using place = spill_block::place;
+
+  static void require_stream(stream_ref stream, char const* what) {
+    if (stream.is_host_order())
+      throw std::invalid_argument(std::string("weir: spill: ") + what +
+                                  " in host order; contents move in the order of a stream, so name one");
+    if (may_be_captured(stream))
+      throw std::logic_error(std::string("weir: spill: ") + what +
+                             " while its stream is being captured; a graph can neither bring contents back nor keep "
+                             "them there: pin before the capture, and hold the pin as long as the graph may run");
+  }
+
+  std::list<spill_block>& list_of(block b) noexcept { return b->is_idle ? idle_ : others_; }
+  /// Puts a block into the list that it belongs to now, as the one that was used last.
+  void file(block b) noexcept {
+    auto& from = list_of(b);
+    b->is_idle = b->at == place::device && b->pins == 0 && !b->kept;
+    list_of(b).splice(list_of(b).end(), from, b);
+  }
+  void wait_until_still(std::unique_lock<std::mutex>& lock, block b) {
+    still_.wait(lock, [&] { return b->at != place::moving; });
+  }
+
+  /// How many bytes that gave back to the memory; 0: no block can be spilled.
+  std::size_t spill_oldest() noexcept {
+    block b;
+    {
+      std::lock_guard const lock(mutex_);
+      if (idle_.empty()) return 0;
+      b = idle_.begin();
+      b->at = place::moving;
+      file(b);
+      ++spilling_;
+    }
+    bool const spilled = copies_.copy_out(*b);
+    std::size_t const bytes = b->bytes;
+    std::lock_guard const lock(mutex_);
+    --spilling_;
+    moved(b, spilled ? place::host : place::device, spilled);
+    if (spilled)
+      ++numbers_.spills;
+    else
+      ++numbers_.not_spilled;
+    if (b->is_idle) idle_.splice(idle_.begin(), idle_, b);  // as old as before
+    return spilled ? bytes : 0;
+  }
+
+  /// Called with the lock, which is let go meanwhile. Throws as `add`; the contents then stay on the host.
+  void bring_back(std::unique_lock<std::mutex>& lock, block b, stream_ref stream) {
+    b->at = place::moving;
+    lock.unlock();
+    try {
+      copies_.copy_in(*b, stream);
+    } catch (...) {
+      lock.lock();
+      moved(b, place::host, false);
+      throw;
+    }
+    lock.lock();
+    moved(b, place::device, true);
+    ++numbers_.returns;
+  }
+
+  /// A block is still again; `changed`: elsewhere than before.
+  void moved(block b, place to, bool changed) noexcept {
+    b->at = to;
+    file(b);
+    still_.notify_all();
+    if (!changed) return;
+    b->uses.back().number = ++marks_set_;
+    numbers_.moved_bytes += b->bytes;
+    (to == place::host ? numbers_.host_bytes : numbers_.device_bytes) += b->bytes;
+    (to == place::host ? numbers_.device_bytes : numbers_.host_bytes) -= b->bytes;
+  }
+
+  // ---- pins
+
+  void* begin_use(block b, stream_ref stream, std::uint64_t& comes_after) {
+    require_stream(stream, "a handle was to be pinned");
+    std::unique_lock lock(mutex_);
+    wait_until_still(lock, b);
+    if (b->at == place::host) bring_back(lock, b, stream);
+    hold_back(stream, b->uses);
+    comes_after = marks_set_;
+    if (b->pins++ == 0) {
+      ++numbers_.pinned;
+      numbers_.pinned_bytes += b->bytes;
+    }
+    file(b);
+    return b->on_device;
+  }
+
+  /// Leaves `mark` behind, in place of those that the pin's stream has waited for.
+  void end_use(block b, stream_ref stream, std::uint64_t came_after, stream_marks& mark) noexcept {
+    if (life_.is_exiting()) return;
+    bool const captured = may_be_captured(stream);
+    if (captured)
+      report_misuse("weir: spill: a pin of " + format_bytes(b->bytes) +
+                    " ended while its stream was being captured; it has to be held as long as the graph may run. Its "
+                    "memory is kept");
+    bool const known = !captured && set_mark(mark.front(), stream, copies_.device());
+    std::lock_guard const lock(mutex_);
+    stream_marks covered;
+    while (known && !b->uses.empty() && b->uses.front().number <= came_after)
+      covered.splice(covered.end(), b->uses, b->uses.begin());
+    copies_.marks().give_back(covered);
+    mark.front().number = ++marks_set_;
+    b->uses.splice(b->uses.end(), mark);
+    b->kept = b->kept || !known;
+    if (--b->pins == 0) {
+      --numbers_.pinned;
+      numbers_.pinned_bytes -= b->bytes;
+    }
+    file(b);
+  }
+
+  process_exit life_;
+  spill_copies copies_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable still_;  // a block that moved has arrived, or stays
+  std::list<spill_block> idle_;    // can be spilled; the longest unused first
+  std::list<spill_block> others_;  // pinned, spilled, moving or kept
+  std::size_t spilling_ = 0;       // how many move to the host just now
+  std::uint64_t marks_set_ = 0;    // so far: the number of the latest
+  spill_numbers numbers_;
+};
+
+/// Keeps a block on the device while it lives: behind all uses that ended before, and before what waits for its own
+/// end.
+class spiller::pin {
+ public:
+  /// Throws as `add`, and what comes of bringing contents back.
+  pin(spiller& owner, block b, stream_ref stream)
+      : owner_(&owner), block_(b), stream_(stream), end_(owner.copies_.marks().take()) {
+    data_ = owner.begin_use(b, stream, comes_after_);
+  }
+  ~pin() {
+    if (owner_ != nullptr) owner_->end_use(block_, stream_, comes_after_, end_);
+  }
+  pin(pin&& other) noexcept
+      : owner_(std::exchange(other.owner_, nullptr)),
+        block_(other.block_),
+        stream_(other.stream_),
+        comes_after_(other.comes_after_),
+        end_(std::move(other.end_)),
+        data_(std::exchange(other.data_, nullptr)) {}
+  pin& operator=(pin&&) = delete;
+
+  void* data() const noexcept { return data_; }
+
+ private:
+  spiller* owner_;
+  block block_;
+  stream_ref stream_;
+  std::uint64_t comes_after_ = 0;  // the number of the last mark that its stream has waited for
+  stream_marks end_;               // taken at the beginning, so that nothing can be missing at the end
+  void* data_ = nullptr;
+};
+
+}  // namespace detail
+}  // namespace weir

@@ -1,0 +1,254 @@
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/spill.hpp>
+#include <weir/adaptors/spillable.hpp>
+#include <weir/core/any_resource.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/order.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <list>
+#include <string>
+
+#include "support/captures.hpp"
+#include "support/spilling.hpp"
+#include "support/streams_at_work.hpp"
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+using spilling = spill_resource<source_resource>;
+static_assert(resource<spilling>);
+static_assert(device_accessible<spilling> && host_accessible<spilling> && host_ordered<spilling>);
+
+using byte_handle = spillable<unsigned char>;
+
+/// Handles of 1 MiB, used in this order.
+template <class Memory>
+std::list<byte_handle> make_handles(Memory& memory, stream_ref stream, std::size_t count) {
+  std::list<byte_handle> made;
+  for (std::size_t i = 0; i < count; ++i) {
+    made.emplace_back(memory, stream, 1_MiB);
+    fill_pinned(made.back(), stream, static_cast<unsigned char>(i + 1));
+  }
+  return made;
+}
+
+/// Which handles are spilled, as `x` and `-` for those that are not.
+std::string spilled(std::list<byte_handle> const& handles) {
+  std::string text;
+  for (byte_handle const& x : handles) text += x.is_on_device() ? '-' : 'x';
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("what the upstream serves passes through, and spills nothing") {
+  source_state state;
+  auto host = make(host_stack());
+  auto memory = make(source{&state} | spill{.to = share(host)});
+  stream_ref const stream;
+  CHECK(memory.allocate(stream, 0) == nullptr);
+  memory.deallocate(stream, nullptr, 0);
+  CHECK(state.calls == 0);
+  void* const p = memory.allocate(stream, 1000, 512);
+  CHECK(state.live_bytes == 1000);
+  memory.deallocate(stream, p, 1000, 512);
+  CHECK(state.live_count == 0);
+  CHECK(memory.numbers().spills == 0);
+}
+
+TEST_CASE("a request spills the longest unused handles, and no more than make its bytes") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 4_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 4);
+  CHECK(spilled(handles) == "----");
+  fill_pinned(handles.front(), a, 1);  // used last now
+  void* const one = memory.allocate(a, 1_MiB);
+  CHECK(spilled(handles) == "-x--");
+  void* const other = memory.allocate(a, 1000);
+  CHECK(spilled(handles) == "-xx-");
+  memory.deallocate(a, one, 1_MiB);
+  memory.deallocate(a, other, 1000);
+}
+
+TEST_CASE("it goes on spilling until the request fits") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 5_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 5);
+  for (int i : {0, 2, 4}) fill_pinned(*std::next(handles.begin(), i), a, 1);  // 1 and 3 are the longest unused now
+  void* const p = memory.allocate(a, 2_MiB);                                  // which are no neighbours
+  CHECK(memory.numbers().spills > 2);
+  memory.deallocate(a, p, 2_MiB);
+}
+
+TEST_CASE("what is pinned stays; the refusal says what there was") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 4_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 4);
+  auto const pin = handles.back().pin(a);
+  try {
+    static_cast<void>(memory.allocate(a, 4_MiB));
+    FAIL("it was not refused");
+  } catch (out_of_memory const& failure) {
+    CHECK(std::string(failure.refused_by()) == "pool");
+    CHECK(contains(failure.what(), "chain: spill > checked > pool(4.00 MiB)"));
+    CHECK(contains(failure.what(),
+                   "4 handles: 1.00 MiB on the device, 1.00 MiB of it pinned by 1 handles; 3.00 MiB "
+                   "spilled; 3 spills, 0 that the host or CUDA refused"));
+  }
+  CHECK(spilled(handles) == "xxx-");
+}
+
+TEST_CASE("what the host has no room for stays on the device, with its contents") {
+  watched_world const world;
+  queued_checks checks;
+  auto host = make(host_stack(2_MiB));
+  auto memory = make(spilling_stack(host, 4_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 4);
+  CHECK_THROWS_AS(memory.allocate(a, 4_MiB), out_of_memory);
+  CHECK(spilled(handles) == "xx--");
+  CHECK(memory.numbers().not_spilled != 0);
+  unsigned char value = 3;
+  for (auto x = std::next(handles.begin(), 2); x != handles.end(); ++x) {
+    auto const p = x->pin(a);
+    checks.expect(a, p.data(), p.size(), value++);
+  }
+  a.synchronize();
+  CHECK(checks.done() == 2);
+  CHECK(checks.wrong() == 0);
+  void* const p = memory.allocate(a, 2_MiB);  // what went made room
+  memory.deallocate(a, p, 2_MiB);
+}
+
+TEST_CASE("bringing one back spills others; if that does not help, it stays on the host") {
+  watched_world const world;
+  queued_checks checks;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 2_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 3);
+  CHECK(spilled(handles) == "x--");
+  {
+    auto const second = std::next(handles.begin())->pin(a), third = handles.back().pin(a);
+    CHECK_THROWS_AS(static_cast<void>(handles.front().pin(a)), out_of_memory);
+    CHECK(spilled(handles) == "x--");
+  }
+  auto const p = handles.front().pin(a);
+  CHECK(spilled(handles) == "--x");  // whose pin ended first
+  checks.expect(a, p.data(), p.size(), 1);
+  a.synchronize();
+  CHECK(checks.done() == 1);
+  CHECK(checks.wrong() == 0);
+}
+
+TEST_CASE("a request that could never be counted spills nothing") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 2_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 2);
+  CHECK_THROWS_AS(memory.allocate(a, SIZE_MAX - 10), out_of_memory);
+  CHECK(spilled(handles) == "--");
+}
+
+TEST_CASE("requests in host order spill too") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 2_MiB));
+  stream const a;
+  auto handles = make_handles(memory, a, 2);
+  void* const p = memory.allocate(host_order, 2_MiB);
+  memory.deallocate(host_order, p, 2_MiB);
+}
+
+TEST_CASE("a budget below makes its tenant spill") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto shared = make(device{} | pool{});
+  auto memory = make(share(shared) | limit{2_MiB} | spill{.to = share(host)});
+  stream const a;
+  auto handles = make_handles(memory, a, 4);
+  CHECK(spilled(handles) == "xx--");
+  CHECK(find<limit_resource>(memory).used() == 2_MiB);
+}
+
+TEST_CASE("a request of a captured stream spills nothing and is refused") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 2_MiB));
+  stream const a, b;
+  auto handles = make_handles(memory, a, 2);
+  capture_scope const declared;
+  begin_capture(b);
+  CHECK_THROWS_AS(memory.allocate(b, 1_MiB), out_of_memory);
+  CHECK(spilled(handles) == "--");
+  captured_graph const graph(b);
+}
+
+TEST_CASE("null from the upstream is out of memory, and an upstream without stream order works") {
+  source_state state;
+  auto host = make(host_stack());
+  auto memory = make(source{&state} | spill{.to = share(host)});
+  stream const a;
+  byte_handle x(memory, a, 1000);
+  state.fail = failing::null;
+  CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(a, 10)); }),
+                 "refused by a resource that returned null; chain: spill > source"));
+  CHECK_FALSE(x.is_on_device());
+  state.fail = failing::other;
+  CHECK_THROWS_AS(memory.allocate(a, 10), std::logic_error);
+  CHECK_THROWS_AS(static_cast<void>(x.pin(a)), std::logic_error);
+  state.fail = failing::no;
+  static_cast<void>(x.pin(a));
+  CHECK(x.is_on_device());
+}
+
+TEST_CASE("the layer is found by what it is and by its name, and asked for numbers") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(device{} | pool{.max_bytes = 2_MiB} | spill{.to = share(host), .name = "search"});
+  stream const a;
+  auto handles = make_handles(memory, a, 3);
+  auto const pin = handles.back().pin(a);
+  CHECK(weir::find(memory, "spill").numbers().name == "search");
+  CHECK(weir::find(memory, "search").numbers().layer == "spill");
+  CHECK(report_of(memory).chain() == "search: spill > pool(2.00 MiB) > device(0)");
+  spill_numbers const n = weir::find<spill_resource>(memory).numbers();
+  CHECK(n.handles == 3);
+  CHECK(n.pinned == 1);
+  CHECK(n.device_bytes == 2_MiB);
+  CHECK(n.pinned_bytes == 1_MiB);
+  CHECK(n.host_bytes == 1_MiB);
+  CHECK(n.spills == 1);
+  CHECK(n.returns == 0);
+  CHECK(n.moved_bytes == 1_MiB);
+  CHECK(n.not_spilled == 0);
+}
+
+TEST_CASE("a stack with it is made behind an erased type; trim and synchronize pass") {
+  watched_world const world;
+  auto host = make(host_stack());
+  any_resource const memory(device{} | pool{} | spill{.to = share(host)});
+  stream const a;
+  void* const p = memory.allocate(a, 1_MiB);
+  memory.deallocate(a, p, 1_MiB);
+  synchronize(memory);
+  CHECK(trim(memory) != 0);
+  CHECK(weir::find(memory, "spill").numbers().layer == "spill");
+}
