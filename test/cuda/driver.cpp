@@ -90,31 +90,16 @@ TEST_CASE("a driver's error is a cuda_error, and no last error of the runtime") 
 
 TEST_CASE("a device with virtual memory says in what steps") {
   fresh_world const world;
-  CHECK(require_virtual_memory(1, kind_on(1)) == granularity);
-  CHECK(sim::live_allocations() == 0);  // the piece that was tried went back
+  CHECK(granularity_of(1, kind_on(1)) == granularity);
 }
 
 TEST_CASE("a device without virtual memory is refused with words") {
   fresh_world const world;
   sim::set_virtual_memory(false);
-  CHECK_THROWS_WITH_AS(require_virtual_memory(0, kind_on(0)),
+  CHECK_THROWS_WITH_AS(granularity_of(0, kind_on(0)),
                        "weir: virtual_memory: device 0 has no virtual memory management, as most virtual GPUs; use "
                        "device or async",
                        std::invalid_argument);
-}
-
-TEST_CASE("a device that says it has virtual memory, and then gives none, is refused with the same words") {
-  fresh_world const world;
-  sim::fail_call("cuMemCreate", 1, cudaErrorNotSupported);
-  CHECK_THROWS_AS(require_virtual_memory(0, kind_on(0)), std::invalid_argument);
-}
-
-TEST_CASE("a device that is full has virtual memory; one that fails otherwise is an error") {
-  fresh_world const world;
-  sim::set_capacity(0, 0);
-  CHECK(require_virtual_memory(0, kind_on(0)) == granularity);
-  sim::fail_call("cuMemCreate", 1, cudaErrorUnknown);
-  CHECK_THROWS_AS(require_virtual_memory(0, kind_on(0)), cuda_error);
 }
 
 TEST_CASE("access that is not ready is asked for again, but not for ever") {

@@ -18,6 +18,9 @@ SEGMENTS = "pool/upstream_segments.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
+CHUNKS = "sources/physical_chunks.hpp"
+RANGES = "sources/address_ranges.hpp"
+PAGES = "sources/virtual_memory.hpp"
 SIM_MEMORY = "sim/allocations/virtual_memory.cpp"
 SIM_VIEWS = "sim/checker/views.cpp"
 SPILLER = "adaptors/detail/spiller.hpp"
@@ -314,6 +317,39 @@ BUGS = [
         "core/layers", random=False),
     bug(0, "bins trim what is someone else's", "core/any_ref.hpp",
         "if (visitor.how_far() == layer_visitor::extent::all)", "if (true)", "adaptors/detail/bin", random=False),
+
+    # ---- virtual memory
+    bug(0, "a chunk is spare though it is still mapped elsewhere", CHUNKS,
+        "if (--slot->views == 0) spare_.push(slot);", "--slot->views;\n      spare_.push(slot);",
+        "sources/physical_chunks", random=False),
+    bug(0, "what was created before the device was full stays", CHUNKS,
+        "trim(0, created);", "", "sources/physical_chunks", random=False),
+    bug(0, "new chunks do not count", CHUNKS,
+        "held_ += missing;  // before they are there, so that no other thread goes beyond the limit\n    return missing;",
+        "return missing;", "sources/physical_chunks", random=False),
+    bug(0, "what was mapped before the driver refused stays mapped", RANGES,
+        'return {code, "cuMemMap", hide(at, slots.first(mapped)) == mapped};', 'return {code, "cuMemMap", true};',
+        "sources/address_ranges", random=False),
+    bug(0, "what was mapped stays when access to it is refused", RANGES,
+        'return {code, "cuMemSetAccess", hide(at, slots) == mapped};', 'return {code, "cuMemSetAccess", true};',
+        "sources/address_ranges", random=False),
+    bug(0, "access is given to the first chunk alone", RANGES,
+        "set_access(driver_, at, mapped * chunk_bytes(),", "set_access(driver_, at, chunk_bytes(),",
+        "sources/address_ranges", random=False),
+    bug(0, "where one chunk cannot be unmapped, those before it are gone", RANGES,
+        "      show(to_address(p), slots.first(gone));\n", "", "sources/address_ranges", random=False),
+    bug(0, "an alias is taken for a chunk of its own", CHUNKS, "      ++to[i]->views;\n", "",
+        "sources/address_ranges", random=False),
+    bug(0, "what the driver refused to take back is forgotten", RANGES,
+        "    refused_.insert(std::move(node));\n", "", "sources/address_ranges", random=False),
+    bug(15, "a block of virtual memory is unmapped while its stream works", PAGES,
+        "if (!stream.is_host_order() && !detail::wait_for(stream, device())) return;", "", "conformance/sources",
+        random=False),
+    bug(0, "peers are let in unasked", PAGES, "if (peers && other != home)", "if (other != home)",
+        "sources/virtual_memory", random=False),
+    bug(0, "mapping breaks a capture", PAGES,
+        "return detail::relaxed([&] { return ranges_.map(p, bytes); });", "return ranges_.map(p, bytes);",
+        "sources/virtual_memory", random=False),
 
     # ---- the simulated runtime
     bug(0, "the capacity of mapped memory is given back with its last handle", SIM_MEMORY,

@@ -110,17 +110,21 @@ TEST_CASE_FIXTURE(range_of_a_device, "so is too little memory for the driver's o
 
 TEST_CASE_FIXTURE(range_of_a_device, "addresses that cannot be mapped are refused with words") {
   ranges.map(at(1), chunk);
-  CHECK_THROWS_WITH_AS(ranges.map(at(0), 2 * chunk),
-                       ("weir: virtual_memory: map of " + detail::hex(at(0)) + " (" + std::to_string(2 * chunk) +
-                        " B): there is something mapped there")
-                           .c_str(),
-                       std::invalid_argument);
-  CHECK_THROWS_AS(ranges.map(at(7), 2 * chunk), std::invalid_argument);
-  CHECK_THROWS_AS(ranges.map(at(2), chunk / 2), std::invalid_argument);
-  CHECK_THROWS_AS(ranges.map(static_cast<std::byte*>(at(2)) + 256, chunk), std::invalid_argument);
-  CHECK_THROWS_AS(ranges.map(&chunks, chunk), std::invalid_argument);
-  CHECK_THROWS_AS(ranges.alias(at(4), at(0), 2 * chunk), std::invalid_argument);
-  CHECK_THROWS_AS(ranges.alias(at(1), at(1), chunk), std::invalid_argument);
+  try {
+    ranges.map(at(0), 2 * chunk);
+    FAIL("nothing was thrown");
+  } catch (cuda_error const& error) {
+    CHECK(error.code() == cudaErrorInvalidValue);
+    CHECK(std::string(error.what())
+              .find("weir: virtual_memory: map of " + detail::hex(at(0)) +
+                    " (4194304 B), where something is mapped, failed") == 0);
+  }
+  CHECK_THROWS_AS(ranges.map(at(7), 2 * chunk), cuda_error);
+  CHECK_THROWS_AS(ranges.map(at(2), chunk / 2), cuda_error);
+  CHECK_THROWS_AS(ranges.map(static_cast<std::byte*>(at(2)) + 256, chunk), cuda_error);
+  CHECK_THROWS_AS(ranges.map(&chunks, chunk), cuda_error);
+  CHECK_THROWS_AS(ranges.alias(at(4), at(0), 2 * chunk), cuda_error);
+  CHECK_THROWS_AS(ranges.alias(at(1), at(1), chunk), cuda_error);
   CHECK(chunks.now().mapped == chunk);
 }
 
@@ -177,23 +181,45 @@ TEST_CASE_FIXTURE(range_of_a_device, "a range is given back with all that is map
   CHECK_FALSE(ranges.release(other));
 }
 
+TEST_CASE_FIXTURE(range_of_a_device, "a call that fails once, for an error of earlier work, loses no range") {
+  for (char const* call : {"cuMemUnmap", "cuMemAddressFree"}) {
+    CAPTURE(call);
+    std::size_t const handles = sim::live_handles();
+    address_range const other = ranges.reserve(2 * chunk);
+    ranges.map(other.begin, 2 * chunk);
+    sim::fail_call(call, 1, cudaErrorUnknown);
+    CHECK(ranges.release(other));
+    CHECK(chunks.now().spare == 2 * chunk);
+    CHECK(sim::live_handles() == handles);
+  }
+}
+
+TEST_CASE_FIXTURE(range_of_a_device, "addresses at which a view was left, since its unmap failed too, are an error") {
+  sim::fail_call("cuMemMap", 2, cudaErrorUnknown);
+  sim::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
+  CHECK_THROWS_AS(ranges.map(at(0), 2 * chunk), cuda_error);
+  CHECK_THROWS_AS(ranges.map(at(0), 2 * chunk), cuda_error);
+  CHECK(ranges.map(at(2), 2 * chunk));
+  address_range const all = range;
+  CHECK(ranges.release(all));
+  CHECK(chunks.now().mapped == 0);
+}
+
 TEST_CASE("what the driver does not take back is tried again at the end") {
   weir::test::fresh_world const world;
   std::size_t const handles = sim::live_handles();
-  for (char const* call : {"cuMemUnmap", "cuMemAddressFree"}) {
-    CAPTURE(call);
-    {
-      physical_chunks chunks(detail::driver(), range_of_a_device::kind(), chunk, 0);
-      address_ranges ranges(detail::driver(), chunks,
-                            {{range_of_a_device::device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
-      address_range const range = ranges.reserve(2 * chunk);
-      ranges.map(range.begin, 2 * chunk);
-      sim::fail_call(call, 1, cudaErrorUnknown);
-      CHECK(ranges.release(range));
-      CHECK_FALSE(ranges.knows(range));
-      CHECK(sim::live_handles() == handles + 1);
-    }
-    CHECK(sim::live_handles() == handles);
-    CHECK(sim::live_allocations() == 0);
+  {
+    physical_chunks chunks(detail::driver(), range_of_a_device::kind(), chunk, 0);
+    address_ranges ranges(detail::driver(), chunks,
+                          {{range_of_a_device::device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
+    address_range const range = ranges.reserve(2 * chunk);
+    ranges.map(range.begin, 2 * chunk);
+    sim::fail_from(1, cudaErrorUnknown);
+    CHECK(ranges.release(range));
+    sim::clear_failure();
+    CHECK_FALSE(ranges.knows(range));
+    CHECK(sim::live_handles() == handles + 1);
   }
+  CHECK(sim::live_handles() == handles);
+  CHECK(sim::live_allocations() == 0);
 }

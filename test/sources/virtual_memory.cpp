@@ -65,7 +65,18 @@ TEST_CASE("what the device cannot do is refused at make, with words") {
                  "device 0 exports no memory by file descriptors"));
   sim::set_virtual_memory(false);
   CHECK(mentions(refusal(virtual_memory{}), "device 0 has no virtual memory management"));
-  CHECK(sim::live_allocations() == 0);
+}
+
+TEST_CASE("a device that says it has virtual memory, and then gives none, is refused; one that is full is not") {
+  fresh_world const world;
+  sim::fail_call("cuMemCreate", 1, cudaErrorNotSupported);
+  CHECK(mentions(refusal(virtual_memory{}), "device 0 has no virtual memory management"));
+  sim::fail_call("cuMemCreate", 1, cudaErrorUnknown);
+  CHECK_THROWS_AS(static_cast<void>(make(virtual_memory{})), cuda_error);
+  sim::set_capacity(0, 0);
+  auto memory = make(virtual_memory{});
+  sim::set_capacity(0, 2_MiB);
+  memory.deallocate(host_order, memory.allocate(host_order, 1000), 1000);
 }
 
 TEST_CASE("a range is four times the device's memory, less than 1 TiB, or as asked") {

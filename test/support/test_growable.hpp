@@ -25,7 +25,7 @@ class test_growable {
   static constexpr bool host_ordered = true;
   static constexpr std::size_t chunk = std::size_t{2} << 20;
 
-  explicit test_growable(std::size_t capacity = ~std::size_t{0}) : capacity(capacity) {}
+  explicit test_growable(std::size_t most = ~std::size_t{0}) : capacity(most) {}
   test_growable(test_growable const&) = delete;
   test_growable& operator=(test_growable const&) = delete;
   ~test_growable() {
@@ -93,7 +93,7 @@ class test_growable {
 /// The same for several pools.
 class shared_growable : public test_growable {
  public:
-  explicit shared_growable(std::size_t capacity) : test_growable(capacity), tenants_(capacity) {}
+  explicit shared_growable(std::size_t most) : test_growable(most), tenants_(most) {}
   tenants& tenancy() noexcept { return tenants_; }
   void describe(report& out) const {
     test_growable::describe(out);

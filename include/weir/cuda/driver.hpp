@@ -85,22 +85,16 @@ inline void require_driver_ability(int device, CUdevice_attribute attribute, cha
   if (value == 0) throw std::invalid_argument("weir: virtual_memory: device " + std::to_string(device) + " " + what);
 }
 
-/// What sizes of such memory have to be multiples of. Throws `std::invalid_argument` where `device` gives none of it,
-/// which some say only when they are asked for a piece: one is created, and released at once.
-inline std::size_t require_virtual_memory(int device, CUmemAllocationProp const& kind) {
-  constexpr char const* otherwise = "has no virtual memory management, as most virtual GPUs; use device or async";
-  require_driver_ability(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, otherwise);
+inline constexpr char const* no_virtual_memory =
+    "has no virtual memory management, as most virtual GPUs; use device or async";
+
+/// What sizes of such memory have to be multiples of. Throws `std::invalid_argument` where `device` says that it has
+/// none of it.
+inline std::size_t granularity_of(int device, CUmemAllocationProp const& kind) {
+  require_driver_ability(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, no_virtual_memory);
   std::size_t granularity = 0;
   check(driver().cuMemGetAllocationGranularity(&granularity, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
         "cuMemGetAllocationGranularity");
-  CUmemGenericAllocationHandle piece = 0;
-  CUresult const code = driver().cuMemCreate(&piece, granularity, &kind, 0);
-  if (code == CUDA_SUCCESS)
-    check(driver().cuMemRelease(piece), "cuMemRelease");
-  else if (code == CUDA_ERROR_NOT_SUPPORTED)
-    throw std::invalid_argument("weir: virtual_memory: device " + std::to_string(device) + " " + otherwise);
-  else if (code != CUDA_ERROR_OUT_OF_MEMORY)  // a device that is full has it all the same
-    check(code, "cuMemCreate");
   return granularity;
 }
 

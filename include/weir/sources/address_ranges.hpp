@@ -15,7 +15,6 @@
 #include <map>
 #include <mutex>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,20 +64,20 @@ class address_ranges {
   }
 
   /// Unmaps what is mapped there and gives the addresses back; false if the range is not known. What the driver refuses
-  /// is tried again at the end.
+  /// is tried again, at once, since it may have reported an error of earlier work, and at the end.
   bool release(address_range range) noexcept {
     auto node = take_out(range);
     if (node.empty()) return false;
-    if (vacate(node.key(), node.mapped())) return true;
+    if (vacate(node.key(), node.mapped()) || vacate(node.key(), node.mapped())) return true;
     std::lock_guard const lock(mutex_);
     refused_.insert(std::move(node));
     return true;
   }
 
-  /// As `growable` says; `std::invalid_argument` for other addresses than it asks for.
+  /// As `growable` says.
   bool map(void* p, std::size_t bytes) {
     std::span<chunk*> const slots = slots_of(p, bytes);
-    require(is_empty(slots), "map", p, bytes, "there is something mapped there");
+    require(is_empty(slots), "map", p, bytes, "where something is mapped");
     auto const fresh = chunks_.take(slots);
     if (!fresh) return false;
     outcome const shown = show(to_address(p), slots);
@@ -92,8 +91,8 @@ class address_ranges {
 
   bool alias(void* to, void* from, std::size_t bytes) {
     std::span<chunk*> const source = slots_of(from, bytes), slots = slots_of(to, bytes);
-    require(is_full(source), "alias", from, bytes, "there is not everywhere something mapped");
-    require(is_empty(slots), "alias", to, bytes, "there is something mapped there");
+    require(is_full(source), "alias", from, bytes, "where not everything is mapped");
+    require(is_empty(slots), "alias", to, bytes, "where something is mapped");
     chunks_.share(source, slots);
     outcome const shown = show(to_address(to), slots);
     if (shown.code == CUDA_SUCCESS) return true;
@@ -138,10 +137,12 @@ class address_ranges {
   static bool is_full(std::span<chunk* const> slots) noexcept {
     return std::none_of(slots.begin(), slots.end(), [](chunk const* c) { return c == nullptr; });
   }
+  /// Throws what the driver would say to addresses that cannot be mapped.
   static void require(bool holds, char const* what, void* p, std::size_t bytes, char const* otherwise) {
     if (holds) return;
-    throw std::invalid_argument(std::string("weir: virtual_memory: ") + what + " of " + hex(p) + " (" +
-                                std::to_string(bytes) + " B): " + otherwise);
+    std::string const call = std::string("virtual_memory: ") + what + " of " + hex(p) + " (" + std::to_string(bytes) +
+                             " B), " + otherwise + ",";
+    throw cuda_error(cudaErrorInvalidValue, call.c_str(), __FILE__, __LINE__);
   }
   /// Too little memory is an answer; anything else is an error.
   static bool refused(outcome const& shown) {
@@ -166,7 +167,7 @@ class address_ranges {
   }
   std::span<chunk*> slots_of(void* p, std::size_t bytes) {
     std::span<chunk*> const found = find(p, bytes);
-    require(found.data() != nullptr, "a use", p, bytes, "this is not in one range of its own, or not in whole chunks");
+    require(found.data() != nullptr, "use", p, bytes, "which is not in one range, or not in whole chunks");
     return found;
   }
 

@@ -54,7 +54,7 @@ class physical_chunks {
 
   /// `max_bytes`: the most that it creates; 0: no limit.
   physical_chunks(driver_functions const& driver, CUmemAllocationProp const& kind, std::size_t chunk_bytes,
-                  std::size_t max_bytes) noexcept
+                  std::size_t max_bytes)
       : driver_(driver),
         kind_(kind),
         chunk_bytes_(chunk_bytes),

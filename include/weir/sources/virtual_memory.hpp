@@ -92,7 +92,9 @@ class virtual_memory_resource {
         options_(with_range(options, device_)),
         chunks_(detail::driver(), usable_kind(options, device_), options.chunk_bytes, options.max_bytes),
         ranges_(detail::driver(), chunks_, users(options.peers, device_)),
-        tenants_(options.max_bytes) {}
+        tenants_(options.max_bytes) {
+    detail::relaxed([this] { require_memory(); });
+  }
   virtual_memory_resource(virtual_memory_resource const&) =
       delete;  // weir: neither copied nor moved; pass weir::share(memory)
   virtual_memory_resource& operator=(virtual_memory_resource const&) = delete;
@@ -161,7 +163,9 @@ class virtual_memory_resource {
     return detail::relaxed([&] { return chunks_.trim(keep_bytes); });
   }
 
-  virtual_memory_numbers numbers() const noexcept {
+  /// Throws `cuda_error` once the process exits.
+  virtual_memory_numbers numbers() const {
+    if (life_.is_exiting()) detail::check(detail::process_exit::error, layer_name);
     auto const n = chunks_.now();
     return {{n.mapped, n.mapped_peak}, {n.held, n.held_peak}, n.spare};
   }
@@ -208,7 +212,7 @@ class virtual_memory_resource {
                                      "exports no memory by file descriptors; leave handle_type at none");
       kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
-    std::size_t const granularity = detail::relaxed([&] { return detail::require_virtual_memory(device, kind); });
+    std::size_t const granularity = detail::granularity_of(device, kind);
     if (options.chunk_bytes % granularity != 0)
       throw std::invalid_argument("weir: virtual_memory: chunk_bytes is " + std::to_string(options.chunk_bytes) +
                                   "; device " + std::to_string(device) + " maps multiples of " +
@@ -216,15 +220,28 @@ class virtual_memory_resource {
     return kind;
   }
 
-  static std::vector<CUmemAccessDesc> users(bool peers, int device) {
+  static std::vector<CUmemAccessDesc> users(bool peers, int home) {
     std::vector<CUmemAccessDesc> found;
     for (int other = 0, count = device_count(); other < count; ++other) {
-      int reaches = other == device ? 1 : 0;
-      if (peers && other != device)
-        detail::check(cudaDeviceCanAccessPeer(&reaches, other, device), "cudaDeviceCanAccessPeer");
+      int reaches = other == home ? 1 : 0;
+      if (peers && other != home)
+        detail::check(cudaDeviceCanAccessPeer(&reaches, other, home), "cudaDeviceCanAccessPeer");
       if (reaches != 0) found.push_back({location(other), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
     return found;
+  }
+
+  /// Some devices say only that they have no such memory when they are asked for a piece. One that is full has it.
+  void require_memory() {
+    detail::chunk* slot = nullptr;
+    try {
+      if (chunks_.take({&slot, 1})) chunks_.drop({&slot, 1});
+    } catch (cuda_error const& error) {
+      if (error.code() != cudaErrorNotSupported) throw;
+      throw std::invalid_argument("weir: virtual_memory: device " + std::to_string(device_) + " " +
+                                  detail::no_virtual_memory);
+    }
+    chunks_.trim(0);
   }
 
   std::size_t whole_chunks(std::size_t bytes) const noexcept { return bytes / chunk_bytes() * chunk_bytes(); }
