@@ -121,6 +121,7 @@ cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* gra
   return sim::stream_end_capture(resolve(stream), graph);
 }
 
+// NOLINTBEGIN(readability-non-const-parameter): the types are NVIDIA's
 #if CUDART_VERSION >= 13000
 cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                                unsigned long long* id, cudaGraph_t* graph,
@@ -136,6 +137,7 @@ cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCa
   return sim::stream_get_capture_info(resolve(stream), status, id, graph, nodes != nullptr || count != nullptr);
 }
 #endif
+// NOLINTEND(readability-non-const-parameter)
 
 cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t execution, cudaStream_t stream) {
   return sim::graph_launch(execution, resolve(stream));

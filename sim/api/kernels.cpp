@@ -86,6 +86,8 @@ namespace sim = weir::sim::detail;
 
 extern "C" {
 
+// NOLINTBEGIN(bugprone-reserved-identifier): nvcc's code calls these names
+
 // ---- what nvcc's code calls before and after `main`
 // A module has its own address for a handle.
 void** CUDARTAPI __cudaRegisterFatBinary(void* module) { return new void*(module); }
@@ -125,7 +127,7 @@ unsigned CUDARTAPI __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t sha
 cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t* handle, void const* host_function) {
   sim::kernel_table& known = sim::table();
   std::lock_guard const lock(known.mutex);
-  if (handle == nullptr || known.kernels.count(host_function) == 0) return cudaErrorInvalidDeviceFunction;
+  if (handle == nullptr || !known.kernels.contains(host_function)) return cudaErrorInvalidDeviceFunction;
   *handle = static_cast<cudaKernel_t>(const_cast<void*>(host_function));
   return cudaSuccess;
 }
@@ -148,6 +150,8 @@ cudaError_t CUDARTAPI __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**
 cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3, dim3, void**, size_t, cudaStream_t) {
   return sim::refuse_kernel("cudaLaunchKernel", kernel);
 }
+
+// NOLINTEND(bugprone-reserved-identifier)
 
 // ---- questions about kernels, which only their device code could answer
 cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes*, void const* function) {

@@ -55,7 +55,7 @@ struct captured_use {
   std::uintptr_t begin = 0, end = 0;
   operation_number block = 0;
   std::uint64_t owner = 0;
-  auto operator<=>(captured_use const&) const = default;
+  auto operator<=>(captured_use const&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
 };
 struct captured_work {
   std::set<operation_number> own;    // allocations made in the capture

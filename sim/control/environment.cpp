@@ -50,7 +50,7 @@ void setting(char const* name, char const* allowed, Use use) {
 template <class Use>
 void number(char const* name, char const* allowed, Use use) {
   setting(name, allowed, [use](std::string const& text) {
-    if (text.empty() || text.find_first_not_of("0123456789") != text.npos) return false;
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return false;
     errno = 0;
     unsigned long long const value = std::strtoull(text.c_str(), nullptr, 10);
     if (errno != 0) return false;

@@ -12,9 +12,11 @@
 #define WEIR_SIM_POISON 1
 #endif
 #endif
-#ifdef WEIR_SIM_POISON  // as in <sanitizer/asan_interface.h>
+#ifdef WEIR_SIM_POISON
+// NOLINTBEGIN(bugprone-reserved-identifier): as in <sanitizer/asan_interface.h>, which not every compiler brings
 extern "C" void __asan_poison_memory_region(void const volatile* p, std::size_t bytes);
 extern "C" void __asan_unpoison_memory_region(void const volatile* p, std::size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 #endif
 
 namespace weir::sim::detail {

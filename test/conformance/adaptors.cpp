@@ -1,4 +1,5 @@
 // Every adaptor keeps the laws, over several sources.
+#include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
 #include <weir/adaptors/limit.hpp>
@@ -9,6 +10,7 @@
 
 using namespace weir;
 using laws::check_resource;
+using laws::facts_rise;
 using laws::mib;
 
 namespace {
@@ -23,15 +25,6 @@ void check_over_all_sources(Adaptor const& adaptor) {
   SUBCASE("host") { check_resource(host{} | adaptor); }
 }
 
-// Facts rise through every adaptor.
-template <class Adaptor>
-constexpr bool facts_rise =
-    device_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    !host_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    device_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    !device_accessible<made_by<decltype(host{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(host{} | Adaptor{})>> && host_ordered<made_by<decltype(async{} | Adaptor{})>>;
 static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);

@@ -14,7 +14,8 @@ LISTS = "pool/heap/free_lists.hpp"
 INDEX = "pool/heap/tlsf_index.hpp"
 ORDERED = "pool/stream_ordered_heap.hpp"
 ALLOCATOR = "pool/caching_allocator.hpp"
-SHARE = "adaptors/detail/arena_share.hpp"
+SEGMENTS = "pool/upstream_segments.hpp"
+DIRECTORY = "adaptors/detail/arena_directory.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 SIM_MEMORY = "sim/allocations/virtual_memory.cpp"
@@ -141,27 +142,27 @@ BUGS = [
     bug(23, "a segment goes back with a live block at its end", HEAP,
         "return b.is_free() && b.list == shared && is_whole(segment);", "return b.is_free() && b.list == shared;",
         "adaptors/pool"),
-    bug(24, "another arena's memory is taken for the first one's", SHARE,
-        "segments_.emplace(address(p), segment{bytes, arena});", "segments_.emplace(address(p), segment{bytes, 0});",
+    bug(24, "another arena's memory is taken for the first one's", DIRECTORY,
+        "segments_.insert(address(p), {bytes, arena});", "segments_.insert(address(p), {bytes, 0});",
         "adaptors/arena", random=False),
 
     # ---- accounts and threads
     Bug(25, "the upstream has a segment back before it is forgotten",
-        [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
-          "    give_back(lock, p, bytes, alignment);\n",
-          "    level_.current -= bytes;\n    give_back(lock, p, bytes, alignment);\n"
-          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_share", random=False),
+        [(DIRECTORY, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
+          "    give_back(p, bytes, alignment);\n",
+          "    level_.current -= bytes;\n    give_back(p, bytes, alignment);\n"
+          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_directory", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
           "    upstream_.deallocate(stream, p, bytes, alignment);\n    // Counted before the upstream has it back"),
          (STATISTICS, "    detail::last_call.clear();\n    upstream_.deallocate(stream, p, bytes, alignment);\n", "")],
         "adaptors/statistics", random=False),
     Bug(27, "a budget is looked at first and charged afterwards",
-        [(LIMIT, "while (!used_.compare_exchange_weak(held, held + charge, std::memory_order_acquire, "
-          "std::memory_order_relaxed));", "while (false);\n    sched_yield();\n    used_.fetch_add(charge);"),
-         (LIMIT, "#include <atomic>", "#include <sched.h>\n\n#include <atomic>")], "adaptors/limit", random=False),
+        [(LIMIT, "while (!used_.replace_acquire(held, held + charge));",
+          "while (false);\n    sched_yield();\n    used_.add(charge);"),
+         (LIMIT, "#include <cstddef>", "#include <sched.h>\n\n#include <cstddef>")], "adaptors/limit", random=False),
     bug(27, "a budget is credited with whatever size the caller names", LIMIT,
-        "charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]]", "charge == 0) [[unlikely]]",
+        "charge == 0 || used_.load() < charge) [[unlikely]]", "charge == 0) [[unlikely]]",
         "adaptors/limit", random=False),
     bug(0, "a budget charges what is asked for, not what that takes", LIMIT,
         "round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_)",
@@ -183,12 +184,12 @@ BUGS = [
     bug(0, "a statistics counts a free that the pool found wrong", STATISTICS,
         "    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]\n      count(", "    if (false)\n      count(",
         "adaptors/accounts", random=False),
-    bug(0, "a budget speaks of a double free before the pool can name the pointer", LIMIT,
+    bug(0, "a budget speaks of a double free before the pool can name the pointer", "adaptors/detail/adaptor_base.hpp",
         "if constexpr (weir::knows_blocks<Upstream>) {", "if constexpr (false) {",
         "adaptors/accounts", random=False),
     bug(0, "null from an upstream is handed on and stays charged", "adaptors/detail/adaptor_base.hpp",
         "if (p == nullptr) [[unlikely]]", "if (false) [[unlikely]]", "adaptors/accounts", random=False),
-    bug(0, "null from an upstream stays on an arena's budget", SHARE,
+    bug(0, "null from an upstream stays on an arena's budget", DIRECTORY,
         "return p == nullptr ? attempt.refusal() : growth::done;", "return growth::done;", "adaptors/accounts",
         random=False),
     bug(0, "without caching an arena leaves its line out of errors", "adaptors/arena.hpp",
@@ -207,19 +208,20 @@ BUGS = [
     bug(28, "numbers are read without the lock", ALLOCATOR,
         "    auto const lock = enter();\n    return lock ? snapshot_now() : pool_snapshot{};", "    return snapshot_now();",
         "adaptors/pool_threads", sanitizer=THREADS, random=False),
-    bug(29, "a failure after the upstream gave its memory keeps that", ALLOCATOR,
-        "      source_.give(mutex_, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
+    bug(29, "a failure after the upstream gave its memory keeps that", SEGMENTS,
+        "      source_.give(lock, p, bytes);\n      throw;", "      throw;", "adaptors/pool", random=False),
     bug(0, "a request is refused while another thread's growth has what it lacks", ALLOCATOR,
-        "if (first == growth::contended) source_.calls().repeat(mutex_, look_again);", "static_cast<void>(look_again);",
+        "if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);",
+        "static_cast<void>(look_again), grow_and_take();",
         "adaptors/pool_contention", random=False),
-    bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
-        "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
+    bug(0, "an arena is refused while another one's growth has what it lacks", DIRECTORY,
+        "if (!calls_.wait(mutex_)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
         random=False),
-    bug(0, "a segment that several streams freed is not seen to be idle", ALLOCATOR,
-        "may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);",
-        "may_be_idle_ = may_be_idle_ || heap_.is_idle(freed);", "adaptors/pool_release", random=False),
+    bug(0, "a segment that several streams freed is not seen to be idle", SEGMENTS,
+        "may_be_idle_ = may_be_idle_ || heap.will_be_idle(freed);",
+        "may_be_idle_ = may_be_idle_ || heap.is_idle(freed);", "adaptors/pool_release", random=False),
     bug(0, "what a search learns to be idle is kept", ALLOCATOR,
-        "if (is_above_threshold()) give_idle(options_.release_threshold);", "", "adaptors/pool_release",
+        "if (is_above_threshold()) keep_at_most(options_.release_threshold);", "", "adaptors/pool_release",
         random=False),
     bug(0, "every search asks about every stream", ORDERED,
         "if (all <= lists_a_search) return all_lists();", "return all_lists();", "adaptors/pool_streams", random=False),

@@ -322,7 +322,10 @@ class world {
         static_cast<void>(cudaGetLastError());  // not ready
         return;
       case wait_for_device:
-        return capture_ ? void() : wait_for_devices();
+        if (capture_) return;
+        wait_for_devices();
+        if (stack_.sleep) with_device(true, s.x, [&] { stack_.sleep(); });
+        return;
       case describe_stack:
         if (stack_.describe && stack_.describe().empty()) wrong_ = "the stack has nothing to say about itself";
         return;

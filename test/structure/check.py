@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the library's headers and says where they break the house rules.
 
-    check.py RULE [ROOT]    RULE: includes | opening | mirror | links;  ROOT: the repository (default: this one)
+    check.py RULE [ROOT]    RULE: includes | opening | mirror | links | width;  ROOT: the repository (default: this one)
 
 The floors that `includes` goes by are those of the tables in docs/architecture.md: a folder includes itself and what is
 on lower floors, or only what its row says that it `knows only`. Page and tree have to name the same folders.
@@ -16,6 +16,7 @@ from pathlib import Path
 # Folders whose own work is to meet someone else's headers.
 FREE_TO_INCLUDE_OTHERS = {"bridges", "tools"}
 KNOWS_THE_SIM = "testing"  # the one way from the library to the simulated runtime
+COLUMNS = 120  # of pages; clang-format has its own for code
 CUDA_HEADER = re.compile(r"cuda(_runtime(_api)?|_profiler_api)?\.h$|driver_types\.h$|vector_types\.h$|host_defines\.h$")
 STD_HEADER = re.compile(r"[a-z_]+$|(sys/\w+|pthread|unistd|sched|time|dlfcn|execinfo|stdint|fcntl|cxxabi|ucontext)(\.h)?$")  # and POSIX
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -148,17 +149,33 @@ def mirror(root):
 
 
 def links(root):
-    """What README and docs link to inside the repository is there."""
-    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+    """What pages link to inside the repository is there."""
+    for path, number, line in prose(root):  # not code, where a lambda looks like a link
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
+            if "://" not in target and not (path.parent / target).exists():
+                yield path, number, f"the link to {target} leads nowhere"
+
+
+def width(root):
+    """Pages wrap at 120 columns, rows of tables too; an address counts for nothing, since it cannot be broken."""
+    for path, number, line in prose(root):
+        columns = len(re.sub(r"\w+://[^\s)>]+", "", line))
+        if columns > COLUMNS:
+            yield path, number, f"{columns} columns; break the line, or shorten the row, at {COLUMNS}"
+
+
+def prose(root):
+    """The lines of all pages, but those of fenced code, which are as a program prints or a compiler reads them."""
+    for path in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
         code = False
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            code ^= line.startswith("```")  # a lambda looks like a link
-            for target in [] if code else re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
-                if "://" not in target and not (path.parent / target).exists():
-                    yield path, number, f"the link to {target} leads nowhere"
+            fence = line.startswith("```")
+            code ^= fence
+            if not code and not fence:
+                yield path, number, line
 
 
-RULES = {rule.__name__: rule for rule in (includes, opening, mirror, links)}
+RULES = {rule.__name__: rule for rule in (includes, opening, mirror, links, width)}
 
 
 def main(arguments):

@@ -69,7 +69,7 @@ class Rules(unittest.TestCase):
         self.assertIn(words, said)
 
     def test_a_good_tree_passes_every_rule(self):
-        for rule in ("includes", "opening", "mirror", "links"):
+        for rule in ("includes", "opening", "mirror", "links", "width"):
             self.assertEqual(self.run_rule(rule), (0, ""))
 
     def test_an_empty_tree_is_an_error(self):
@@ -143,6 +143,17 @@ class Rules(unittest.TestCase):
 
     def test_a_link_that_leads_nowhere_is_refused(self):
         self.refuses("links", "docs/page.md", "text\n[gone](gone.md)\n", "docs/page.md:2: the link to gone.md")
+        self.refuses("links", "SECURITY.md", "[gone](gone.md)\n", "SECURITY.md:1: the link to gone.md")
+
+    def test_a_long_line_in_a_page_is_refused(self):
+        long = "a " * 60 + "b\n"
+        self.refuses("width", "docs/decisions/0001.md", "text\n" + long, "docs/decisions/0001.md:2: 121 columns")
+        self.refuses("width", "README.md", "|" + "a" * 119 + "|\n", "README.md:1: 121 columns")
+
+    def test_code_and_addresses_may_be_long(self):
+        self.write("README.md", "a " * 60 + "\n```text\n" + "a" * 121 + "\n```\n")
+        self.write("docs/page.md", f"<https://example.com/{'a' * 200}> " + "a" * 100 + "\n")
+        self.assertEqual(self.run_rule("width"), (0, ""))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/report.hpp>
+#include <weir/pool/growable_range.hpp>
 
 #include <sys/mman.h>
 
@@ -41,6 +42,7 @@ class test_growable {
   std::size_t chunk_bytes() const noexcept { return chunk; }
   address_range reserve_range(std::size_t most) {
     std::size_t const bytes = (most < range_bytes ? most : range_bytes) / chunk * chunk;
+    if (bytes == 0) throw out_of_memory({bytes, bytes, host_order}, "test_growable", {});
     auto* const p = static_cast<std::byte*>(
         ::mmap(nullptr, bytes + chunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     auto const at = reinterpret_cast<std::uintptr_t>(p), begin = (at + chunk - 1) / chunk * chunk;
@@ -74,6 +76,8 @@ class test_growable {
   }
   bool alias(void*, void*, std::size_t) { return false; }
 
+  bool movable() const noexcept { return is_movable; }
+
   std::size_t in_use() const noexcept { return mapped.size() * chunk; }
 
   std::size_t capacity;
@@ -83,6 +87,21 @@ class test_growable {
   std::size_t peak = 0, map_calls = 0, chunks_mapped = 0, chunks_unmapped = 0;
   std::size_t wrong = 0;  // calls that broke the rules: mapped twice, or unmapped without
   cudaError_t fail_map = cudaSuccess;
+  bool is_movable = true;
+};
+
+/// The same for several pools.
+class shared_growable : public test_growable {
+ public:
+  explicit shared_growable(std::size_t capacity) : test_growable(capacity), tenants_(capacity) {}
+  tenants& tenancy() noexcept { return tenants_; }
+  void describe(report& out) const {
+    test_growable::describe(out);
+    tenants_.describe(out);
+  }
+
+ private:
+  tenants tenants_;
 };
 
 }  // namespace weir::test

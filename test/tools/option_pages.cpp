@@ -96,7 +96,7 @@ void check_page(std::string const& page, std::string const& heading) {
   CHECK(on_page == in_code);
 }
 
-/// The row of a layer in the table of docs/tools.md: its words in order, those that may stand alone in italics.
+/// The rows of a layer in the table of docs/tools.md: its words in order, those that may stand alone in italics.
 template <class Options>
 void check_text(char const* layer) {
   CAPTURE(layer);
@@ -113,7 +113,7 @@ void check_text(char const* layer) {
     if (!line.starts_with("| `") || second == std::string::npos) continue;
     std::vector<std::string> const layers = quoted(line.substr(0, second));
     if (std::find(layers.begin(), layers.end(), layer) == layers.end()) continue;
-    said.clear();
+    if (said == "no row") said.clear();
     int depth = 0;  // what is in parentheses are values
     for (std::size_t at = second; at < line.size(); ++at) {
       depth += line[at] == '(' ? 1 : line[at] == ')' ? -1 : 0;
@@ -124,7 +124,6 @@ void check_text(char const* layer) {
         said += std::string(said.empty() ? "" : " ") + (first ? "*" : "") + line.substr(at + 1, end - at - 1);
       at = end;
     }
-    break;
   }
   CHECK(said == expected);
 }
@@ -139,6 +138,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::statistics>("adaptors.md", "## statistics");
   check_page<weir::logging>("adaptors.md", "## logging");
   check_page<weir::async>("sources.md", "");
+  check_page<weir::virtual_memory>("virtual-memory.md", "");
 }
 
 TEST_CASE("the page on texts lists every word of a layer, in order") {

@@ -1,6 +1,7 @@
 #pragma once
 // A stack used by many: a copyable handle that does not own.
 
+#include <weir/core/growable.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 
@@ -31,6 +32,17 @@ class resource_ref {
       if (stream.is_host_order()) return weir::deallocate_sync(*resource_, p, bytes, alignment);
     resource_->deallocate(stream, p, bytes, alignment);
   }
+
+  // A handle to a `growable` is one.
+  std::size_t chunk_bytes() const noexcept requires growable<R> { return resource_->chunk_bytes(); }
+  address_range reserve_range(std::size_t most) const requires growable<R> { return resource_->reserve_range(most); }
+  void release_range(address_range range) const noexcept requires growable<R> { resource_->release_range(range); }
+  bool map(void* p, std::size_t bytes) const requires growable<R> { return resource_->map(p, bytes); }
+  bool unmap(void* p, std::size_t bytes) const noexcept requires growable<R> { return resource_->unmap(p, bytes); }
+  bool alias(void* to, void* from, std::size_t bytes) const requires growable<R> {
+    return resource_->alias(to, from, bytes);
+  }
+  tenants& tenancy() const noexcept requires has_tenants<R> { return resource_->tenancy(); }
 
   R& upstream() const noexcept { return *resource_; }
   void describe(report& out) const { weir::describe(*resource_, out); }

@@ -19,21 +19,36 @@
 
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/core/handle.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/pool_options.hpp>
-#include <weir/pool/segment_list.hpp>
-#include <weir/pool/segment_source.hpp>
+#include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/upstream_segments.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace weir::detail {
+
+/// What a pool holds from its upstream. For growable upstreams it is in growable_range.hpp, which other programs need
+/// not compile: a source that is growable includes that.
+template <resource Upstream>
+struct held_from {
+  static_assert(!growable<Upstream>, "weir: a growable resource has to include <weir/pool/growable_range.hpp>");
+  using type = upstream_segments<Upstream>;
+};
+
+class content_store;  // in parked_memory.hpp
+template <handle To>
+class content_store_on;
 
 /// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
 /// `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
@@ -41,17 +56,23 @@ template <resource Upstream>
 class caching_allocator {
  public:
   caching_allocator(Upstream& upstream, pool const& options, int device)
-      : source_(upstream), options_(options), device_(device), max_split_(max_split_units(options)), heap_(device) {
-    if (options.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+      : options_(with_threshold(options)),
+        device_(device),
+        max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
+        heap_(device),
+        segments_(upstream, options_),
+        tenant_(*this, upstream, options_) {
+    if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+    if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
   }
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~caching_allocator() {
     if (heap_.is_exiting()) return;
+    tenant_.leave();
     release_captured(0);
     synchronize();
-    for (segment const& s : segments_)
-      if (!has_lost_blocks_ && !heap_.is_pending(s.first)) source_.give(s.address, s.bytes);
+    if (!has_lost_blocks_) segments_.give_all(heap_);
   }
   caching_allocator(caching_allocator const&) = delete;
   caching_allocator& operator=(caching_allocator const&) = delete;
@@ -98,8 +119,7 @@ class caching_allocator {
   bool grow(std::size_t bytes) {
     auto const lock = enter();
     if (!lock) return false;
-    upstream_calls::attempt const attempt(source_.calls());
-    return grow_by(lesser(round_up_or_zero(bytes, unit_bytes), room()));
+    return segments_.reserve(mutex_, heap_, bytes);
   }
 
   std::size_t trim(std::size_t keep) noexcept {
@@ -109,20 +129,52 @@ class caching_allocator {
     return release_idle(lesser(keep, options_.release_threshold));
   }
 
+  /// For others that share the upstream: what this has of it, and what it can do without.
+  tenant_usage usage() const noexcept {
+    auto const lock = enter();
+    if (!lock) return {};
+    std::size_t const held = segments_.held() + segments_.calls().bytes();
+    return {lesser(numbers_.allocated.current, held), held};
+  }
+  std::size_t give_idle(std::size_t bytes) noexcept {
+    auto const lock = enter();
+    if (!lock) return 0;
+    std::size_t const held = segments_.held();
+    return release_idle(held - lesser(held, bytes));
+  }
+
+  /// See `pooled::park`; takes `store` over.
+  void park(content_store* store) requires growable<Upstream> {
+    auto const lock = enter();
+    if (!lock) return segments_.forget(store), require_life();
+    wait_for_all();
+    segments_.park(mutex_, heap_, store, device_);
+  }
+  /// False if the upstream has not enough memory.
+  bool unpark() requires growable<Upstream> {
+    auto const lock = enter_to_allocate();
+    return segments_.unpark(mutex_, heap_, device_);
+  }
+  bool is_parked() const noexcept {
+    auto const lock = enter();
+    return lock && parked();
+  }
+
   void synchronize() noexcept {
     auto const lock = enter();
     if (!lock) return;
     wait_for_all();
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
   }
 
   /// The graph of this capture is gone; 0: of all.
   std::size_t release_captured(std::uint64_t capture) noexcept {
     auto const lock = enter();
     if (!lock) return 0;
+    if (parked()) return 0;
     std::size_t const bytes = heap_.release_captured(capture_key{capture});
-    may_be_idle_ = true;
-    give_idle(options_.release_threshold);
+    segments_.look_again();
+    keep_at_most(options_.release_threshold);
     return bytes;
   }
 
@@ -160,10 +212,7 @@ class caching_allocator {
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
     auto const lock = enter();
-    bool inside = false;
-    for (segment const& s : segments_)
-      inside |= reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
-    return heap_.misuse(p, bytes, alignment, inside);
+    return heap_.misuse(p, bytes, alignment, segments_.contains(p));
   }
 
  private:
@@ -182,23 +231,30 @@ class caching_allocator {
       check(process_exit::error, "allocate");
   }
 
+  static pool with_threshold(pool options) {
+    if (options.high_bytes != 0) options.release_threshold = lesser(options.release_threshold, options.high_bytes);
+    return options;
+  }
+
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
 
   pool_numbers numbers_now() const {
     pool_numbers now = numbers_;
+    segments_.count(now);
     now.free = heap_.free_bytes();
     now.captured = heap_.captured_bytes();
-    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
+    now.pending = now.reserved.current + now.parked - now.allocated.current - now.free - now.captured;
+    if (parked()) now.free += std::exchange(now.pending, 0);  // all work was waited for
     return now;
   }
   pool_snapshot snapshot_now() const {
     return {.numbers = numbers_now(),
-            .segments = segments_.size(),
+            .segments = segments_.count(),
             .blocks = heap_.block_count(),
             .largest_free = heap_.largest_free(),
             .lanes = heap_.stream_count(),
             .host_bytes = heap_.host_bytes(),
-            .under_way = source_.calls().bytes()};
+            .under_way = segments_.calls().bytes()};
   }
   pool_snapshot count_refusal_now() {
     ++numbers_.out_of_memory;
@@ -255,10 +311,22 @@ class caching_allocator {
                                                   std::size_t alignment) noexcept {
     block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
+    if (parked()) return give_parked(id, bytes);
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
     last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
+    return true;
+  }
+  bool parked() const noexcept {
+    if constexpr (growable<Upstream>)
+      return segments_.is_parked();
+    else
+      return false;
+  }
+  bool give_parked(block_id id, std::size_t bytes) noexcept {
+    numbers_.count_deallocation(bytes, heap_[id].bytes());
+    heap_.give_parked(id);
     return true;
   }
   /// There is no room to remember the stream: sees its work done, or never hands the block out again.
@@ -290,11 +358,15 @@ class caching_allocator {
 
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
+    if (parked()) {
+      if (refused != nullptr) refused->set(count_refusal_now());
+      return 0;
+    }
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
-    if (is_above_threshold()) give_idle(options_.release_threshold);
+    if (is_above_threshold()) keep_at_most(options_.release_threshold);
     return id;
   }
 
@@ -328,61 +400,35 @@ class caching_allocator {
 
   /// What another thread's growth that is under way leaves, without growing.
   block_id take_when_grown(stream_identity const& who, request const& r, lists const& looked_at) {
-    return source_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
+    return segments_.calls().wait(mutex_) ? take_done(who, r, looked_at) : 0;
   }
 
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
   block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
-    growth const first = grow(r);
-    if (first == growth::done) return take_done(who, r, looked_at);
     block_id id = 0;
-    auto const look_again = [&] {
-      id = take_done(who, r, looked_at);
-      growth const outcome = id != 0 ? growth::done : grow(r);
+    auto const grow_and_take = [&] {
+      growth const outcome = grow(who, r, id);
       if (id == 0 && outcome == growth::done) id = take_done(who, r, looked_at);
       return outcome;
     };
-    if (first == growth::contended) source_.calls().repeat(mutex_, look_again);
+    auto const look_again = [&] {
+      id = take_done(who, r, looked_at);
+      return id != 0 ? growth::done : grow_and_take();
+    };
+    if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);
     return id;
   }
-
-  /// Bytes that may still be taken from the upstream.
-  std::size_t room() const noexcept {
-    if (options_.max_bytes == 0) return max_block_bytes / unit_bytes * unit_bytes;
-    return source_.room(numbers_.reserved.current, options_.max_bytes) / unit_bytes * unit_bytes;
-  }
-
-  /// Takes a segment that the request fits into; backs off to the least that serves it.
-  growth grow(request const& r) {
-    upstream_calls::attempt const attempt(source_.calls());
-    std::size_t const least = r.span() * unit_bytes;
-    std::size_t wanted = growth_for(options_, least, r.max_split, numbers_.reserved.current);
-    for (;;) {
-      std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
-      if (bytes < least) return attempt.refusal();
-      if (grow_by(bytes)) return growth::done;
-      if (bytes == least) return attempt.refusal();
-      wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
+  /// `taken`: the block that serves the request, where growth decides that.
+  growth grow(stream_identity const& who, request const& r, block_id& taken) {
+    if constexpr (growable<Upstream>) {
+      std::size_t const live = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
+      growth const outcome = segments_.grow(mutex_, heap_, who, r, greater(live, numbers_.allocated.peak), taken);
+      if (taken != 0 && who.capture != capture_key::none)
+        last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
+      return outcome;
+    } else {
+      return segments_.grow(mutex_, heap_, r);
     }
-  }
-
-  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
-  bool grow_by(std::size_t bytes) {
-    void* const p = source_.take(mutex_, bytes);
-    if (p == nullptr) return false;
-    try {
-      segments_.reserve();
-      heap_.reserve();
-    } catch (...) {
-      source_.give(mutex_, p, bytes);
-      throw;
-    }
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    segments_.add({p, bytes, heap_.add_segment(address, static_cast<units>(bytes / unit_bytes))});
-    numbers_.reserved.add(bytes);
-    may_be_idle_ = true;  // others, which it did not matter to give back before
-    ++numbers_.growths;
-    return true;
   }
 
   void wait_for_all() noexcept {
@@ -390,52 +436,32 @@ class caching_allocator {
     heap_.synchronize(mutex_);
   }
 
-  bool is_above_threshold() const noexcept { return numbers_.reserved.current > options_.release_threshold; }
+  bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
 
   /// `freed` may have been the last live block of its segment. That goes back as soon as it is idle: if CUDA does not
   /// yet say so, the frees to come ask again, and what a search learns serves too.
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
-    may_be_idle_ = may_be_idle_ || heap_.will_be_idle(freed);
-    if (!may_be_idle_) return;
+    if (!segments_.may_be_idle_after(heap_, freed)) return;
     heap_.poll(heap_.next_lists());
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
   }
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
     heap_.poll(heap_.all_lists());
-    may_be_idle_ = true;
-    return give_idle(keep);
+    segments_.look_again();
+    return keep_at_most(keep);
   }
   /// The same without asking.
-  std::size_t give_idle(std::size_t keep) noexcept {
-    std::size_t released = 0;
-    if (!may_be_idle_ || numbers_.reserved.current <= keep || !source_.may_be_asked()) return 0;
-    may_be_idle_ = false;
-    for (std::size_t i = segments_.size(); i-- > 0 && numbers_.reserved.current > keep;) {
-      if (i >= segments_.size()) continue;
-      if (!heap_.is_idle(segments_[i].first)) {
-        may_be_idle_ = may_be_idle_ || heap_.will_be_idle(segments_[i].first);
-        continue;
-      }
-      segment const gone = segments_.remove(i);
-      heap_.remove_segment(gone.first);
-      numbers_.reserved.current -= gone.bytes;
-      ++numbers_.releases;
-      released += gone.bytes;
-      source_.give(mutex_, gone.address, gone.bytes);
-    }
-    return released;
-  }
+  std::size_t keep_at_most(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
 
-  segment_source<Upstream> source_;
   pool options_;
   int device_;
   units max_split_;  // what `options_` say, in units
   spin_lock mutable mutex_;
   stream_ordered_heap heap_;
-  segment_list segments_;
-  bool may_be_idle_ = false;      // some segment, now or when its work is done, and nobody has looked since
+  typename held_from<Upstream>::type segments_;
+  pool_tenant<caching_allocator, Upstream> tenant_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };

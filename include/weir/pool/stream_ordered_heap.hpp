@@ -3,7 +3,7 @@
 
 #include <weir/core/error.hpp>
 #include <weir/cuda/memory.hpp>
-#include <weir/pool/heap/block_heap.hpp>
+#include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
 
@@ -64,9 +64,81 @@ class stream_ordered_heap {
   bool is_idle(block_id segment) const noexcept { return heap_.is_idle(segment); }
   /// True if some of a segment is free, but not known to be done.
   bool is_pending(block_id segment) const noexcept { return heap_.is_pending(segment); }
+  /// The same, but what was freed in a capture does not count: its work is not there to be waited for.
+  bool is_pending_outside_captures(block_id segment) const noexcept {
+    return heap_.is_pending(segment, [&](list_id list) { return !tracker_.is_captured(list); });
+  }
   /// True if the segment that `id` is part of is idle once work that is queued now is done.
   bool will_be_idle(block_id id) const noexcept {
     return heap_.is_all_free(id, [&](list_id list) { return !tracker_.is_captured(list); });
+  }
+
+  // ---- A range of addresses, some without memory: see `growable_heap`.
+  using window = growable_heap::window;
+  using idle_chunks = growable_heap::idle_chunks;
+  /// A window that is held: nobody else changes anything in it.
+  struct held_window : window {
+    block_id held = 0;
+    list_id own = shared;
+  };
+
+  /// Adds a range without memory; returns its first block, which names it. May throw `std::bad_alloc`.
+  block_id add_range(std::uintptr_t address, units size) {
+    reserve();
+    if (holes_ == shared) holes_ = tracker_.open_captured();  // a list that nobody takes from, and that is never done
+    if (holes_ == shared) throw std::bad_alloc();
+    return heap_.add_range(address, size, holes_, tracker_.on_free(holes_));
+  }
+  /// Where `who` can have a request served with the least memory that is missing. In a capture nothing is used that was
+  /// freed in it.
+  window find_window(stream_identity const& who, request const& r, std::size_t chunk) noexcept {
+    list_id const own = own_list(who);
+    return heap_.best_window(r, chunk, [&](block_id id) {
+      list_id const owner = heap_.blocks()[id].list;
+      return owner == shared || (own != shared && tracker_.available(own, owner, heap_.sequence(id)));
+    });
+  }
+  /// Holds it; calls `on_hole(address, bytes)` for all that is missing, piece by piece.
+  template <class F>
+  held_window hold(window const& w, stream_identity const& who, F on_hole) noexcept {
+    held_window held{w};
+    held.own = own_list(who);
+    tracker_.keep_open(held.own);
+    held.held = heap_.hold(w, on_hole);
+    return held;
+  }
+  /// Nothing is missing any more: hands out the request's part, shares the rest.
+  block_id take(held_window const& w, request const& r) noexcept {
+    tracker_.end_wait(w.own);
+    return heap_.take_held(w.held, w, r);
+  }
+  /// All is as it was, but for what was missing and is `filled` now: everyone may have that.
+  void put_back(held_window const& w, bool filled) noexcept {
+    tracker_.end_wait(w.own);
+    heap_.put_back(w.held, w, filled, w.own, [&](list_id list) { return tracker_.on_free(list); });
+  }
+  template <class F>
+  void for_each_idle(std::size_t chunk, F f) const {
+    heap_.for_each_idle(chunk, f);
+  }
+  block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
+  void share(block_id held) noexcept { heap_.share_held(held); }
+  void empty(block_id held) noexcept { heap_.empty_held(held, tracker_.on_free(holes_)); }
+  /// See `growable_heap::park`. All work on free blocks has to be done.
+  void park(block_id first) noexcept { heap_.park(first); }
+  void unpark(block_id first) noexcept {
+    heap_.unpark(
+        first, [&](list_id list) { return tracker_.is_captured(list); },
+        [&](list_id list) { return tracker_.on_free(list); });
+  }
+  void give_parked(block_id id) noexcept { heap_.give_parked(id); }
+  template <class F>
+  void for_each_with_memory(block_id first, F f) const {
+    heap_.for_each_with_memory(first, f);
+  }
+  template <class F>
+  void for_each_live(block_id first, F f) const {
+    heap_.for_each_live(first, f);
   }
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
@@ -218,7 +290,7 @@ class stream_ordered_heap {
   std::size_t largest_free() const noexcept { return heap_.largest_free(); }
   std::size_t block_count() const noexcept { return heap_.blocks().used(); }
   /// Streams that are remembered.
-  std::size_t stream_count() const noexcept { return tracker_.open_count(); }
+  std::size_t stream_count() const noexcept { return tracker_.open_count() - (holes_ == shared ? 0 : 1); }
   std::size_t host_bytes() const noexcept { return heap_.host_bytes(); }
   bool is_exiting() const noexcept { return tracker_.is_exiting(); }
   /// Checks everything; slow, for tests.
@@ -245,7 +317,11 @@ class stream_ordered_heap {
       return private_.find(who);
     return tracker_.list_of(who.key, who.stream);
   }
-  /// The same for a free: makes room for a stream by forgetting some that ended.
+  /// `list_of`, but `shared` for a stream in a capture.
+  list_id own_list(stream_identity const& who) noexcept {
+    return who.capture != capture_key::none ? shared : list_of(who);
+  }
+  /// `list_of` for a free: makes room for a stream by forgetting some that ended.
   list_id list_of_free(stream_identity const& who) noexcept {
     list_id const list = tracker_.list_of(who.key, who.stream);
     if (list != shared || who.key == stream_key::none) [[likely]]
@@ -257,7 +333,7 @@ class stream_ordered_heap {
   list_id reserve_to_search(stream_identity const& who) {
     reserve();
     list_id const list = list_of(who);
-    if (tracker_.open_count() > (list == shared ? 0u : 1u)) heap_.keep_ages();
+    if (stream_count() > (list == shared ? 0u : 1u)) heap_.keep_ages();
     return list;
   }
 
@@ -307,10 +383,11 @@ class stream_ordered_heap {
 
   static constexpr std::size_t lists_a_search = 64;
 
-  block_heap heap_;
+  growable_heap heap_;
   stream_tracker tracker_;
   private_pool private_;
   std::size_t next_list_ = 0;
+  list_id holes_ = shared;  // none until there is a range
 };
 
 }  // namespace weir::detail

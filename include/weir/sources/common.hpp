@@ -10,13 +10,13 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/support/address_map.hpp>
+#include <weir/support/mutex.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -78,8 +78,8 @@ class shifted_blocks {
     if (base == nullptr || shift == 0) return base;
     void* const p = static_cast<std::byte*>(base) + shift;
     try {
-      std::lock_guard const lock(mutex_);
-      base_of_.emplace(p, base);
+      mutex_guard const lock(mutex_);
+      base_of_.insert(reinterpret_cast<std::uintptr_t>(p), base);
     } catch (...) {
       give(base);
       throw;
@@ -91,17 +91,18 @@ class shifted_blocks {
   void* base_of(void* p, std::size_t alignment) noexcept {
     if (alignment <= default_alignment) [[likely]]
       return p;
-    std::lock_guard const lock(mutex_);
-    auto const found = base_of_.find(p);
-    if (found == base_of_.end()) return p;
-    void* const base = found->second;
-    base_of_.erase(found);
+    mutex_guard const lock(mutex_);
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    auto const* const found = base_of_.find(address);
+    if (found == nullptr) return p;
+    void* const base = found->value;
+    base_of_.erase(address);
     return base;
   }
 
  private:
-  std::mutex mutex_;
-  std::map<void*, void*> base_of_;  // only blocks that moved
+  mutex mutex_;
+  address_map<void*> base_of_;  // only blocks that moved
 };
 
 /// A source whose CUDA calls know no streams. `Kind` names it, states the facts, takes and gives back.

@@ -44,9 +44,18 @@ struct managed {
     f(detail::device_option<weir::managed>());
   }
 
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
-  managed_resource operator()() const { return managed_resource(detail::require_valid(*this).device); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+  template <class = void>
+  managed_resource operator()() const {
+    return managed_resource(detail::require_valid(*this).device);
+  }
 };
 
 }  // namespace weir

@@ -43,9 +43,18 @@ struct pinned {
     f(detail::device_option<weir::pinned>());
   }
 
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
-  pinned_resource operator()() const { return pinned_resource(detail::require_valid(*this).device); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+  template <class = void>
+  pinned_resource operator()() const {
+    return pinned_resource(detail::require_valid(*this).device);
+  }
 };
 
 }  // namespace weir

@@ -41,12 +41,6 @@ class block_heap {
     block const& b = table_[segment];
     return b.is_free() && b.list == shared && is_whole(segment);
   }
-  /// True if some of the segment is free, but not known to be done.
-  bool is_pending(block_id segment) const noexcept {
-    for (block_id id = segment; id != 0; id = table_[id].right)
-      if (table_[id].is_free() && table_[id].list != shared) return true;
-    return false;
-  }
   /// True if every block of the segment that `id` is part of is free, in a free list that `may_end(list)` accepts.
   template <class MayEnd>
   bool is_all_free(block_id id, MayEnd may_end) const noexcept {
@@ -206,15 +200,6 @@ class block_heap {
   std::size_t largest_free(list_id list) const noexcept {
     return std::size_t{free_.by_size(list).largest(table_)} * unit_bytes;
   }
-  /// The same over all free lists.
-  std::size_t largest_free() const noexcept {
-    std::size_t most = 0;
-    for (std::size_t list = 0; list < free_.count(); ++list) {
-      std::size_t const here = largest_free(static_cast<list_id>(list));
-      if (here > most) most = here;
-    }
-    return most;
-  }
   std::size_t host_bytes() const noexcept { return table_.host_bytes() + free_.host_bytes(); }
 
   /// Checks everything; slow, for tests.
@@ -229,6 +214,29 @@ class block_heap {
     }
     return true;
   }
+
+ protected:
+  block_id put_merged(block_id id, list_id list, sequence_number sequence) noexcept {
+    auto const joins = [&](block_id other) {
+      return other != 0 && table_[other].is_free() && table_[other].list == list;
+    };
+    if (block_id const right = table_[id].right; joins(right)) {
+      free_.pull(right);
+      table_.merge_right(id);
+    }
+    block_id const left = table_[id].left;
+    if (!joins(left)) {
+      free_.put(id, list, sequence);
+      return id;
+    }
+    units const before = table_[left].size;
+    table_.merge_right(left);
+    free_.grown(left, before, sequence);
+    return left;
+  }
+
+  block_table table_;
+  free_lists free_;
 
  private:
   /// True if a free block is a whole segment.
@@ -267,28 +275,6 @@ class block_heap {
     table_.enlist(id, r.requested, r.alignment_log);
     return id;
   }
-
-  block_id put_merged(block_id id, list_id list, sequence_number sequence) noexcept {
-    auto const joins = [&](block_id other) {
-      return other != 0 && table_[other].is_free() && table_[other].list == list;
-    };
-    if (block_id const right = table_[id].right; joins(right)) {
-      free_.pull(right);
-      table_.merge_right(id);
-    }
-    block_id const left = table_[id].left;
-    if (!joins(left)) {
-      free_.put(id, list, sequence);
-      return id;
-    }
-    units const before = table_[left].size;
-    table_.merge_right(left);
-    free_.grown(left, before, sequence);
-    return left;
-  }
-
-  block_table table_;
-  free_lists free_;
 };
 
 }  // namespace weir::detail

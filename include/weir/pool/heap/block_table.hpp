@@ -11,7 +11,8 @@
 
 namespace weir::detail {
 
-enum class block_state : std::uint8_t { unused, live, free };
+/// `held`: neither live nor free, while the memory behind it is being put there or taken away.
+enum class block_state : std::uint8_t { unused, live, free, held };
 
 /// A piece of a segment. Host memory, apart from what it describes: nothing on the device can overwrite it. Half a
 /// cache line, since a program with many blocks pays for each line that it touches: what is not needed at once shares
@@ -29,6 +30,11 @@ class alignas(32) block {
 
   void set_free(list_id whose) noexcept {
     place_ = address() | static_cast<std::uintptr_t>(block_state::free);
+    list = whose;
+  }
+  /// Of the list that it was free in.
+  void set_held(list_id whose) noexcept {
+    place_ = address() | static_cast<std::uintptr_t>(block_state::held);
     list = whose;
   }
   void set_live(std::uint64_t requested, unsigned alignment_log) noexcept {
@@ -50,7 +56,7 @@ class alignas(32) block {
   block_id right = 0;
   block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   block_id list_next = 0;      ///< free; unused: next unused record
-  list_id list{};              ///< free: whose
+  list_id list{};              ///< free, held: whose
   list_id captured{};          ///< live: a free list of the stream capture that it was allocated in; 0: in none
 
  private:

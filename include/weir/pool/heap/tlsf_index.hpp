@@ -77,6 +77,17 @@ class tlsf_index {
     return false;
   }
 
+  /// The same from the class of the largest blocks down to that of `least` units.
+  template <class F>
+  bool any_from_largest(block_table const& blocks, units least, F f) const {
+    size_class const last = size_class::of(least);
+    for (unsigned row = size_class::rows; row-- > last.row;)
+      for (unsigned column = size_class::per_row; column-- > (row == last.row ? last.column : 0);)
+        for (block_id id = heads_[row][column]; id != 0; id = blocks[id].list_next)
+          if (f(id)) return true;
+    return false;
+  }
+
   /// Checks lists and bitmaps; slow, for tests.
   bool valid(block_table const& blocks) const {
     for (unsigned row = 0; row < size_class::rows; ++row) {

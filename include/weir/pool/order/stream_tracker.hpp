@@ -142,6 +142,8 @@ class stream_tracker {
     return behind == nullptr ? nullptr : behind->event;
   }
   void end_wait(list_id list) noexcept { --streams_[list].waiting; }
+  /// Until `end_wait` the free list keeps its stream, though nothing may be in it.
+  void keep_open(list_id list) noexcept { ++streams_[list].waiting; }
 
   /// False where a wait for the whole device would break a capture on a stream that is known here.
   bool may_wait_for_device() const noexcept {

@@ -1,0 +1,429 @@
+#pragma once
+// What a pool holds from a growable upstream: one range of addresses, with memory where it is needed.
+
+#include <weir/core/error.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/parked_memory.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/upstream_calls.hpp>
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace weir::detail {
+
+/// Grows in place: puts memory behind the addresses where a request needs the least of it. What may be held is bounded
+/// by the most that was live (`pool::max_waste`): above that, chunks that are idle elsewhere are moved to where memory
+/// is missing, before more is taken from the upstream. Guarded by the pool's lock, which it drops while the upstream is
+/// asked; what is being changed is held meanwhile, so that no other thread meets it.
+template <growable Upstream>
+class growable_range {
+ public:
+  using request = stream_ordered_heap::request;
+
+  /// `options` has to outlive it.
+  growable_range(Upstream& upstream, pool const& options)
+      : upstream_(upstream), options_(options), chunk_(upstream.chunk_bytes()) {}
+  ~growable_range() { delete parked_; }
+  growable_range(growable_range const&) = delete;
+  growable_range& operator=(growable_range const&) = delete;
+  /// Who asks, among several pools on the upstream.
+  void set_tenant(tenant* me) noexcept { me_ = me; }
+
+  /// Bytes that have memory.
+  std::size_t held() const noexcept { return reserved_.current; }
+  std::size_t count() const noexcept { return range_.bytes != 0 ? 1 : 0; }
+  void count(pool_numbers& numbers) const noexcept {
+    numbers.reserved = reserved_;
+    numbers.growths = growths_;
+    numbers.releases = releases_;
+    numbers.moved = moved_;
+    numbers.parked = parked_ == nullptr ? 0 : parked_->bytes();
+  }
+  upstream_calls const& calls() const noexcept { return calls_; }
+  upstream_calls& calls() noexcept { return calls_; }
+  bool contains(void const* p) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(range_.begin) < range_.bytes;
+  }
+
+  /// Serves a request at the place where the least memory is missing: `taken` is its block. `live`: the most bytes that
+  /// were live, this request included.
+  template <class Lock>
+  growth grow(Lock& lock, stream_ordered_heap& heap, stream_identity const& who, request const& r, std::size_t live,
+              block_id& taken) {
+    upstream_calls::attempt const attempt(calls_);
+    if (!has_range(lock, heap)) return attempt.refusal();
+    heap.reserve();
+    auto const window = heap.find_window(who, r, chunk_);
+    if (window.first == 0) return attempt.refusal();
+    auto const held = fill(lock, heap, window, who, live);
+    if (held.held == 0) return attempt.refusal();
+    taken = heap.take(held, r);
+    return growth::done;
+  }
+
+  /// Puts memory behind `bytes`, rounded up, for everyone; false if there is not as much.
+  template <class Lock>
+  bool reserve(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
+    upstream_calls::attempt const attempt(calls_);
+    if (!has_range(lock, heap)) return false;
+    heap.reserve();
+    stream_identity const nobody{.stream = host_order};
+    auto const window = heap.find_window(nobody, request::of(bytes, bytes, unit_bytes, ~units{0}), chunk_);
+    if (window.first == 0) return false;
+    auto const held = fill(lock, heap, window, nobody, max_block_bytes);
+    if (held.held != 0) heap.put_back(held, true);
+    return held.held != 0;
+  }
+
+  /// Idle chunks are found when somebody looks for them: nothing has to be remembered.
+  void look_again() noexcept {}
+  bool may_be_idle_after(stream_ordered_heap const&, block_id) const noexcept { return true; }
+
+  /// Takes idle chunks away until at most `keep` bytes are held, also between live blocks; returns how many bytes.
+  template <class Lock>
+  std::size_t give_idle(Lock& lock, stream_ordered_heap& heap, std::size_t keep) noexcept try {
+    std::size_t released = 0;
+    while (held() > keep) {
+      emptying idle(*this, heap, held() - keep);
+      if (idle.bytes() == 0) break;
+      upstream_calls::attempt const attempt(calls_);
+      without(lock, idle.bytes(), [&] { return idle.unmap(); });
+      calls_.count_success();
+      ++releases_;
+      released += idle.emptied();
+      if (idle.emptied() != idle.bytes()) break;
+    }
+    return released;
+  } catch (std::bad_alloc const&) {  // no room to note what goes
+    return 0;
+  }
+
+  /// Takes all memory away but keeps the addresses, live blocks and their contents: those go to `store`, or are dropped
+  /// where that is null. Idle chunks are given back first. All work on free blocks has to be done. Throws what the
+  /// store or CUDA throws, and then nothing has changed.
+  template <class Lock>
+  void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
+    if (range_.bytes == 0 || parked_ != nullptr) return forget(store);
+    auto* const parked = new parked_memory(store);
+    try {
+      give_idle(lock, heap, 0);
+      while (calls_.wait(lock)) {  // for windows that are held
+      }
+      if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
+      note(heap, *parked);
+    } catch (...) {
+      delete parked;
+      throw;
+    }
+    upstream_calls::attempt const attempt(calls_);
+    parked_ = parked;
+    is_changing_ = true;
+    heap.park(first_);
+    try {
+      without(lock, 0, [&] { return parked->save(device), parked->unmap(upstream_); });
+    } catch (...) {
+      heap.unpark(first_);
+      forget_parked();
+      throw;
+    }
+    is_changing_ = false;
+    reserved_.current -= parked->bytes();
+  }
+  /// Puts memory behind all that was parked, and the contents into it. False if there is not as much; throws what CUDA
+  /// throws. Then it stays parked.
+  template <class Lock>
+  bool unpark(Lock& lock, stream_ordered_heap& heap, int device) {
+    while (is_changing_ && calls_.wait(lock)) {
+    }
+    if (parked_ == nullptr) return true;
+    upstream_calls::attempt const attempt(calls_);
+    is_changing_ = true;
+    bool done = false;
+    try {
+      done = without(lock, parked_->bytes(), [&] {
+        auto const restore = [&] { return take([&] { return parked_->restore(upstream_, device); }); };
+        return restore() || (reclaim(parked_->bytes()), restore());
+      });
+    } catch (...) {
+      is_changing_ = false;
+      throw;
+    }
+    is_changing_ = false;
+    if (!done) return false;
+    reserved_.add(parked_->bytes());
+    heap.unpark(first_);
+    forget_parked();
+    return true;
+  }
+  bool is_parked() const noexcept { return parked_ != nullptr; }
+  static void forget(content_store* store) noexcept { delete store; }
+
+  /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
+  /// wait, all stays where it is.
+  void give_all(stream_ordered_heap const& heap) noexcept {
+    if (range_.bytes == 0 || heap.is_pending(first_)) return;
+    if (parked_ != nullptr) return relaxed([&] { upstream_.release_range(range_); });
+    bool empty = true;
+    relaxed([&] {
+      heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
+        empty = upstream_.unmap(reinterpret_cast<void*>(address), bytes) && empty;
+      });
+      if (empty) upstream_.release_range(range_);
+    });
+  }
+
+ private:
+  /// Addresses that memory comes to or goes from.
+  struct piece {
+    std::uintptr_t address = 0;
+    std::size_t bytes = 0;
+    block_id block = 0;
+    bool is_empty = false;
+    void* begin() const noexcept { return reinterpret_cast<void*>(address); }
+  };
+  class pieces {
+   public:
+    explicit pieces(std::size_t most) : all_(most) {}
+    bool is_full() const noexcept { return count_ == all_.size(); }
+    /// Needs room.
+    void add(piece const& p) noexcept { all_[count_++] = p; }
+    piece* begin() noexcept { return count_ == 0 ? nullptr : &all_[0]; }
+    piece* end() noexcept { return begin() + count_; }
+
+   private:
+    grown_array<piece> all_;
+    std::size_t count_ = 0;
+  };
+
+  /// Idle chunks, held while their memory is taken away. What of it is not taken is shared again.
+  class emptying {
+   public:
+    /// Finds at most `bytes`, rounded up to chunks: the largest pieces first, of which the ends. May throw
+    /// `std::bad_alloc`.
+    emptying(growable_range& range, stream_ordered_heap& heap, std::size_t bytes)
+        : range_(range), heap_(heap), pieces_(bytes == 0 ? 0 : bytes / range.chunk_ + 1) {
+      std::size_t room = weir::chunks_may_move(range.upstream_) ? round_up_or_zero(bytes, range.chunk_) : 0;
+      pieces found(room / range.chunk_);
+      if (room != 0)
+        heap_.for_each_idle(range.chunk_, [&](stream_ordered_heap::idle_chunks const& idle) {
+          std::size_t const most = lesser(room, idle.end - idle.begin);
+          found.add({idle.end - most, most, idle.block});
+          room -= most;
+          return room == 0;
+        });
+      for (piece const& p : found)
+        if (!hold(p)) break;
+    }
+    ~emptying() {
+      for (piece const& p : pieces_) p.is_empty ? heap_.empty(p.block) : heap_.share(p.block);
+      range_.reserved_.current += bytes_ - emptied_;
+    }
+    emptying(emptying const&) = delete;
+    emptying& operator=(emptying const&) = delete;
+
+    std::size_t bytes() const noexcept { return bytes_; }
+    std::size_t emptied() const noexcept { return emptied_; }
+    /// Without the lock. False if the driver refuses some of it.
+    bool unmap() noexcept {
+      for (piece& p : pieces_) {
+        p.is_empty = range_.upstream_.unmap(p.begin(), p.bytes);
+        if (p.is_empty) emptied_ += p.bytes;
+      }
+      return emptied_ == bytes_;
+    }
+
+   private:
+    bool hold(piece const& found) noexcept try {
+      heap_.reserve();
+      pieces_.add({found.address, found.bytes, heap_.hold({found.block, found.address, found.address + found.bytes})});
+      bytes_ += found.bytes;
+      range_.reserved_.current -= found.bytes;
+      return true;
+    } catch (std::bad_alloc const&) {  // then less is moved
+      return false;
+    }
+
+    growable_range& range_;
+    stream_ordered_heap& heap_;
+    pieces pieces_;
+    std::size_t bytes_ = 0, emptied_ = 0;
+  };
+
+  void note(stream_ordered_heap const& heap, parked_memory& parked) const {
+    std::size_t spans = 0, blocks = 0;
+    heap.for_each_with_memory(first_, [&](std::uintptr_t, std::size_t) { ++spans; });
+    heap.for_each_live(first_, [&](std::uintptr_t, std::size_t) { ++blocks; });
+    parked.reserve(spans, blocks);
+    heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
+      parked.add(reinterpret_cast<void*>(address), bytes);
+    });
+    heap.for_each_live(first_, [&](std::uintptr_t address, std::size_t bytes) {
+      parked.add_block(reinterpret_cast<void*>(address), bytes);
+    });
+  }
+  void forget_parked() noexcept {
+    delete parked_;
+    parked_ = nullptr;
+    is_changing_ = false;
+  }
+
+  /// The most that may be held before idle chunks are moved.
+  std::size_t bound(std::size_t live) const noexcept {
+    double const slack = options_.max_waste * static_cast<double>(live);
+    std::size_t const least = 8 * chunk_, most = max_block_bytes;
+    if (!(slack < static_cast<double>(most))) return ~std::size_t{0};
+    return live + greater(least, static_cast<std::size_t>(slack));
+  }
+  /// Bytes that may still be taken from the upstream.
+  std::size_t room() const noexcept {
+    std::size_t const most = options_.max_bytes == 0 ? ~std::size_t{0} : options_.max_bytes;
+    return most - lesser(most, held() + calls_.bytes());
+  }
+
+  /// Calls `f()` without the lock; `bytes` are being taken from the upstream or given back by it.
+  template <class Lock, class F>
+  bool without(Lock& lock, std::size_t bytes, F f) {
+    upstream_calls::call<Lock> const under_way(calls_, lock, bytes);
+    return relaxed(f);
+  }
+
+  /// The addresses are taken when they are first needed, all at once. False if there are none.
+  template <class Lock>
+  bool has_range(Lock& lock, stream_ordered_heap& heap) {
+    if (range_.bytes != 0) return true;
+    address_range fresh;
+    bool const found = without(lock, 0, [&] {
+      try {
+        fresh = upstream_.reserve_range(max_block_bytes / chunk_ * chunk_);
+      } catch (std::bad_alloc const&) {
+      }
+      return fresh.bytes != 0;
+    });
+    bool const is_mine = found && range_.bytes == 0;  // else another thread was quicker
+    try {
+      if (is_mine) first_ = heap.add_range(reinterpret_cast<std::uintptr_t>(fresh.begin), units_of(fresh.bytes));
+    } catch (...) {
+      upstream_.release_range(fresh);
+      throw;
+    }
+    if (is_mine) range_ = fresh;
+    if (found && !is_mine) upstream_.release_range(fresh);
+    return range_.bytes != 0;
+  }
+  static units units_of(std::size_t bytes) noexcept { return static_cast<units>(bytes / unit_bytes); }
+
+  /// Puts memory behind a window. Then it is held; else nothing has changed, but that idle chunks may have lost theirs.
+  template <class Lock>
+  stream_ordered_heap::held_window fill(Lock& lock, stream_ordered_heap& heap,
+                                        stream_ordered_heap::window const& window, stream_identity const& who,
+                                        std::size_t live) {
+    pieces holes(window.holes);
+    auto held = heap.hold(window, who, [&](std::uintptr_t address, std::size_t bytes) { add(holes, address, bytes); });
+    bool is_filled = false;
+    try {
+      is_filled = fill(lock, heap, holes, window.missing, live, window.end - window.begin);
+      heap.reserve();
+    } catch (...) {
+      heap.put_back(held, is_filled);
+      throw;
+    }
+    if (is_filled) return held;
+    heap.put_back(held, false);
+    return {};
+  }
+  static void add(pieces& holes, std::uintptr_t address, std::size_t bytes) noexcept {
+    piece* const last = holes.end();
+    if (last != holes.begin() && last[-1].address + last[-1].bytes == address)
+      last[-1].bytes += bytes;
+    else
+      holes.add({address, bytes, 0});
+  }
+
+  /// First with as much fresh memory as the bound allows, then with none.
+  template <class Lock>
+  bool fill(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t live,
+            std::size_t request_bytes) {
+    std::size_t const fresh = lesser(room(), may_take(lock, live, request_bytes));
+    return fill_moving(lock, heap, holes, missing, missing - lesser(missing, fresh)) ||
+           fill_moving(lock, heap, holes, missing, missing);
+  }
+  /// `moved` of what is missing comes from idle chunks: this pool's, then those of others on the same memory.
+  template <class Lock>
+  bool fill_moving(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t moved) {
+    emptying idle(*this, heap, moved);
+    if (room() < missing) return false;
+    std::size_t const from_others = moved - lesser(moved, idle.bytes());
+    bool const is_filled = without(lock, missing, [&] {
+      if (!idle.unmap()) return false;
+      if (from_others != 0) reclaim(from_others);
+      return take([&] { return map(holes); });
+    });
+    if (!is_filled) return false;
+    reserved_.add(missing);
+    moved_ += idle.bytes();
+    ++growths_;
+    calls_.count_success();
+    return true;
+  }
+  void reclaim(std::size_t bytes) noexcept {
+    if constexpr (has_tenants<Upstream>) upstream_.tenancy().reclaim(*me_, bytes);
+  }
+  template <class F>
+  bool take(F map) {
+    if constexpr (has_tenants<Upstream>)
+      return upstream_.tenancy().take(*me_, map);
+    else
+      return map();
+  }
+  /// Bytes that may be taken before idle chunks are moved: over what is live together where pools share the upstream.
+  template <class Lock>
+  std::size_t may_take(Lock& lock, std::size_t live, std::size_t request_bytes) {
+    tenant_usage all{live, held()};
+    if constexpr (has_tenants<Upstream>)
+      if (upstream_.tenancy().is_shared())
+        without(lock, 0, [&] { return all = upstream_.tenancy().joint(live, request_bytes), true; });
+    std::size_t const most = bound(all.live);
+    return most - lesser(most, all.held);
+  }
+  /// All or nothing.
+  bool map(pieces& holes) {
+    piece* done = holes.begin();
+    auto const undo = [&] {
+      while (done-- != holes.begin()) upstream_.unmap(done->begin(), done->bytes);
+    };
+    try {
+      for (; done != holes.end(); ++done)
+        if (!upstream_.map(done->begin(), done->bytes)) return undo(), false;
+    } catch (...) {
+      undo();
+      throw;
+    }
+    return true;
+  }
+
+  Upstream& upstream_;
+  pool const& options_;
+  tenant* me_ = nullptr;
+  std::size_t chunk_;
+  address_range range_;
+  block_id first_ = 0;
+  upstream_calls calls_;
+  parked_memory* parked_ = nullptr;
+  bool is_changing_ = false;  // it is being parked, or unparked, just now
+  pool_level reserved_;
+  std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
+};
+
+template <growable Upstream>
+struct held_from<Upstream> {
+  using type = growable_range<Upstream>;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,141 @@
+#pragma once
+// What a pool holds from its upstream, in segments: grows by one, gives idle ones back.
+
+#include <weir/core/resource.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/segment_list.hpp>
+#include <weir/pool/segment_source.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/upstream_calls.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Puts what it takes from the upstream into a pool's heap, and takes out of that what it gives back. Guarded by the
+/// pool's lock, which it drops while the upstream is asked.
+template <resource Upstream>
+class upstream_segments {
+ public:
+  using request = stream_ordered_heap::request;
+
+  /// `options` has to outlive it.
+  upstream_segments(Upstream& upstream, pool const& options) : source_(upstream), options_(options) {}
+
+  /// Bytes held.
+  std::size_t held() const noexcept { return reserved_.current; }
+  /// Segments held.
+  std::size_t count() const noexcept { return segments_.size(); }
+  /// Adds what it knows to a pool's numbers.
+  void count(pool_numbers& numbers) const noexcept {
+    numbers.reserved = reserved_;
+    numbers.growths = growths_;
+    numbers.releases = releases_;
+  }
+  upstream_calls const& calls() const noexcept { return source_.calls(); }
+  upstream_calls& calls() noexcept { return source_.calls(); }
+  /// True if `p` lies in a segment.
+  bool contains(void const* p) const noexcept {
+    bool inside = false;
+    for (segment const& s : segments_)
+      inside |= reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(s.address) < s.bytes;
+    return inside;
+  }
+
+  /// Takes a segment that the request fits into; backs off to the least that serves it.
+  template <class Lock>
+  growth grow(Lock& lock, stream_ordered_heap& heap, request const& r) {
+    upstream_calls::attempt const attempt(source_.calls());
+    std::size_t const least = r.span() * unit_bytes;
+    std::size_t wanted = growth_for(options_, least, r.max_split, held());
+    for (;;) {
+      std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
+      if (bytes < least) return attempt.refusal();
+      if (grow_by(lock, heap, bytes)) return growth::done;
+      if (bytes == least) return attempt.refusal();
+      wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
+    }
+  }
+
+  /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
+  template <class Lock>
+  bool reserve(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
+    upstream_calls::attempt const attempt(source_.calls());
+    return grow_by(lock, heap, lesser(round_up_or_zero(bytes, unit_bytes), room()));
+  }
+
+  /// Some segment may be idle that was not when `give_idle` last looked.
+  void look_again() noexcept { may_be_idle_ = true; }
+  /// True if some segment may be idle, now or when its work is done, and nobody has looked since: `freed` may have been
+  /// the last live block of one.
+  bool may_be_idle_after(stream_ordered_heap const& heap, block_id freed) noexcept {
+    return may_be_idle_ = may_be_idle_ || heap.will_be_idle(freed);
+  }
+
+  /// Gives back idle segments until at most `keep` bytes are held; returns how many bytes that is.
+  template <class Lock>
+  std::size_t give_idle(Lock& lock, stream_ordered_heap& heap, std::size_t keep) noexcept {
+    std::size_t released = 0;
+    if (!may_be_idle_ || held() <= keep || !source_.may_be_asked()) return 0;
+    may_be_idle_ = false;
+    for (std::size_t i = segments_.size(); i-- > 0 && held() > keep;) {
+      if (i >= segments_.size()) continue;
+      if (!heap.is_idle(segments_[i].first)) {
+        may_be_idle_ = may_be_idle_ || heap.will_be_idle(segments_[i].first);
+        continue;
+      }
+      segment const gone = segments_.remove(i);
+      heap.remove_segment(gone.first);
+      reserved_.current -= gone.bytes;
+      ++releases_;
+      released += gone.bytes;
+      source_.give(lock, gone.address, gone.bytes);
+    }
+    return released;
+  }
+
+  /// Gives back all but what is pending still, when the heap is about to go: what CUDA cannot wait for stays where it
+  /// is.
+  void give_all(stream_ordered_heap const& heap) noexcept {
+    for (segment const& s : segments_)
+      if (!heap.is_pending(s.first)) source_.give(s.address, s.bytes);
+  }
+
+ private:
+  /// Bytes that may still be taken from the upstream.
+  std::size_t room() const noexcept {
+    if (options_.max_bytes == 0) return max_block_bytes / unit_bytes * unit_bytes;
+    return source_.room(held(), options_.max_bytes) / unit_bytes * unit_bytes;
+  }
+
+  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
+  template <class Lock>
+  bool grow_by(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
+    void* const p = source_.take(lock, bytes);
+    if (p == nullptr) return false;
+    try {
+      segments_.reserve();
+      heap.reserve();
+    } catch (...) {
+      source_.give(lock, p, bytes);
+      throw;
+    }
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    segments_.add({p, bytes, heap.add_segment(address, static_cast<units>(bytes / unit_bytes))});
+    reserved_.add(bytes);
+    may_be_idle_ = true;  // others, which it did not matter to give back before
+    ++growths_;
+    return true;
+  }
+
+  segment_source<Upstream> source_;
+  pool const& options_;
+  segment_list segments_;
+  bool may_be_idle_ = false;
+  pool_level reserved_;
+  std::uint64_t growths_ = 0;
+  std::uint64_t releases_ = 0;
+};
+
+}  // namespace weir::detail

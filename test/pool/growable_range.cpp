@@ -1,0 +1,438 @@
+// How a pool grows in place on a growable upstream: on memory of the host that counts its chunks.
+#include <weir/pool/growable_range.hpp>
+
+#include <weir/adaptors/pool.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/host.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/test_growable.hpp"
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+constexpr std::size_t chunk = test_growable::chunk;
+
+auto make_pool(test_growable& memory, pool const& options = {}) { return make(share(memory) | options); }
+
+}  // namespace
+
+TEST_CASE("a pool maps as many chunks as a request needs, side by side, and gives all of them back") {
+  test_growable memory;
+  {
+    auto p = make_pool(memory);
+    void* const a = p.allocate(host_order, 5_MiB);
+    CHECK(memory.in_use() == 6_MiB);
+    void* const b = p.allocate(host_order, 1_MiB);
+    CHECK(memory.in_use() == 6_MiB);
+    std::memset(a, 1, 5_MiB);
+    std::memset(b, 2, 1_MiB);
+    p.deallocate(host_order, a, 5_MiB);
+    p.deallocate(host_order, b, 1_MiB);
+    CHECK(p.numbers().reserved.current == 6_MiB);
+    CHECK(p.snapshot().largest_free == 6_MiB);
+    CHECK(p.trim() == 6_MiB);
+    CHECK(memory.in_use() == 0);
+    CHECK(p.numbers().reserved.current == 0);
+    CHECK(p.numbers().reserved.peak == 6_MiB);
+  }
+  CHECK(memory.ranges.empty());
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("addresses are taken when the first request comes, and only once") {
+  test_growable memory;
+  auto p = make_pool(memory);
+  CHECK(memory.ranges.empty());
+  CHECK(p.snapshot().segments == 0);
+  void* const a = p.allocate(host_order, 1);
+  void* const b = p.allocate(host_order, 100_MiB);
+  CHECK(memory.ranges.size() == 1);
+  CHECK(p.snapshot().segments == 1);
+  p.deallocate(host_order, a, 1);
+  p.deallocate(host_order, b, 100_MiB);
+}
+
+TEST_CASE("a request that fits in the sum of what is free, but in no piece, is served by moving chunks") {
+  test_growable memory(5 * chunk);
+  auto p = make_pool(memory);
+  void* blocks[5];
+  for (void*& b : blocks) b = p.allocate(host_order, chunk);
+  for (int i : {0, 2, 4}) p.deallocate(host_order, blocks[i], chunk);
+  std::memset(blocks[1], 1, chunk);
+  void* const large = p.allocate(host_order, 3 * chunk);
+  std::memset(large, 2, 3 * chunk);
+  CHECK(memory.in_use() == 5 * chunk);
+  CHECK(p.numbers().moved >= 2 * chunk);
+  CHECK(static_cast<unsigned char*>(blocks[1])[chunk - 1] == 1);
+  p.deallocate(host_order, large, 3 * chunk);
+  for (int i : {1, 3}) p.deallocate(host_order, blocks[i], chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("above the bound over the live peak idle chunks are moved instead of taking more") {
+  std::size_t const live = 100 * chunk;
+  for (bool const bounded : {false, true}) {
+    CAPTURE(bounded);
+    test_growable memory;
+    auto p = make_pool(memory, {.max_waste = bounded ? 0.02 : 1.0});
+    std::vector<void*> blocks(100);
+    for (void*& b : blocks) b = p.allocate(host_order, chunk);
+    for (std::size_t i = 0; i < 100; i += 2) p.deallocate(host_order, blocks[i], chunk);
+    void* const large = p.allocate(host_order, live / 2);
+    CHECK(memory.peak <= live + (bounded ? 8 * chunk : live / 2));
+    CHECK((p.numbers().moved != 0) == bounded);
+    p.deallocate(host_order, large, live / 2);
+    for (std::size_t i = 1; i < 100; i += 2) p.deallocate(host_order, blocks[i], chunk);
+    CHECK(memory.wrong == 0);
+  }
+}
+
+TEST_CASE("max_bytes counts what has memory, and is kept by moving") {
+  test_growable memory;
+  auto p = make_pool(memory, {.max_bytes = 4 * chunk, .max_waste = 1});
+  void* blocks[4];
+  for (void*& b : blocks) b = p.allocate(host_order, chunk);
+  p.deallocate(host_order, blocks[1], chunk);
+  p.deallocate(host_order, blocks[3], chunk);
+  void* const large = p.allocate(host_order, 2 * chunk);
+  CHECK(memory.peak == 4 * chunk);
+  CHECK_THROWS_AS(p.allocate(host_order, 256), out_of_memory);
+  p.deallocate(host_order, large, 2 * chunk);
+  void* const small = p.allocate(host_order, 256);
+  p.deallocate(host_order, small, 256);
+  p.deallocate(host_order, blocks[0], chunk);
+  p.deallocate(host_order, blocks[2], chunk);
+  CHECK(memory.peak == 4 * chunk);
+}
+
+TEST_CASE("memory that must stay where it is is neither moved nor given back before the pool goes") {
+  test_growable memory(5 * chunk);
+  memory.is_movable = false;
+  {
+    auto p = make_pool(memory);
+    void* blocks[5];
+    for (void*& b : blocks) b = p.allocate(host_order, chunk);
+    for (int i : {0, 2, 4}) p.deallocate(host_order, blocks[i], chunk);
+    CHECK_THROWS_AS(p.allocate(host_order, 3 * chunk), out_of_memory);
+    CHECK(p.trim() == 0);
+    CHECK(memory.chunks_unmapped == 0);
+    for (int i : {1, 3}) p.deallocate(host_order, blocks[i], chunk);
+  }
+  CHECK(memory.in_use() == 0);
+}
+
+TEST_CASE("with a threshold, idle chunks go back as they become idle, also between live blocks") {
+  test_growable memory;
+  auto p = make_pool(memory, {.release_threshold = 0});
+  void* const a = p.allocate(host_order, 3 * chunk);
+  void* const b = p.allocate(host_order, chunk);
+  void* const c = p.allocate(host_order, 3 * chunk);
+  p.deallocate(host_order, a, 3 * chunk);
+  CHECK(memory.in_use() == 4 * chunk);
+  p.deallocate(host_order, c, 3 * chunk);
+  CHECK(memory.in_use() == chunk);
+  p.deallocate(host_order, b, chunk);
+  CHECK(memory.in_use() == 0);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("alignments up to a chunk are kept in places without memory") {
+  test_growable memory;
+  auto p = make_pool(memory);
+  void* const odd = p.allocate(host_order, 3 * 256);
+  for (std::size_t alignment = 512; alignment <= chunk; alignment *= 2) {
+    void* const a = p.allocate(host_order, 5_MiB, alignment);
+    CHECK(reinterpret_cast<std::uintptr_t>(a) % alignment == 0);
+    std::memset(a, 1, 5_MiB);
+    p.deallocate(host_order, a, 5_MiB, alignment);
+    p.trim();
+  }
+  p.deallocate(host_order, odd, 3 * 256);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("initial_bytes has memory at once, in one piece") {
+  test_growable memory;
+  auto p = make_pool(memory, {.initial_bytes = 7 * chunk});
+  CHECK(memory.in_use() == 7 * chunk);
+  void* const a = p.allocate(host_order, 7 * chunk);
+  CHECK(memory.in_use() == 7 * chunk);
+  p.deallocate(host_order, a, 7 * chunk);
+}
+
+TEST_CASE("a call that fails leaves everything as it was") {
+  test_growable memory;
+  auto p = make_pool(memory);
+  void* const a = p.allocate(host_order, 3 * chunk);
+  void* const b = p.allocate(host_order, chunk);
+  p.deallocate(host_order, a, 3 * chunk);
+  auto const before = p.snapshot();
+  memory.fail_map = cudaErrorUnknown;
+  CHECK_THROWS_AS(p.allocate(host_order, 5 * chunk), cuda_error);
+  auto const after = p.snapshot();
+  CHECK(after.numbers.reserved.current == before.numbers.reserved.current);
+  CHECK(after.numbers.free == before.numbers.free);
+  CHECK(after.blocks == before.blocks);
+  CHECK(memory.in_use() == 4 * chunk);
+  void* const c = p.allocate(host_order, 5 * chunk);
+  std::memset(c, 1, 5 * chunk);
+  p.deallocate(host_order, c, 5 * chunk);
+  p.deallocate(host_order, b, chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("where there are no addresses a request is refused") {
+  test_growable memory;
+  memory.range_bytes = 0;
+  auto p = make_pool(memory);
+  CHECK_THROWS_AS(p.allocate(host_order, 1), out_of_memory);
+  memory.range_bytes = 4 * chunk;
+  void* const a = p.allocate(host_order, 4 * chunk);
+  CHECK_THROWS_AS(p.allocate(host_order, 1), out_of_memory);
+  p.deallocate(host_order, a, 4 * chunk);
+}
+
+TEST_CASE("whatever is asked for, what is live keeps its bytes, and the numbers are those of the memory") {
+  std::mt19937_64 random(7);
+  auto const below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  for (std::size_t const capacity : {std::size_t{200} * chunk, std::size_t{40} * chunk}) {
+    CAPTURE(capacity);
+    test_growable memory(capacity);
+    {
+      auto p = make_pool(memory, {.max_waste = 0.01});
+      struct live {
+        unsigned char* p;
+        std::size_t bytes, alignment;
+        unsigned char mark;
+      };
+      std::vector<live> all;
+      std::size_t refused = 0;
+      for (int step = 0; step < 20'000; ++step) {
+        if (all.empty() || below(100) < 52) {
+          std::size_t const bytes = 1 + below(below(8) == 0 ? 6 * chunk : below(2) == 0 ? chunk : 4096);
+          std::size_t const alignment = std::size_t{256} << (below(4) == 0 ? below(14) : 0);
+          try {
+            auto* const at = static_cast<unsigned char*>(p.allocate(host_order, bytes, alignment));
+            REQUIRE(reinterpret_cast<std::uintptr_t>(at) % alignment == 0);
+            all.push_back({at, bytes, alignment, static_cast<unsigned char>(step)});
+            at[0] = at[bytes / 2] = at[bytes - 1] = all.back().mark;
+          } catch (out_of_memory const&) {
+            ++refused;
+          }
+        }
+        if (!all.empty() && (below(100) < 48 || all.size() > 120)) {
+          std::size_t const i = below(all.size());
+          live const l = all[i];
+          REQUIRE((l.p[0] == l.mark && l.p[l.bytes / 2] == l.mark && l.p[l.bytes - 1] == l.mark));
+          all[i] = all.back();
+          all.pop_back();
+          p.deallocate(host_order, l.p, l.bytes, l.alignment);
+        }
+        if (below(500) == 0) p.trim(below(capacity));
+        REQUIRE(p.numbers().reserved.current == memory.in_use());
+        REQUIRE(memory.wrong == 0);
+      }
+      auto const n = p.numbers();
+      CHECK((refused != 0) == (capacity == 40 * chunk));
+      CHECK(n.moved != 0);
+      for (live const& l : all) p.deallocate(host_order, l.p, l.bytes, l.alignment);
+    }
+    CHECK(memory.in_use() == 0);
+    CHECK(memory.ranges.empty());
+  }
+}
+
+TEST_CASE("a pool takes what another one on the same memory does not use, and no more") {
+  shared_growable memory(10 * chunk);
+  auto a = make(share(memory) | pool{.name = "first"});
+  auto b = make(share(memory) | pool{.name = "second"});
+  void* const kept = a.allocate(host_order, chunk);
+  void* const gone = a.allocate(host_order, 8 * chunk);
+  a.deallocate(host_order, gone, 8 * chunk);
+  CHECK(memory.in_use() == 9 * chunk);
+  void* const large = b.allocate(host_order, 9 * chunk);
+  CHECK(memory.in_use() == 10 * chunk);
+  CHECK(a.numbers().reserved.current == chunk);
+  CHECK(b.numbers().reserved.current == 9 * chunk);
+  try {
+    static_cast<void>(a.allocate(host_order, chunk));
+    FAIL("there is no more");
+  } catch (out_of_memory const& refused) {
+    CHECK(std::string(refused.what()).find("second: holds 18.00 MiB, 18.00 MiB of it in use") != std::string::npos);
+  }
+  b.deallocate(host_order, large, 9 * chunk);
+  a.deallocate(host_order, kept, chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("together pools stay within the bound over what was live together") {
+  shared_growable memory(1000 * chunk);
+  auto a = make(share(memory) | pool{});
+  auto b = make(share(memory) | pool{});
+  for (int turn = 0; turn < 4; ++turn)
+    for (auto* p : {&a, &b}) {
+      std::vector<void*> blocks(100);
+      for (void*& at : blocks) at = p->allocate(host_order, chunk);
+      for (void* at : blocks) p->deallocate(host_order, at, chunk);
+    }
+  CHECK(memory.peak <= 108 * chunk);  // each alone had 100 live: two pools that know nothing of each other hold 200
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("what a pool is promised it gets, whatever others hold by then") {
+  shared_growable memory(10 * chunk);
+  auto kept = make(share(memory) | pool{.min_bytes = 4 * chunk});
+  auto other = make(share(memory) | pool{});
+  void* const most = other.allocate(host_order, 6 * chunk);
+  CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);
+  void* const promised = kept.allocate(host_order, 4 * chunk);
+  CHECK_THROWS_AS(kept.allocate(host_order, chunk), out_of_memory);
+  kept.deallocate(host_order, promised, 4 * chunk);
+  CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);  // idle, but promised
+  other.deallocate(host_order, most, 6 * chunk);
+  CHECK_THROWS_AS(static_cast<void>(make(share(memory) | pool{.min_bytes = 7 * chunk})), std::invalid_argument);
+}
+
+TEST_CASE("above its high mark a pool gives idle chunks back by itself") {
+  test_growable memory;
+  auto p = make_pool(memory, {.high_bytes = 3 * chunk});
+  void* const a = p.allocate(host_order, 5 * chunk);
+  p.deallocate(host_order, a, 5 * chunk);
+  CHECK(memory.in_use() == 3 * chunk);
+}
+
+TEST_CASE("a parked pool has no memory, and has it again at the same addresses, with the contents") {
+  sim::reset();
+  test_growable memory;
+  host_resource host;
+  auto p = make_pool(memory);
+  auto* const a = static_cast<unsigned char*>(p.allocate(host_order, 3 * chunk));
+  auto* const b = static_cast<unsigned char*>(p.allocate(host_order, chunk / 2));
+  void* const gone = p.allocate(host_order, 4 * chunk);
+  std::memset(a, 1, 3 * chunk);
+  std::memset(b, 2, chunk / 2);
+  p.deallocate(host_order, gone, 4 * chunk);
+  for (int again = 0; again < 2; ++again) {
+    p.park(share(host));
+    CHECK(p.is_parked());
+    CHECK(memory.in_use() == 0);
+    CHECK(p.numbers().reserved.current == 0);
+    CHECK(p.numbers().parked == 4 * chunk);
+    CHECK(p.numbers().pending == 0);
+    CHECK_THROWS_WITH_AS(p.allocate(host_order, 1), doctest::Contains("parked: call unpark() first"), out_of_memory);
+    p.park(share(host));
+    CHECK(p.trim() == 0);
+    p.unpark();
+    p.unpark();
+    CHECK_FALSE(p.is_parked());
+    CHECK(memory.in_use() == 4 * chunk);
+    CHECK(p.numbers().reserved.current == 4 * chunk);
+    CHECK((a[0] == 1 && a[3 * chunk - 1] == 1 && b[0] == 2 && b[chunk / 2 - 1] == 2));
+  }
+  void* const c = p.allocate(host_order, chunk / 4);
+  CHECK(memory.in_use() == 4 * chunk);
+  p.deallocate(host_order, c, chunk / 4);
+  p.deallocate(host_order, a, 3 * chunk);
+  p.deallocate(host_order, b, chunk / 2);
+  CHECK(p.trim() == 4 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("what is freed while the pool is parked is free afterwards, and not before") {
+  sim::reset();
+  test_growable memory;
+  auto p = make_pool(memory);
+  void* const a = p.allocate(host_order, chunk);
+  void* const b = p.allocate(host_order, chunk);
+  p.park(drop_contents);
+  p.deallocate(host_order, a, chunk);
+  CHECK_THROWS_AS(p.allocate(host_order, chunk), out_of_memory);
+  {
+    caught_misuse misuse;
+    p.deallocate(host_order, a, chunk);
+    CHECK(misuse.count() == 1);
+  }
+  CHECK(p.numbers().allocated.current == chunk);
+  p.unpark();
+  CHECK(p.allocate(host_order, chunk) == a);
+  p.deallocate(host_order, a, chunk);
+  p.deallocate(host_order, b, chunk);
+  CHECK(p.trim() == 2 * chunk);
+}
+
+TEST_CASE("where there is no memory for it a pool stays parked, and can be unparked later") {
+  sim::reset();
+  test_growable memory(4 * chunk);
+  host_resource host;
+  auto p = make_pool(memory);
+  void* const first = p.allocate(host_order, chunk);
+  void* const gap = p.allocate(host_order, chunk);
+  auto* const last = static_cast<unsigned char*>(p.allocate(host_order, 2 * chunk));
+  p.deallocate(host_order, gap, chunk);  // so that two spans are parked
+  last[0] = 9;
+  p.park(share(host));
+  memory.capacity = 2 * chunk;
+  CHECK_THROWS_WITH_AS(p.unpark(), doctest::Contains("cannot be unparked"), out_of_memory);
+  CHECK(p.is_parked());
+  CHECK(memory.in_use() == 0);
+  memory.capacity = 4 * chunk;
+  memory.fail_map = cudaErrorUnknown;
+  CHECK_THROWS_AS(p.unpark(), cuda_error);
+  CHECK(memory.in_use() == 0);
+  p.unpark();
+  CHECK(last[0] == 9);
+  p.deallocate(host_order, first, chunk);
+  p.deallocate(host_order, last, 2 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("a pool whose contents cannot be kept is not parked") {
+  sim::reset();
+  test_growable memory;
+  auto p = make_pool(memory);
+  auto* const a = static_cast<unsigned char*>(p.allocate(host_order, chunk));
+  a[5] = 5;
+  source_state state;
+  source_resource full(state);
+  state.fail = failing::out_of_memory;
+  CHECK_THROWS_AS(p.park(share(full)), out_of_memory);
+  CHECK_FALSE(p.is_parked());
+  CHECK(a[5] == 5);
+  state.fail = failing::no;
+  p.park(share(full));
+  CHECK(state.live_bytes == chunk);
+  p.unpark();
+  CHECK(state.live_bytes == 0);
+  CHECK(a[5] == 5);
+  p.deallocate(host_order, a, chunk);
+}
+
+TEST_CASE("a pool may end while it is parked") {
+  sim::reset();
+  test_growable memory;
+  source_state state;
+  source_resource host(state);
+  {
+    auto p = make_pool(memory);
+    void* const a = p.allocate(host_order, chunk);
+    p.park(share(host));
+    CHECK(state.live_bytes == chunk);
+    p.deallocate(host_order, a, chunk);
+  }
+  CHECK(state.live_bytes == 0);
+  CHECK(memory.ranges.empty());
+}
