@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bugs import BUGS, LIMIT, ALLOCATOR, Bug
+from bugs import ALLOCATOR, BUGS, LIMIT, SEGMENTS, Bug
 from run import Bench, Stale
 
 ORACLES = ["clock", "contents", "address", "streams"]
@@ -25,8 +25,9 @@ ADDRESS, THREAD = ("address,undefined", False), ("thread", False)
 ONLY = [
     # cudaFree waits for the device, so that nothing is overwritten: but nobody promises that.
     ("clock", Bug(0, "segments go back at the end without waiting",
-                  [(ALLOCATOR, "    release_captured(0);\n    synchronize();", "    release_captured(0);"),
-                   (ALLOCATOR, "if (!has_lost_blocks_ && !heap_.is_pending(s.first)) ", "")], "mutants/oracles")),
+                  [(ALLOCATOR, "    synchronize();\n    if (!has_lost_blocks_) segments_.give_all(heap_);",
+                    "    segments_.give_all(heap_);"),
+                   (SEGMENTS, "if (!heap.is_pending(s.first)) ", "")], "mutants/oracles")),
     # All in order, in one stream, in live memory of one segment.
     ("contents", Bug(0, "a limit asks for half of what it was asked for",
                      [(LIMIT, "    void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });",
