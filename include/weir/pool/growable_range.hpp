@@ -53,7 +53,7 @@ class growable_range {
     heap.reserve();
     auto const window = heap.find_window(who, r, chunk_);
     if (window.first == 0) return attempt.refusal();
-    auto const held = fill(lock, heap, window, who, bound(live));
+    auto const held = fill(lock, heap, window, who, most_held(options_, live));
     if (held.held == 0) return attempt.refusal();
     taken = heap.take(held, r);
     return growth::done;
@@ -185,13 +185,6 @@ class growable_range {
 
   static constexpr std::size_t most_pieces = 256;
 
-  /// The most that may be held before idle chunks are moved.
-  std::size_t bound(std::size_t live) const noexcept {
-    double const slack = options_.max_waste * static_cast<double>(live);
-    std::size_t const least = 8 * chunk_, most = max_block_bytes;
-    if (!(slack < static_cast<double>(most))) return ~std::size_t{0};
-    return live + greater(least, static_cast<std::size_t>(slack));
-  }
   /// Bytes that may still be taken from the upstream.
   std::size_t room() const noexcept {
     std::size_t const most = options_.max_bytes == 0 ? ~std::size_t{0} : options_.max_bytes;
