@@ -131,3 +131,48 @@ TEST_CASE("whatever streams free, nothing is left to trim where all work is done
     for (auto const& [p, bytes] : live) memory.deallocate(host_order, p, bytes);
   }
 }
+
+namespace {
+
+/// A pool with an idle segment of 24 MiB, and one of 32 MiB of a stream that is still at work on it.
+struct idle_and_pending {
+  explicit idle_and_pending(pool const& options) : memory(source{&state}, options) {
+    void* const p = memory.allocate(a, 32_MiB);
+    void* const q = memory.allocate(host_order, 24_MiB);
+    REQUIRE(cudaLaunchHostFunc(
+                a.get(), [](void*) {}, nullptr) == cudaSuccess);
+    memory.deallocate(a, p, 32_MiB);
+    memory.deallocate(host_order, q, 24_MiB);
+  }
+
+  lazy_world const world;
+  source_state state;
+  pool_resource<source_resource> memory;
+  destroyable_stream const a, b;
+};
+
+}  // namespace
+
+TEST_CASE("before it holds too much, a pool gives back what is idle, and nothing that work may still use") {
+  idle_and_pending s({});
+  void* const large = s.memory.allocate(s.b, 40_MiB);
+  CHECK(s.memory.numbers().releases == 1);
+  CHECK(s.memory.numbers().pending == 32_MiB);
+  CHECK(s.memory.numbers().reserved.current == 72_MiB);
+  s.memory.deallocate(s.b, large, 40_MiB);
+}
+
+TEST_CASE("a wide max_waste keeps idle segments") {
+  idle_and_pending s({.max_waste = 1});
+  void* const large = s.memory.allocate(s.b, 40_MiB);
+  CHECK(s.memory.numbers().releases == 0);
+  s.memory.deallocate(s.b, large, 40_MiB);
+}
+
+TEST_CASE("idle segments go before a stream is made to wait") {
+  idle_and_pending s({.max_bytes = 64_MiB, .max_waste = 1});
+  void* const p = s.memory.allocate(s.b, 30_MiB);
+  CHECK(s.memory.numbers().waits == 0);
+  CHECK(s.memory.numbers().releases == 1);
+  s.memory.deallocate(s.b, p, 30_MiB);
+}

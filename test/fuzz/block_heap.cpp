@@ -2,7 +2,7 @@
 // has it, and since when.
 #include "target.hpp"
 
-#include <weir/pool/heap/block_heap.hpp>
+#include <weir/pool/heap/growable_heap.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -271,7 +271,7 @@ class subject {
     fill(b, c.list, c.sequence);
   }
 
-  block_heap store_;
+  growable_heap store_;
   bool ages_;
   units max_split_;
   std::uintptr_t next_ = base;

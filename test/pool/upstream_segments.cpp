@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "support/test_source.hpp"
 
@@ -24,6 +25,25 @@ struct held_segments {
     return stream_ordered_heap::request::of(bytes, bytes, 256, ~detail::units{0});
   }
 
+  growth grow(std::size_t bytes, std::size_t live_peak) { return segments.grow(mutex, heap, of(bytes), live_peak); }
+  /// Grows by a segment of so many bytes and takes all of it.
+  detail::block_id take_whole(std::size_t bytes) {
+    CHECK(grow(bytes, live += bytes) == growth::done);
+    return heap.take_ready({.stream = host_order}, of(bytes));
+  }
+  /// The same, free again: an idle segment.
+  void add_idle(std::size_t bytes) { idle.push_back(take_whole(bytes)); }
+  void free_idle() {
+    for (detail::block_id const id : idle) heap.give_done(id);
+  }
+  pool_numbers numbers() const {
+    pool_numbers n;
+    segments.count(n);
+    return n;
+  }
+
+  std::size_t live = 0;
+  std::vector<detail::block_id> idle;
   source_state state;
   source_resource upstream{state};
   pool options;
@@ -37,16 +57,19 @@ struct held_segments {
 
 TEST_CASE("it grows by what the options say, and by what is needed where no more may be held") {
   held_segments s({.max_bytes = 7_MiB, .growth_bytes = 4_MiB});
-  CHECK(s.segments.grow(s.mutex, s.heap, s.of(1_MiB)) == growth::done);
+  CHECK(s.grow(1_MiB, 1_MiB) == growth::done);
   CHECK(s.segments.held() == 4_MiB);
-  CHECK(s.segments.grow(s.mutex, s.heap, s.of(3_MiB)) == growth::done);
+  auto const first = s.heap.take_ready({.stream = host_order}, s.of(4_MiB));
+  CHECK(s.grow(3_MiB, 7_MiB) == growth::done);
   CHECK(s.segments.held() == 7_MiB);
-  CHECK(s.segments.grow(s.mutex, s.heap, s.of(256)) == growth::refused);
+  auto const second = s.heap.take_ready({.stream = host_order}, s.of(3_MiB));
+  CHECK(s.grow(256, 7_MiB) == growth::refused);
   CHECK(s.segments.count() == 2);
+  s.heap.give_done(first);
+  s.heap.give_done(second);
   CHECK(s.segments.give_idle(s.mutex, s.heap, 0) == 7_MiB);
   CHECK(s.segments.count() == 0);
-  pool_numbers numbers;
-  s.segments.count(numbers);
+  pool_numbers const numbers = s.numbers();
   CHECK(numbers.growths == 2);
   CHECK(numbers.releases == 2);
   CHECK(numbers.reserved.current == 0);
@@ -66,4 +89,68 @@ TEST_CASE("it knows which addresses are in a segment, and looks for idle ones on
   CHECK(s.segments.may_be_idle_after(s.heap, id));
   CHECK(s.segments.give_idle(s.mutex, s.heap, 0) == 1_MiB);
   CHECK_FALSE(s.segments.contains(reinterpret_cast<void*>(p)));
+}
+
+TEST_CASE("before it would hold too much, idle segments go, the smallest first, and no more than have to") {
+  held_segments s({});
+  s.add_idle(30_MiB);
+  s.add_idle(10_MiB);
+  s.add_idle(20_MiB);
+  s.take_whole(8_MiB);
+  s.free_idle();
+  REQUIRE(s.segments.held() == 68_MiB);
+  // At most 68 MiB were live, so 84 MiB may be held: 24 MiB have to go.
+  CHECK(s.grow(40_MiB, 68_MiB) == growth::done);
+  CHECK(s.segments.held() == 78_MiB);
+  CHECK(s.numbers().releases == 2);
+  CHECK(s.heap.valid());
+}
+
+TEST_CASE("idle segments stay while little is held") {
+  held_segments s({});
+  s.add_idle(10_MiB);
+  s.free_idle();
+  CHECK(s.grow(16_MiB, 10_MiB) == growth::done);
+  CHECK(s.numbers().releases == 0);
+}
+
+TEST_CASE("what is to be held from the beginning counts as needed") {
+  held_segments s({.initial_bytes = 32_MiB});
+  CHECK(s.segments.reserve(s.mutex, s.heap, 32_MiB));
+  CHECK(s.grow(16_MiB, 16_MiB) == growth::done);
+  CHECK(s.numbers().releases == 0);
+}
+
+TEST_CASE("small requests share a segment that takes no more than may be held, but not too small a one") {
+  auto const step_after_1000_mib = [](double max_waste) {
+    held_segments s({.max_waste = max_waste});
+    s.take_whole(1000_MiB);
+    CHECK(s.grow(1_MiB, 1001_MiB) == growth::done);
+    return s.segments.held() - 1000_MiB;
+  };
+  CHECK(step_after_1000_mib(0.1) == 50_MiB);   // a 20th
+  CHECK(step_after_1000_mib(0.04) == 40_MiB);  // what is left to 1041 MiB
+  CHECK(step_after_1000_mib(0.02) == 32_MiB);
+}
+
+TEST_CASE("where the upstream refuses, idle segments go and it is asked again") {
+  held_segments s({});
+  s.add_idle(6_MiB);
+  s.add_idle(4_MiB);
+  s.take_whole(2_MiB);
+  s.free_idle();
+  s.state.on_allocate = [&] { s.state.fail = s.state.live_bytes > 8_MiB ? failing::out_of_memory : failing::no; };
+  CHECK(s.grow(4_MiB, 12_MiB) == growth::done);
+  CHECK(s.segments.held() == 12_MiB);  // the smallest was enough
+}
+
+TEST_CASE("where no more may be held, idle segments go to make room") {
+  held_segments s({.max_bytes = 12_MiB});
+  s.add_idle(6_MiB);
+  s.add_idle(4_MiB);
+  s.take_whole(2_MiB);
+  s.free_idle();
+  CHECK(s.grow(10_MiB, 12_MiB) == growth::done);
+  CHECK(s.segments.held() == 12_MiB);
+  CHECK(s.grow(11_MiB, 12_MiB) == growth::refused);
 }

@@ -420,14 +420,15 @@ class caching_allocator {
   }
   /// `taken`: the block that serves the request, where growth decides that.
   growth grow(stream_identity const& who, request const& r, block_id& taken) {
+    std::size_t const now = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
+    std::size_t const live = greater(now, numbers_.allocated.peak);
     if constexpr (growable<Upstream>) {
-      std::size_t const live = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
-      growth const outcome = segments_.grow(mutex_, heap_, who, r, greater(live, numbers_.allocated.peak), taken);
+      growth const outcome = segments_.grow(mutex_, heap_, who, r, live, taken);
       if (taken != 0 && who.capture != capture_key::none)
         last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
       return outcome;
     } else {
-      return segments_.grow(mutex_, heap_, r);
+      return segments_.grow(mutex_, heap_, r, live);
     }
   }
 

@@ -274,13 +274,6 @@ class growable_range {
     is_changing_ = false;
   }
 
-  /// The most that may be held before idle chunks are moved.
-  std::size_t bound(std::size_t live) const noexcept {
-    double const slack = options_.max_waste * static_cast<double>(live);
-    std::size_t const least = 8 * chunk_, most = max_block_bytes;
-    if (!(slack < static_cast<double>(most))) return ~std::size_t{0};
-    return live + greater(least, static_cast<std::size_t>(slack));
-  }
   /// Bytes that may still be taken from the upstream.
   std::size_t room() const noexcept {
     std::size_t const most = options_.max_bytes == 0 ? ~std::size_t{0} : options_.max_bytes;
@@ -389,7 +382,7 @@ class growable_range {
     if constexpr (has_tenants<Upstream>)
       if (upstream_.tenancy().is_shared())
         without(lock, 0, [&] { return all = upstream_.tenancy().joint(live, request_bytes), true; });
-    std::size_t const most = bound(all.live);
+    std::size_t const most = most_held(options_, all.live, 8 * chunk_);
     return most - lesser(most, all.held);
   }
   /// All or nothing.

@@ -62,7 +62,7 @@ struct pool {
   /// The most the pool holds at any time; 0: no limit but the upstream's.
   std::size_t max_bytes = 0;
   /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below a quarter of
-  /// that, and what it asks for otherwise.
+  /// that, and what it asks for otherwise. Near `max_waste` that step is less, but no less than 32 MiB.
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
@@ -70,9 +70,10 @@ struct pool {
   /// A free that leaves no live block in a segment asks CUDA whether its work is done; until it is, the frees that
   /// follow ask again. The default keeps all until `trim`.
   std::size_t release_threshold = ~std::size_t{0};
-  /// On a growable upstream (`virtual_memory`): how much more than the most that was live may be held, as a part of it,
-  /// before idle memory is moved to where it is needed instead of taking more; 16 MiB (8 chunks) is always allowed. On
-  /// others it says nothing.
+  /// How much more than the most that was live may be held, as a part of it, before idle memory is used up instead of
+  /// taking more; 16 MiB is always allowed, and `initial_bytes`. On a growable upstream (`virtual_memory`) idle memory
+  /// moves to where it is needed; on others idle segments, which do not fit the request, are given back before one that
+  /// does is taken: more calls of the upstream, less held. Neither moves what is live or pending, so more may be held.
   double max_waste = 0.02;
   /// For a pool that shares a growable upstream with others: what it can always have (the upstream's `max_bytes` has to
   /// cover the sum); up to `low_bytes` it is asked last to give idle memory back for others; above `high_bytes` it
@@ -280,6 +281,18 @@ inline std::size_t growth_for(pool const& options, std::size_t least, units max_
   std::size_t const most_cut = std::size_t{max_split - 1} * unit_bytes;
   if (least > most_cut) return round_up_or_zero(least, growth_granularity);
   return lesser(round_up_or_zero(growth_step(options, least, reserved), growth_granularity), most_cut);
+}
+
+/// Small requests do not share less than this, where the pool holds enough to afford it: in smaller segments fewer
+/// sizes fit together.
+inline constexpr std::size_t least_shared_step = std::size_t{32} << 20;
+
+/// The most that may be held before idle memory is used up, when at most `live` bytes were live; `least`: bytes above
+/// that which always may.
+inline std::size_t most_held(pool const& options, std::size_t live, std::size_t least) noexcept {
+  double const slack = options.max_waste * static_cast<double>(live);
+  if (!(slack < static_cast<double>(max_block_bytes))) return ~std::size_t{0};
+  return live + greater(least, static_cast<std::size_t>(slack));
 }
 
 }  // namespace detail

@@ -43,9 +43,9 @@ class segment_source {
     if (p != nullptr) calls_.count_success();
     return p;
   }
+  /// Part of an attempt of the caller's too.
   template <class Lock>
   void give(Lock& lock, void* p, std::size_t bytes) noexcept {
-    upstream_calls::attempt const attempt(calls_);
     {
       upstream_calls::call<Lock> const under_way(calls_, lock, bytes);
       give(p, bytes);

@@ -43,17 +43,22 @@ class upstream_segments {
     return inside;
   }
 
-  /// Takes a segment that the request fits into; backs off to the least that serves it.
+  /// Takes a segment that the request fits into. Where too much would be held, or as much is not to be had, gives idle
+  /// segments back first; then backs off to the least that serves it. `live`: the most bytes that were live, this
+  /// request included.
   template <class Lock>
-  growth grow(Lock& lock, stream_ordered_heap& heap, request const& r) {
+  growth grow(Lock& lock, stream_ordered_heap& heap, request const& r, std::size_t live) {
     upstream_calls::attempt const attempt(source_.calls());
     std::size_t const least = r.span() * unit_bytes;
+    std::size_t const most = most_held(options_, greater(live, options_.initial_bytes), 8 * growth_granularity);
     std::size_t wanted = growth_for(options_, least, r.max_split, held());
+    give_idle_of(lock, heap, excess(wanted, most));
+    if (options_.growth_bytes == 0) wanted = lesser(wanted, greatest_step(least, most));
     for (;;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
-      if (bytes < least) return attempt.refusal();
-      if (grow_by(lock, heap, bytes)) return growth::done;
-      if (bytes == least) return attempt.refusal();
+      if (bytes >= least && grow_by(lock, heap, bytes)) return growth::done;
+      if (give_idle_of(lock, heap, wanted) != 0) continue;
+      if (bytes <= least) return attempt.refusal();
       wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
     }
   }
@@ -85,12 +90,8 @@ class upstream_segments {
         may_be_idle_ = may_be_idle_ || heap.will_be_idle(segments_[i].first);
         continue;
       }
-      segment const gone = segments_.remove(i);
-      heap.remove_segment(gone.first);
-      reserved_.current -= gone.bytes;
-      ++releases_;
-      released += gone.bytes;
-      source_.give(lock, gone.address, gone.bytes);
+      upstream_calls::attempt const attempt(source_.calls());
+      released += give(lock, heap, i);
     }
     return released;
   }
@@ -107,6 +108,48 @@ class upstream_segments {
   std::size_t room() const noexcept {
     if (options_.max_bytes == 0) return max_block_bytes / unit_bytes * unit_bytes;
     return source_.room(held(), options_.max_bytes) / unit_bytes * unit_bytes;
+  }
+
+  /// How many bytes have to go so that with `wanted` more at most `most` are held.
+  std::size_t excess(std::size_t wanted, std::size_t most) const noexcept {
+    return held() + wanted - lesser(held() + wanted, most);
+  }
+  /// The most to grow by for a request of `least` bytes where `most` may be held: its own size in any case.
+  std::size_t greatest_step(std::size_t least, std::size_t most) const noexcept {
+    std::size_t const left = (most - lesser(most, held())) / growth_granularity * growth_granularity;
+    return greater(round_up_or_zero(least, growth_granularity), greater(least_shared_step, left));
+  }
+
+  /// Gives back idle segments of `bytes` together, or all that are idle if those are less, the smallest first: they are
+  /// the least likely to serve what comes. Returns how many bytes that is.
+  template <class Lock>
+  std::size_t give_idle_of(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) noexcept {
+    std::size_t released = 0;
+    while (released < bytes && source_.may_be_asked()) {
+      std::size_t const i = smallest_idle(heap);
+      if (i == segments_.size()) break;
+      released += give(lock, heap, i);
+    }
+    return released;
+  }
+  /// `size()` if none is idle. Looks at every segment.
+  std::size_t smallest_idle(stream_ordered_heap const& heap) const noexcept {
+    std::size_t found = segments_.size();
+    for (std::size_t i = 0; i < segments_.size(); ++i)
+      if (heap.is_idle(segments_[i].first) &&
+          (found == segments_.size() || segments_[i].bytes < segments_[found].bytes))
+        found = i;
+    return found;
+  }
+  /// Gives back a segment that is idle, without the lock; returns its size.
+  template <class Lock>
+  std::size_t give(Lock& lock, stream_ordered_heap& heap, std::size_t i) noexcept {
+    segment const gone = segments_.remove(i);
+    heap.remove_segment(gone.first);
+    reserved_.current -= gone.bytes;
+    ++releases_;
+    source_.give(lock, gone.address, gone.bytes);
+    return gone.bytes;
   }
 
   /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.

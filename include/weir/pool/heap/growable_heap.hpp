@@ -172,6 +172,7 @@ class growable_heap : public block_heap {
   bool is_pending(block_id first) const noexcept {
     return is_pending(first, [](list_id) { return true; });
   }
+  using block_heap::largest_free;
   /// Bytes of the largest free block. Looks at every list.
   std::size_t largest_free() const noexcept {
     std::size_t most = 0;
