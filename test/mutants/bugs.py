@@ -15,6 +15,9 @@ INDEX = "pool/heap/tlsf_index.hpp"
 ORDERED = "pool/stream_ordered_heap.hpp"
 ALLOCATOR = "pool/caching_allocator.hpp"
 SEGMENTS = "pool/upstream_segments.hpp"
+RANGE = "pool/growable_range.hpp"
+GROWABLE = "pool/heap/growable_heap.hpp"
+TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
@@ -370,6 +373,31 @@ BUGS = [
         'check_pending_in(0, begin, end, "unmapped", m, known);', "", "sim/check_views", random=False),
     bug(0, "two views of one memory are taken for two memories", SIM_VIEWS,
         "now.view = r.allocated.operation;", "now.view = 0;", "sim/check_views", random=False),
+    # ---- memory that comes and goes behind addresses
+    bug(0, "a chunk counts as idle that is free only in part", GROWABLE,
+        "std::uintptr_t const begin = up(table_[id].address(), chunk), end", "std::uintptr_t const begin = down(table_[id].address(), chunk), end",
+        "pool/heap/growable_heap", random=False),
+    bug(0, "what is left of a window is lost", GROWABLE,
+        "if (behind != 0) share_held(behind);", "", "pool/heap/growable_heap", random=False),
+    bug(0, "a window that got no memory is put back as if it had some", RANGE,
+        "heap.put_back(held, false);", "heap.put_back(held, true);", "pool/growable_range", random=False),
+    bug(0, "memory that moves counts twice", RANGE,
+        "      range_.reserved_.current -= found.bytes;\n", "", "pool/growable_range", random=False),
+    bug(0, "a map that fails leaves the windows before it mapped", RANGE,
+        "return undo(), false;", "return false;", "pool/growable_range", random=False),
+    bug(0, "a window takes what another stream may still use", ORDERED,
+        "owner == shared || (own != shared && tracker_.available(own, owner, heap_.sequence(id)))",
+        "owner == shared || (own != shared && !tracker_.is_captured(owner))", "pool/growable_range"),
+    bug(0, "a pool takes what another one was promised", TENANTS,
+        "return needed <= capacity_ && map();", "return map();", "core/tenants", random=False),
+    bug(0, "a pool is asked for what it was promised", TENANTS,
+        "std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;",
+        "std::size_t const held = t->usage().held, most = keep > held ? held : held;", "core/tenants", random=False),
+    bug(0, "what is freed while a pool is parked is handed out", ALLOCATOR,
+        "    if (parked()) return give_parked(id, bytes);\n", "", "pool/growable_range", random=False),
+    bug(0, "a parked pool hands out free blocks without memory", GROWABLE,
+        "      free_.pull(id);\n      b.set_held(b.list);", "", "pool/growable_range", random=False),
+
     # ---- contents that are spilled
     bug(0, "a copy to the host does not wait for the pins that ended", COPIES,
         "hold_back(stream, b.uses);\n      check(cudaMemcpyAsync(to, b.on_device", "check(cudaMemcpyAsync(to, b.on_device",

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "support/streams_at_work.hpp"
 #include "support/test_growable.hpp"
 #include "support/test_source.hpp"
 
@@ -435,4 +436,57 @@ TEST_CASE("a pool may end while it is parked") {
   }
   CHECK(state.live_bytes == 0);
   CHECK(memory.ranges.empty());
+}
+
+TEST_CASE("a window takes what the stream itself freed, and not what another stream may still use") {
+  lazy_world const world;
+  test_growable memory;
+  auto p = make_pool(memory);
+  destroyable_stream const s, t;
+  void* const first = p.allocate(t, chunk);
+  void* const second = p.allocate(t, chunk);
+  REQUIRE(cudaLaunchHostFunc(
+              t.get(), [](void*) {}, nullptr) == cudaSuccess);
+  p.deallocate(t, second, chunk);
+  void* const others = p.allocate(s, 2 * chunk);
+  CHECK(memory.in_use() == 4 * chunk);  // not the chunk that `t` is not done with
+  CHECK(others != second);
+  p.deallocate(s, others, 2 * chunk);
+  p.deallocate(t, first, chunk);
+  sim::run_all();
+}
+
+TEST_CASE("a window begins in what the stream itself freed, though its work is not done") {
+  lazy_world const world;
+  test_growable memory;
+  auto p = make_pool(memory);
+  destroyable_stream const t;
+  void* const last = p.allocate(t, chunk);
+  REQUIRE(cudaLaunchHostFunc(
+              t.get(), [](void*) {}, nullptr) == cudaSuccess);
+  p.deallocate(t, last, chunk);
+  CHECK(p.allocate(t, 3 * chunk) == last);
+  CHECK(memory.in_use() == 3 * chunk);
+  p.deallocate(t, last, 3 * chunk);
+  sim::run_all();
+}
+
+TEST_CASE("of two holes the first is a hole again if there is no memory for the second") {
+  test_growable memory(6 * chunk);
+  auto p = make_pool(memory);
+  void* blocks[4];
+  for (void*& b : blocks) b = p.allocate(host_order, chunk);
+  for (int i : {0, 2}) p.deallocate(host_order, blocks[i], chunk);
+  p.trim();
+  CHECK(memory.in_use() == 2 * chunk);
+  p.deallocate(host_order, blocks[1], chunk);  // a hole, a free chunk, a hole
+  memory.fail_map = cudaErrorUnknown;
+  memory.maps_before_failure = 1;
+  CHECK_THROWS_AS(p.allocate(host_order, 3 * chunk), cuda_error);
+  CHECK(memory.in_use() == 2 * chunk);
+  void* const large = p.allocate(host_order, 3 * chunk);
+  std::memset(large, 1, 3 * chunk);
+  p.deallocate(host_order, large, 3 * chunk);
+  p.deallocate(host_order, blocks[3], chunk);
+  CHECK(memory.wrong == 0);
 }
