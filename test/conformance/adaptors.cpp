@@ -4,8 +4,11 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
+
+#include <utility>
 
 using namespace weir;
 using laws::check_resource;
@@ -25,17 +28,18 @@ void check_over_all_sources(Adaptor const& adaptor) {
 
 // Facts rise through every adaptor.
 template <class Adaptor>
-constexpr bool facts_rise =
-    device_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    !host_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    device_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    !device_accessible<made_by<decltype(host{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(host{} | Adaptor{})>> && host_ordered<made_by<decltype(async{} | Adaptor{})>>;
+constexpr bool facts_rise = device_accessible<made_by<decltype(async{} | std::declval<Adaptor>())>> &&
+                            !host_accessible<made_by<decltype(async{} | std::declval<Adaptor>())>> &&
+                            device_accessible<made_by<decltype(pinned{} | std::declval<Adaptor>())>> &&
+                            host_accessible<made_by<decltype(pinned{} | std::declval<Adaptor>())>> &&
+                            !device_accessible<made_by<decltype(host{} | std::declval<Adaptor>())>> &&
+                            host_accessible<made_by<decltype(host{} | std::declval<Adaptor>())>> &&
+                            host_ordered<made_by<decltype(async{} | std::declval<Adaptor>())>>;
 static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
+static_assert(facts_rise<spill>);
 
 }  // namespace
 
@@ -59,4 +63,12 @@ TEST_CASE("pool that gives back early keeps the laws") {
 }
 TEST_CASE("pool that waits rather than grows keeps the laws") {
   check_resource(async{} | pool{.pending = when_pending::wait});
+}
+TEST_CASE("spill keeps the laws") {
+  auto to = make(host{});
+  check_over_all_sources(spill{.to = share(to)});
+}
+TEST_CASE("spill over a pool keeps the laws") {
+  auto to = make(host{});
+  check_resource(async{} | pool{.max_bytes = 56 * mib} | spill{.to = share(to)});
 }
