@@ -20,7 +20,8 @@ namespace weir {
 /// Elements that stay on the device, at one address, while this lives. What `spillable::pin` returns; move-only.
 /// Work on its stream may use them; other streams after they were ordered behind that one, and they must be joined to
 /// it before the pin ends. Must end before its handle. A pointer that is kept longer than the pin is wrong: the memory
-/// may be someone else's by then. To end a pin makes one CUDA call, of those that do not block.
+/// may be someone else's by then. To end a pin makes one CUDA call on a `weir::stream`, two on others; none of them
+/// blocks.
 template <class T>
 class spill_pin {
  public:
