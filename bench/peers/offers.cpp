@@ -41,6 +41,7 @@ void offer_text(subject_list& list, std::string const& text) {
 void offer_weir(subject_list& list) {
   persistent_streams::all();  // made now, so that no stack counts the calls
   offer<weir_pool>(list, "weir-pool");
+  offer<weir_pool_growable>(list, "weir-pool-growable");
   offer<weir_pool_waiting>(list, "weir-pool-waiting");
   offer<weir_pool_plain_streams>(list, "weir-pool-plain-streams");
   offer<weir_arena>(list, "weir-arena");

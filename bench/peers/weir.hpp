@@ -13,6 +13,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <array>
 #include <cstddef>
@@ -22,6 +23,7 @@ namespace bench {
 inline constexpr weir::limit ample{.max_bytes = std::size_t{1} << 40};
 
 inline auto pool() { return weir::device{} | weir::pool{}; }
+inline auto growable() { return weir::virtual_memory{} | weir::pool{}; }
 inline auto arenas() { return weir::device{} | weir::arena{}; }
 inline auto bins() { return pool() | weir::binning::powers_of_two(8, 20); }
 inline auto chunks() { return weir::device{} | weir::fixed_size{.block_bytes = 1 << 20}; }
@@ -94,6 +96,7 @@ struct weir_pool : stack<pool> {
   static constexpr char const* name = "weir pool";
 };
 struct weir_pool_waiting : stack<waiting> {};
+struct weir_pool_growable : stack<growable> {};
 struct weir_pool_plain_streams : stack<pool, plain_streams> {
   static constexpr char const* name = "weir pool, plain streams";
 };

@@ -3,6 +3,7 @@
 
 #include "../peers/peers.hpp"
 #include "replaying.hpp"
+#include "together.hpp"
 #include "trace.hpp"
 
 #include <weir/core/printable.hpp>
@@ -34,11 +35,16 @@ constexpr char const* usage = R"usage(bench_replay [OPTION...] [TRACE...]
   --list            names the stacks that need no text
   --between RUNS    of two traces that differ in sizes only: RUNS runs at random places between them
   --seed N          for --between
+  --steps N         runs each trace N times on the same stack
+  --together        runs all traces at the same time, each on a pool of its own, and says what they hold together
   --repeat N        times each is replayed; default 3
   --device SIZE     memory that the device has, as 512MiB or 16GiB; default 1024GiB
   --max-bytes SIZE  the most that is read of a trace, unpacked; default 256MiB
   --csv FILE        adds the figures to a file, in bytes and nanoseconds
   --smallest        also finds the smallest device that the trace runs on, to 1 part in 1,000
+
+`moved` is how many chunks were unmapped to be mapped elsewhere, `late` how many of those in the second half, `mapping`
+what creating, mapping and unmapping chunks would take on an A100.
 
 A trace is replayed in its order, each event on the stream and by the thread that it had (64 of each at most; more share
 those). The times are of one call, the clock's own cost taken off.
@@ -58,10 +64,12 @@ struct arguments {
   std::vector<std::string> traces;
   std::size_t between = 0;
   std::size_t seed = 1;
+  std::size_t steps = 1;
   std::size_t repeat = 3;
   std::size_t device = whole_device;
   std::size_t max_bytes = bench::most_trace_bytes;
   bool smallest = false;
+  bool together = false;
   std::string csv;
 };
 
@@ -125,6 +133,8 @@ arguments parse(int argc, char** argv, bench::subject_list& subjects) {
       a.between = size_of(value());
     else if (option == "--seed")
       a.seed = size_of(value());
+    else if (option == "--steps")
+      a.steps = size_of(value());
     else if (option == "--repeat")
       a.repeat = size_of(value());
     else if (option == "--device")
@@ -135,6 +145,8 @@ arguments parse(int argc, char** argv, bench::subject_list& subjects) {
       a.csv = value();
     else if (option == "--smallest")
       a.smallest = true;
+    else if (option == "--together")
+      a.together = true;
     else if (option == "--help") {
       std::fputs(usage, stdout);
       std::exit(0);
@@ -163,8 +175,9 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
               t.events.size(), t.sizes.size(), t.streams, t.threads, mebibytes(peak).c_str());
   int width = 28;
   for (std::string const& stack : a.stacks) width = std::max(width, static_cast<int>(stack.size()));
-  std::printf("%-*s %8s %8s %10s %13s %7s %9s %11s %s\n", width, "stack", "p50 ns", "p99 ns", "max ns", "reserved MiB",
-              "ratio", "upstream", "CUDA calls", a.smallest ? "smallest device MiB" : "");
+  std::printf("%-*s %8s %8s %10s %13s %7s %9s %11s %7s %7s %9s %s\n", width, "stack", "p50 ns", "p99 ns", "max ns",
+              "reserved MiB", "ratio", "upstream", "CUDA calls", "moved", "late", "mapping",
+              a.smallest ? "smallest device MiB" : "");
   bool whole = true;
   auto const print = [&](std::string const& name, outcome& o, std::optional<std::size_t> least) {
     auto const percentile = [&](double part) -> std::string {
@@ -173,21 +186,23 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
       std::nth_element(o.times.begin(), at, o.times.end());
       return std::to_string(*at);
     };
-    std::printf("%-*s %8s %8s %10s %13s %7.3f %9llu %11llu %s", width, name.c_str(), percentile(0.5).c_str(),
-                percentile(0.99).c_str(), percentile(1).c_str(), mebibytes(o.reserved).c_str(),
+    std::printf("%-*s %8s %8s %10s %13s %7.3f %9llu %11llu %7llu %7llu %6.1f ms %s", width, name.c_str(),
+                percentile(0.5).c_str(), percentile(0.99).c_str(), percentile(1).c_str(), mebibytes(o.reserved).c_str(),
                 static_cast<double>(o.reserved) / static_cast<double>(std::max<std::size_t>(peak, 1)),
                 static_cast<unsigned long long>(o.taken), static_cast<unsigned long long>(o.cuda_calls),
-                least ? mebibytes(*least).c_str() : "");
+                static_cast<unsigned long long>(o.moved), static_cast<unsigned long long>(o.moved_late),
+                o.mapping_us / 1000, least ? mebibytes(*least).c_str() : "");
     if (!o.whole) std::printf("  out of memory at operation %zu", o.events + 1);
     std::puts("");
     whole = whole && o.whole;
     if (a.csv.empty()) return;
     std::FILE* const csv = std::fopen(a.csv.c_str(), "a");
     if (csv == nullptr) wrong(a.csv + " cannot be written");
-    std::fprintf(csv, "%s,%s,%s,%s,%s,%zu,%zu,%llu,%llu,%s,%d\n", weir::csv_field(t.name).c_str(),
+    std::fprintf(csv, "%s,%s,%s,%s,%s,%zu,%zu,%llu,%llu,%s,%d,%llu,%llu,%.0f\n", weir::csv_field(t.name).c_str(),
                  weir::csv_field(name).c_str(), percentile(0.5).c_str(), percentile(0.99).c_str(),
                  percentile(1).c_str(), peak, o.reserved, static_cast<unsigned long long>(o.taken),
-                 static_cast<unsigned long long>(o.cuda_calls), least ? std::to_string(*least).c_str() : "", o.whole);
+                 static_cast<unsigned long long>(o.cuda_calls), least ? std::to_string(*least).c_str() : "", o.whole,
+                 static_cast<unsigned long long>(o.moved), static_cast<unsigned long long>(o.moved_late), o.mapping_us);
     std::fclose(csv);
   };
   auto const wanted = [&](std::string const& name) {
@@ -216,6 +231,26 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
   return whole;
 }
 
+/// All programs at once, on pools apart and on pools that share their chunks.
+bool replay_joint(std::vector<trace> const& programs, std::size_t device) {
+  auto const events = bench::merged(programs);
+  std::size_t const peak = bench::joint_peak(programs, events);
+  std::printf("\n%zu programs together: %zu operations, joint peak requested %s MiB\n", programs.size(), events.size(),
+              mebibytes(peak).c_str());
+  std::printf("%-28s %13s %7s\n", "pools", "reserved MiB", "ratio");
+  bool whole = true;
+  auto const print = [&](char const* name, bench::joint_outcome const& o) {
+    std::printf("%-28s %13s %7.3f %s\n", name, mebibytes(o.reserved).c_str(),
+                static_cast<double>(o.reserved) / static_cast<double>(std::max<std::size_t>(peak, 1)),
+                o.events == events.size() ? "" : "out of memory");
+    whole = whole && o.events == events.size();
+  };
+  print("of segments, apart", bench::replay_apart(programs, events, bench::pool(), device));
+  print("that grow in place, apart", bench::replay_apart(programs, events, bench::growable(), device));
+  print("that share their chunks", bench::replay_sharing(programs, events, device));
+  return whole;
+}
+
 trace only_trace(std::string const& path, std::size_t max_bytes) {
   std::vector<trace> found = bench::read_traces(path, max_bytes);
   if (found.size() != 1)
@@ -234,12 +269,19 @@ int main(int argc, char** argv) try {
   bench::offer_others(subjects);
   arguments const a = parse(argc, argv, subjects);
   bool whole = true;
+  if (a.together) {
+    std::vector<trace> programs;
+    for (std::string const& path : a.traces)
+      for (trace& t : bench::read_traces(path, a.max_bytes)) programs.push_back(std::move(t));
+    return replay_joint(programs, a.device) ? 0 : 1;
+  }
   if (a.between != 0) {
     trace const first = only_trace(a.traces[0], a.max_bytes), second = only_trace(a.traces[1], a.max_bytes);
     whole = replay_all(bench::interpolate(first, second, a.between, a.seed), subjects, a);
   } else {
     for (std::string const& path : a.traces)
-      for (trace const& t : bench::read_traces(path, a.max_bytes)) whole = replay_all(t, subjects, a) && whole;
+      for (trace const& t : bench::read_traces(path, a.max_bytes))
+        whole = replay_all(a.steps == 1 ? t : bench::interpolate(t, t, a.steps, a.seed), subjects, a) && whole;
   }
   return whole ? 0 : 1;
 } catch (std::exception const& e) {

@@ -45,9 +45,9 @@ struct own_tally {
   }
 };
 
-cudaError_t count(call_kind kind) {
+cudaError_t count(call_kind kind, std::uint64_t calls = 1) {
   thread_local own_tally mine;
-  ++mine.counts[static_cast<std::size_t>(kind)];
+  mine.counts[static_cast<std::size_t>(kind)] += calls;
   return cudaSuccess;
 }
 
@@ -60,15 +60,20 @@ std::uint64_t next_number() {
 // meets anything live. The sizes stand beside it, by page, so that `cudaFree` knows what it gives back.
 class device_memory {
  public:
-  void* take(std::size_t bytes) {
+  bool take_bytes(std::size_t bytes) {
     std::uint64_t const held = reserved_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (held > capacity_.load(std::memory_order_relaxed)) {
-      reserved_.fetch_sub(bytes, std::memory_order_relaxed);
-      return nullptr;
+      give_bytes(bytes);
+      return false;
     }
     std::uint64_t peak = peak_.load(std::memory_order_relaxed);
     while (held > peak && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
     }
+    return true;
+  }
+  void give_bytes(std::size_t bytes) { reserved_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void* take(std::size_t bytes) {
+    if (!take_bytes(bytes)) return nullptr;
     std::uint64_t const span = (bytes + page - 1) / page;
     std::uint64_t first = next_.fetch_add(span, std::memory_order_relaxed) % pages_;
     if (first + span > pages_) first = next_.fetch_add(span, std::memory_order_relaxed) % pages_;
@@ -78,7 +83,7 @@ class device_memory {
   void give(void* p) {
     if (p == nullptr) return;
     std::uint64_t const first = (reinterpret_cast<std::uintptr_t>(p) - base_) / page;
-    reserved_.fetch_sub(sizes_[first], std::memory_order_relaxed);
+    give_bytes(sizes_[first]);
     sizes_[first] = 0;
   }
   void start_again(std::size_t capacity) {
@@ -139,6 +144,10 @@ call_counts cuda_calls() {
     for (std::size_t k = 0; k < call_kinds; ++k) sum.by_kind[k] += (*t)[k];
   return sum;
 }
+
+void count_calls(call_kind kind, std::uint64_t calls) { count(kind, calls); }
+bool take_device_bytes(std::size_t bytes) { return device_memory::instance().take_bytes(bytes); }
+void give_device_bytes(std::size_t bytes) { device_memory::instance().give_bytes(bytes); }
 
 void set_device_capacity(std::size_t bytes) { device_memory::instance().start_again(bytes); }
 std::size_t device_bytes_held() { return device_memory::instance().reserved(); }
@@ -247,6 +256,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 1;
   return count(call_kind::device);
 }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = 0;
+  return count(call_kind::device);
+}
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   *total_bytes = bench::device_memory::instance().capacity();
   *free_bytes = *total_bytes - bench::device_memory::instance().reserved();
@@ -255,6 +268,18 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return count(call_kind::device);
+}
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(char const* name, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+#else
+cudaError_t cudaGetDriverEntryPoint(char const* name, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* result) {
+#endif
+  *function = bench::null_driver_function(name);
+  if (result != nullptr)
+    *result = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 

@@ -20,12 +20,16 @@ enum class call_kind : std::size_t {
   stream_id,       // cudaStreamGetId
   device,          // cudaGetDevice, cudaSetDevice and other questions
   stream,          // cudaStreamCreate, cudaStreamDestroy
+  create,          // cuMemCreate; this and the next three count chunks, which their cost goes by
+  map,             // cuMemMap
+  access,          // cuMemSetAccess
+  unmap,           // cuMemUnmap
   other,
 };
 inline constexpr std::size_t call_kinds = static_cast<std::size_t>(call_kind::other) + 1;
 inline constexpr std::array<char const*, call_kinds> call_names{
-    "malloc", "free",        "malloc async", "free async", "record", "query", "wait",
-    "event",  "synchronize", "stream id",    "get device", "stream", "other"};
+    "malloc",    "free",       "malloc async", "free async", "record", "query",  "wait",  "event", "synchronize",
+    "stream id", "get device", "stream",       "create",     "map",    "access", "unmap", "other"};
 
 /// Calls of all threads since the program began.
 struct call_counts {
@@ -42,6 +46,14 @@ struct call_counts {
   }
 };
 call_counts cuda_calls();
+
+/// Counts as so many calls of a kind.
+void count_calls(call_kind kind, std::uint64_t calls);
+/// Takes device memory, false if there is not so much; gives it back.
+bool take_device_bytes(std::size_t bytes);
+void give_device_bytes(std::size_t bytes);
+/// A function of the null driver, by its name; null if it has none.
+void* null_driver_function(char const* name);
 
 /// Sets how much device memory there is, and starts the peak again from what is held now. Bytes.
 void set_device_capacity(std::size_t bytes);

@@ -1,8 +1,9 @@
 #pragma once
-// All sources: resources that get their memory from CUDA or the host.
+// The sources: resources that get their memory from CUDA or the host.
 
 #include <weir/sources/async.hpp>    // device memory in stream order, from CUDA's memory pools
 #include <weir/sources/device.hpp>   // device memory by cudaMalloc
 #include <weir/sources/host.hpp>     // ordinary host memory
 #include <weir/sources/managed.hpp>  // memory that moves between host and devices
 #include <weir/sources/pinned.hpp>   // page-locked host memory
+// Not in here, since it includes the driver's header: <weir/sources/virtual_memory.hpp> (pools that grow in place).

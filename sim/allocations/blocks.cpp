@@ -1,6 +1,7 @@
 #include "allocations/blocks.hpp"
 
 #include "allocations/pools.hpp"
+#include "allocations/virtual_memory.hpp"
 #include "checker/checker.hpp"
 #include "model/heap.hpp"
 
@@ -20,7 +21,7 @@ bool charge(std::size_t& used, std::size_t capacity, std::size_t bytes) {
 bool take_capacity(runtime& r, allocation const& a) {
   if (a.kind == memory_kind::async) return take_room(r, *a.pool, a.bytes);
   if (a.on_host()) return charge_host(r, a.bytes);
-  return charge(r.device(a.device).used, r.device(a.device).capacity, a.bytes);
+  return charge_device(r.device(a.device), a.bytes);
 }
 
 void give_capacity_back(runtime& r, allocation const& a) {
@@ -64,6 +65,8 @@ void count_freed(runtime& r, allocation const& a) {
 
 bool charge_host(runtime& r, std::size_t bytes) { return charge(r.host_used, r.host_capacity, bytes); }
 
+bool charge_device(device_state& device, std::size_t bytes) { return charge(device.used, device.capacity, bytes); }
+
 range look_up(runtime& r, void const* p, std::size_t bytes) {
   auto const address = reinterpret_cast<std::uintptr_t>(p);
   auto const after = r.allocations.upper_bound(address);
@@ -74,13 +77,16 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
   }
   std::size_t offset = 0;
   if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};
+  if (r.virtual_memory.is_reserved(address)) return look_up_views(r, address, bytes);
   // Memory that begins outside every allocation must not run into one.
-  bool const runs_into_next = after != r.allocations.end() && bytes > after->first - address;
+  bool const runs_into_next =
+      (after != r.allocations.end() && bytes > after->first - address) || runs_into_reserved(r, address, bytes);
   bool const is_freed = r.check != nullptr && r.check->is_freed(p, bytes);
   return {!runs_into_next && !is_freed, nullptr};
 }
 
 bool reaches(runtime& r, int device, allocation const& a) {
+  if (a.kind == memory_kind::mapped) return a.open_to[static_cast<std::size_t>(device)];
   if (a.on_host() || a.device == device) return true;
   if (a.kind == memory_kind::async)
     return a.pool->access[static_cast<std::size_t>(device)] != cudaMemAccessFlagsProtNone;

@@ -26,8 +26,9 @@ allocation* find_live(runtime& r, void const* p);
 /// is too little. Nobody may touch stream-ordered memory before the allocation executes.
 void* make_allocation(runtime& r, allocation made, void* at = nullptr);
 
-/// Counts memory against the host's capacity; false if there is too little left.
+/// Counts memory against the host's capacity, or a device's; false if there is too little left.
 bool charge_host(runtime& r, std::size_t bytes);
+bool charge_device(device_state& device, std::size_t bytes);
 void count_live(runtime& r, allocation const& a);
 void count_freed(runtime& r, allocation const& a);
 

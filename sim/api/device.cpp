@@ -1,6 +1,7 @@
 // Devices: which there are, what they can do, and waiting for all of one.
 
 #include "allocations/blocks.hpp"
+#include "api/device_attributes.hpp"
 #include "api/entry.hpp"
 #include "api/host_memory.hpp"
 #include "api/pitch.hpp"
@@ -22,7 +23,7 @@ struct attribute_value {
   int value;
 };
 
-// What these devices can do. Others are refused: no answer is better than a wrong one.
+// What these devices can do.
 constexpr attribute_value attributes[] = {
     {cudaDevAttrMemoryPoolsSupported, 1},
     {cudaDevAttrManagedMemory, 1},
@@ -69,13 +70,14 @@ constexpr attribute_value attributes[] = {
 #endif
 };
 
-std::optional<int> attribute(cudaDeviceAttr which) {
+}  // namespace
+
+std::optional<int> device_attribute(cudaDeviceAttr which) {
   auto const* const found = std::find_if(std::begin(attributes), std::end(attributes),
                                          [which](attribute_value const& a) { return a.which == which; });
   return found == std::end(attributes) ? std::nullopt : std::optional(found->value);
 }
 
-}  // namespace
 }  // namespace weir::sim::detail
 
 namespace sim = weir::sim::detail;
@@ -110,7 +112,7 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
   return sim::api("cudaDeviceGetAttribute", [&](sim::runtime& r, sim::held_lock&) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
     if (value == nullptr || attribute <= 0 || attribute >= cudaDevAttrMax) return cudaErrorInvalidValue;
-    std::optional<int> const found = sim::attribute(attribute);
+    std::optional<int> const found = sim::device_attribute(attribute);
     if (!found) return cudaErrorNotSupported;
     *value = *found;
     return cudaSuccess;
@@ -121,7 +123,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   return sim::api("cudaGetDeviceProperties", [&](sim::runtime& r, sim::held_lock&) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
     if (properties == nullptr) return cudaErrorInvalidValue;
-    auto const get = [](cudaDeviceAttr which) { return sim::attribute(which).value_or(0); };
+    auto const get = [](cudaDeviceAttr which) { return sim::device_attribute(which).value_or(0); };
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "weir::sim device %d", device);
     properties->totalGlobalMem = r.device(device).capacity;

@@ -9,12 +9,13 @@
 
 #include <atomic>
 #include <new>
+#include <utility>
 
 namespace weir::sim::detail {
 
-/// Every runtime call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
+/// Every call that counts goes through here. `body(runtime&, held_lock&)` returns the call's code.
 template <class Body>
-cudaError_t api(call which, Body&& body) {
+cudaError_t counted(call which, Body&& body) {
   own_work const not_the_streams;
   thread_state& me = this_thread();
   call_counters[which.index()].fetch_add(1, std::memory_order_relaxed);
@@ -36,8 +37,15 @@ cudaError_t api(call which, Body&& body) {
       code = cudaErrorMemoryAllocation;
     }
   }
+  return code;
+}
+
+/// A call of the runtime, which remembers its error for `cudaGetLastError`.
+template <class Body>
+cudaError_t api(call which, Body&& body) {
+  cudaError_t const code = counted(which, std::forward<Body>(body));
   if (code != cudaSuccess) [[unlikely]]
-    me.last_error = code;
+    this_thread().last_error = code;
   return code;
 }
 

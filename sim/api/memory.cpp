@@ -109,7 +109,7 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes
     *attributes = {};
     auto* const address = const_cast<void*>(p);
     sim::range const what = sim::look_up(r, p, 0);
-    if (what.in == nullptr || !what.valid) {
+    if (what.in == nullptr || what.in->freeing) {
       attributes->type = cudaMemoryTypeUnregistered;
       attributes->device = cudaInvalidDeviceId;
       attributes->hostPointer = address;

@@ -21,9 +21,9 @@ std::string order_checker::describe(new_block const& b) const {
   return "block " + range_text(b.begin, b.end) + " of " + b.of.name + ", handed out by " + describe(b.by);
 }
 
-void order_checker::check_overlap(new_block const& b) {
+void order_checker::check_overlap(new_block const& b, std::uintptr_t begin, std::uintptr_t end) {
   auto& live = b.of.live;
-  for (auto old = overlapping(live, b.begin, b.end); old != live.end(); old = overlapping(live, b.begin, b.end)) {
+  for (auto old = overlapping(live, begin, end); old != live.end(); old = overlapping(live, begin, end)) {
     report(order_problem::overlap, describe(b) + ", overlaps the live block " +
                                        range_text(old->first, old->second.end) + " handed out by " +
                                        describe(old->second.allocated));
@@ -31,9 +31,8 @@ void order_checker::check_overlap(new_block const& b) {
   }
 }
 
-void order_checker::check_reuse(new_block const& b) {
-  for (auto old = overlapping(freed_blocks_, b.begin, b.end); old != freed_blocks_.end();
-       old = overlapping(freed_blocks_, b.begin, b.end)) {
+void order_checker::check_reuse(new_block const& b, std::uintptr_t begin, std::uintptr_t end) {
+  for (auto old = overlapping(freed_blocks_, begin, end); old != freed_blocks_.end() && old->first < end; ++old) {
     if (auto const missing = old->second.before.missing_in(b.known)) {
       mark const freed = old->second.freed;
       bool const last_was_free = missing->slot == freed.slot && missing->operation == freed.operation;
@@ -41,7 +40,19 @@ void order_checker::check_reuse(new_block const& b) {
                                                  (last_was_free ? "" : " and last used by " + describe(*missing)) +
                                                  not_after(*missing, b.by.slot, b.known));
     }
-    forget_freed_blocks(std::max(b.begin, old->first), std::min(b.end, old->second.end));
+  }
+}
+
+void order_checker::check_other_views(new_block const& b) {
+  for (auto view = overlapping(memory_, b.begin, b.end); view != memory_.end() && view->first < b.end; ++view) {
+    if (view->second.physical == 0) return;
+    std::uintptr_t const first = std::max(b.begin, view->first) - view->first;
+    std::uintptr_t const end = std::min(b.end, view->second.end) - view->first;
+    for (std::uintptr_t const other : physical_[view->second.physical].views) {
+      if (other == view->first) continue;
+      check_overlap(b, other + first, other + end);
+      check_reuse(b, other + first, other + end);
+    }
   }
 }
 
@@ -49,13 +60,16 @@ void order_checker::check_memory_under(new_block const& b, regions::iterator und
   if (under == memory_.end()) {
     if (freed_in(b.begin, b.end) != freed_memory_.end())
       report(order_problem::outside_memory, describe(b) + ", lies in memory that CUDA has back");
+    else if (state().virtual_memory.is_reserved(b.begin))
+      report(order_problem::outside_memory, describe(b) + ", lies where nothing is mapped");
     return;
   }
   region const& piece = under->second;
-  if (b.begin < under->first || b.end > piece.end)
+  std::uintptr_t const end = last_view(under, b.end)->second.end;
+  if (b.begin < under->first || b.end > end)
     report(order_problem::outside_memory, describe(b) +
                                               ", is not inside the one allocation of CUDA's that it overlaps, " +
-                                              range_text(under->first, piece.end));
+                                              range_text(under->first, end));
   else if (!b.known.knows(piece.allocated))
     report(order_problem::use_before_allocation, describe(b) + ", lies in memory allocated by " +
                                                      describe(piece.allocated) +
@@ -73,8 +87,10 @@ void order_checker::block_allocated(owner const& o, timeline const* t, void cons
   vector_clock known = with_stacks(view(t));
   std::uintptr_t const begin = address_of(p);
   new_block const b{begin, begin + bytes, heap_of(o), act(t), std::move(known)};
-  check_overlap(b);
-  check_reuse(b);
+  check_overlap(b, b.begin, b.end);
+  check_reuse(b, b.begin, b.end);
+  forget_freed_blocks(b.begin, b.end);
+  check_other_views(b);
   auto const under = overlapping(memory_, b.begin, b.end);
   check_memory_under(b, under);
   region made;
@@ -167,9 +183,6 @@ void order_checker::forget_freed_blocks(std::uintptr_t begin, std::uintptr_t end
 
 void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by,
                                   vector_clock const* known) {
-  auto const what = [&] {
-    return by_owner == 0 ? std::string("memory ") : "block of " + name_of_owner(by_owner) + " ";
-  };
   for (auto& [id, h] : heaps_) {
     if (id == by_owner) continue;
     for (auto live = h.live.lower_bound(begin); live != h.live.end() && live->first < r.end;) {
@@ -180,20 +193,24 @@ void order_checker::release_range(std::uint64_t by_owner, std::uintptr_t begin, 
         continue;
       }
       report(order_problem::freed_under_live_block,
-             what() + range_text(begin, r.end) + " is freed by " + describe(by) + " while the block " +
+             memory_text(by_owner, begin, r.end) + " is freed by " + describe(by) + " while the block " +
                  range_text(live->first, live->second.end) + " of " + h.name + ", handed out by " +
                  describe(live->second.allocated) + ", is live in it");
       live = h.live.erase(live);
     }
   }
-  for (auto dead = overlapping(freed_blocks_, begin, r.end); dead != freed_blocks_.end();
-       dead = overlapping(freed_blocks_, begin, r.end)) {
-    if (auto const missing = known == nullptr ? std::nullopt : dead->second.before.missing_in(*known))
+  if (known != nullptr) check_pending_in(by_owner, begin, r.end, "freed", by, *known);
+  forget_freed_blocks(begin, r.end);
+}
+
+void order_checker::check_pending_in(std::uint64_t by_owner, std::uintptr_t begin, std::uintptr_t end, char const* verb,
+                                     mark by, vector_clock const& known) {
+  for (auto dead = overlapping(freed_blocks_, begin, end); dead != freed_blocks_.end() && dead->first < end; ++dead) {
+    if (auto const missing = dead->second.before.missing_in(known))
       report(order_problem::freed_under_pending_work,
-             what() + range_text(begin, r.end) + " is freed by " + describe(by) + ", though the block at " +
+             memory_text(by_owner, begin, end) + " is " + verb + " by " + describe(by) + ", though the block at " +
                  hex(dead->first) + " of " + name_of_owner(dead->second.owner) + ", freed by " +
-                 describe(dead->second.freed) + ", may still be in use" + missing_edge(*missing, by.slot, *known));
-    forget_freed_blocks(std::max(begin, dead->first), std::min(r.end, dead->second.end));
+                 describe(dead->second.freed) + ", may still be in use" + missing_edge(*missing, by.slot, known));
   }
 }
 

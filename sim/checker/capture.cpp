@@ -55,7 +55,8 @@ std::string order_checker::name_of_replay(captured_use const& use, mark m) const
 }
 
 void order_checker::replay_on_region(captured_work const& graph, captured_use const& use, mark m,
-                                     vector_clock const& known, region& r) {
+                                     vector_clock const& known, regions::value_type& found) {
+  auto& [begin, r] = found;
   marks allocated;
   allocated.add(r.allocated);
   if (!graph.own.contains(use.block) && allocated.missing_in(known))
@@ -63,7 +64,11 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
                                                      describe(r.allocated) + not_after(r.allocated, m.slot, known));
   r.uses.add(m);
   r.writes.add(m);
-  if (options_.uninitialised) r.written.add(use.begin, std::min(use.end, r.end));
+  if (r.physical != 0) {
+    auto const other = use_view(found, use.begin, use.end, {0, 0, m, true}, known);
+    if (other) report_two_views(name_of_replay(use, m), m, *other, known);
+  }
+  if (options_.uninitialised) written_in(r).add(use.begin - begin, std::min(use.end, r.end) - begin);
 }
 
 void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, mark m,
@@ -81,10 +86,10 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
     region made;
     made.end = end;
     made.allocated = m;  // by the launch's allocation node
-    if (options_.uninitialised) made.written.add(begin, end);
+    if (options_.uninitialised) made.written.add(0, end - begin);
     memory_[begin] = std::move(made);
   } else if (found != memory_.end() && found->second.allocated.operation == use.block) {
-    replay_on_region(graph, use, m, known, found->second);
+    replay_on_region(graph, use, m, known, *found);
   } else {
     report(order_problem::use_after_free,
            name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");
@@ -102,7 +107,7 @@ void order_checker::replay_on_blocks(captured_work const& graph, captured_use co
   for (auto live = first; live != h.live.end() && live->first < use.end; ++live) {
     region& r = live->second;
     if (is_known(r.allocated.operation)) {
-      replay_on_region(graph, use, m, known, r);
+      replay_on_region(graph, use, m, known, *live);
     } else {
       report(order_problem::use_after_free, name_of_replay(use, m) +
                                                 ", was freed since the graph was captured: the block " +

@@ -2,6 +2,7 @@
 // The happens-before checker, internal. Streams, events and the host have vector clocks that grow by the calls; memory
 // remembers who allocated, used and freed it; a violation is seen when the call is made.
 
+#include "checker/view_uses.hpp"
 #include "checker/written_ranges.hpp"
 #include "model/runtime.hpp"
 #include "model/vector_clock.hpp"
@@ -26,9 +27,17 @@ struct region {
   std::uintptr_t end = 0;
   std::size_t alignment = 0;  // as requested; 0: not known
   mark allocated;
-  marks uses, writes;      // writes are uses too
-  bool on_host = false;    // the host may write it without telling the check
-  written_ranges written;  // only while reads of unwritten memory are looked for
+  marks uses, writes;          // writes are uses too
+  bool on_host = false;        // the host may write it without telling the check
+  written_ranges written;      // from its beginning on; only while reads of unwritten memory are looked for
+  std::uint64_t physical = 0;  // of a view: the number of the memory that is mapped there
+};
+
+/// What belongs to physical memory, through whichever view it came about. Positions count from its beginning.
+struct physical_record {
+  std::vector<std::uintptr_t> views;  // their addresses
+  view_uses uses;
+  written_ranges written;
 };
 
 /// Memory that was freed: whoever gets it next has to come after all of `before`.
@@ -103,6 +112,17 @@ class order_checker {
   /// The calling thread, or the host function that it runs, reads or writes a range.
   void host_access(void const* p, std::size_t bytes, bool valid, use how);
 
+  // ---- virtual memory; physical memory goes by its number
+  void physical_made(std::uint64_t physical) { physical_[physical]; }
+  void physical_gone(std::uint64_t physical) { physical_.erase(physical); }
+  /// A release of a handle that is not valid.
+  void refused_release(std::uint64_t handle);
+  void mapped(std::uintptr_t begin, std::size_t bytes, std::uint64_t physical);
+  /// All views in this range were unmapped, at once: nobody waited for their work.
+  void unmapped(std::uintptr_t begin, std::uintptr_t end);
+  /// Reserved addresses went back: anybody may have them.
+  void addresses_gone(std::uintptr_t begin, std::uintptr_t end);
+
   // ---- blocks of others
   struct owner {
     std::uint64_t id;
@@ -160,13 +180,36 @@ class order_checker {
   /// What the calling thread knows, the stack that it is in knows too.
   void tell_stacks();
 
-  struct range_used;
+  // Some operation, or the host, uses a range.
+  struct range_used {
+    std::uintptr_t begin, end;
+    mark by;
+    vector_clock known;  // what the use comes after
+    use how;
+    bool by_host;
+    captured_work* graph = nullptr;  // of the capture that the use is part of
+  };
   struct level {
     regions::value_type* found;
     heap const* of;  // null: CUDA's
     std::uint64_t owner;
+    std::uintptr_t begin, end;  // what is used of it, or beyond it
   };
   void use_regions(range_used const& u);
+  /// The memory of CUDA's that is used: one region, or the views side by side that the range reaches over.
+  void find_memory(range_used const& u);
+  static bool is_later(region const& r, range_used const& u);
+
+  /// Whether `b` is a view that begins where the view `a` ends.
+  bool side_by_side(regions::iterator a, regions::iterator b) const;
+  /// The last of the views side by side from `first` on that a range up to `end` reaches into.
+  regions::iterator last_view(regions::iterator first, std::uintptr_t end);
+  /// Remembers a use of [begin, end) through a view; `now` has no view yet. Returns an earlier one through another view
+  /// that it had to come after.
+  std::optional<view_use> use_view(regions::value_type const& view, std::uintptr_t begin, std::uintptr_t end,
+                                   view_use now, vector_clock const& known);
+  void report_two_views(std::string const& what, mark by, view_use const& other, vector_clock const& known);
+  written_ranges& written_in(region& r) { return r.physical == 0 ? r.written : physical_[r.physical].written; }
   void use_freed(range_used const& u, bool valid);
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
   freed_ranges::iterator freed_in(std::uintptr_t begin, std::uintptr_t end);
@@ -174,8 +217,10 @@ class order_checker {
 
   struct new_block;
   heap& heap_of(owner const& o);
-  void check_overlap(new_block const& b);
-  void check_reuse(new_block const& b);
+  void check_overlap(new_block const& b, std::uintptr_t begin, std::uintptr_t end);
+  void check_reuse(new_block const& b, std::uintptr_t begin, std::uintptr_t end);
+  /// The same for all other addresses at which the block's memory lies.
+  void check_other_views(new_block const& b);
   /// `under`: the memory of CUDA's that the block lies in, if any.
   void check_memory_under(new_block const& b, regions::iterator under);
   void report_no_block(owner const& o, std::uintptr_t begin, std::string const& freed);
@@ -185,13 +230,16 @@ class order_checker {
   /// Memory goes back: no block that was cut from it may be live, and what `known` says has to come after all work on
   /// those. `known` is null if that is not known yet.
   void release_range(std::uint64_t by_owner, std::uintptr_t begin, region const& r, mark by, vector_clock const* known);
+  /// The part of that which is about freed blocks in [begin, end).
+  void check_pending_in(std::uint64_t by_owner, std::uintptr_t begin, std::uintptr_t end, char const* verb, mark by,
+                        vector_clock const& known);
 
   /// What `t` is capturing; null if it is not.
   captured_work* work_captured_by(timeline const* t);
   void replay_on_memory(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
   void replay_on_blocks(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
   void replay_on_region(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known,
-                        region& r);
+                        regions::value_type& found);
   std::string name_of_replay(captured_use const& use, mark m) const;
 
   std::string name(slot_number slot) const;
@@ -199,6 +247,8 @@ class order_checker {
   std::string describe(mark m) const;
   std::string describe(new_block const& b) const;
   std::string name_of_owner(std::uint64_t id) const;
+  /// "memory 0x7f... of 4096 B", or "block of the pool ...".
+  std::string memory_text(std::uint64_t of_owner, std::uintptr_t begin, std::uintptr_t end) const;
   std::string missing_edge(mark missing, slot_number in, vector_clock const& known) const;
   /// ", which stream 10 does not come after; ..." and the missing edge.
   std::string not_after(mark missing, slot_number in, vector_clock const& known) const;
@@ -218,6 +268,7 @@ class order_checker {
   std::array<device_clocks, max_devices> devices_;
 
   regions memory_;  // CUDA's
+  std::unordered_map<std::uint64_t, physical_record> physical_;
   freed_ranges freed_memory_;
   std::deque<std::pair<std::uintptr_t, operation_number>> frees_;  // that `freed_memory_` may be of, the oldest first
   std::deque<kept_block> quarantine_;                              // of `freed_memory_`, the oldest first

@@ -128,29 +128,20 @@ void order_checker::release_oldest() {
   if (dead != freed_memory_.end()) dead->second.gone = true;
 }
 
-// Some operation, or the host, uses a range.
-struct order_checker::range_used {
-  std::uintptr_t begin, end;
-  mark by;
-  vector_clock known;  // what the use comes after
-  use how;
-  bool by_host;
-  captured_work* graph = nullptr;  // of the capture that the use is part of
-};
-
 void order_checker::use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost) {
   std::uintptr_t const begin = l.found->first;
   region& r = l.found->second;
   heap const* const of = l.of;
   auto const what = [&] { return "the range " + range_text(u.begin, u.end) + ", used by " + describe(u.by); };
   auto const where = [&] {
-    return (of == nullptr ? "allocation " : "block of " + of->name + " ") + range_text(begin, r.end);
+    std::string const kind = r.physical != 0 ? "view " : of == nullptr ? "allocation " : "block of " + of->name + " ";
+    return kind + range_text(begin, r.end);
   };
-  if (u.end > r.end)
+  if (l.end > r.end)
     report(order_problem::out_of_bounds,
-           what() + ", begins in the " + where() + " and leaves it by " + std::to_string(u.end - r.end) + " B");
+           what() + ", begins in the " + where() + " and leaves it by " + std::to_string(l.end - r.end) + " B");
   if (u.graph != nullptr) {
-    u.graph->uses.insert({u.begin, std::min(u.end, r.end), r.allocated.operation, l.owner});
+    u.graph->uses.insert({l.begin, std::min(l.end, r.end), r.allocated.operation, l.owner});
     if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
   }
   if (!known.knows(r.allocated))
@@ -164,33 +155,50 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
                  missing_edge(*missing, u.by.slot, known));
   r.uses.add(u.by);
   if (u.how != use::read) r.writes.add(u.by);
+  if (r.physical != 0) {
+    auto const other = use_view(*l.found, l.begin, l.end, {0, 0, u.by, u.how != use::read}, known);
+    if (other) report_two_views(what(), u.by, *other, known);
+  }
   if (!options_.uninitialised) return;
-  auto const gap = r.written.gap(u.begin, std::min(u.end, r.end));
+  written_ranges& written = written_in(r);
+  std::uintptr_t const first = l.begin - begin, last = std::min(l.end, r.end) - begin;
+  auto const gap = written.gap(first, last);
   if (innermost && u.how == use::read && gap && !r.on_host)
-    report(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " +
-                                                  std::to_string(*gap - begin) + " B into the " + where() +
-                                                  " since its allocation by " + describe(r.allocated));
-  r.written.add(u.begin, std::min(u.end, r.end));  // said once is enough
+    report(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " + std::to_string(*gap) +
+                                                  " B into the " + where() + " since its allocation by " +
+                                                  describe(r.allocated));
+  written.add(first, last);  // said once is enough
+}
+
+// A host function runs late: by then the memory may be another allocation's, and have later uses.
+bool order_checker::is_later(region const& r, range_used const& u) { return r.allocated.operation > u.by.operation; }
+
+void order_checker::find_memory(range_used const& u) {
+  auto found = around(memory_, u.begin);
+  if (found == memory_.end() || is_later(found->second, u)) return;
+  levels_.push_back({&*found, nullptr, 0, u.begin, u.end});
+  for (auto next = std::next(found); side_by_side(found, next) && found->second.end < u.end; found = next++) {
+    levels_.back().end = found->second.end;
+    levels_.push_back({&*next, nullptr, 0, next->first, u.end});
+  }
 }
 
 void order_checker::use_regions(range_used const& u) {
-  // A host function runs late: by then the memory may be another allocation's, and have later uses.
-  auto const is_later = [&](region const& r) { return r.allocated.operation > u.by.operation; };
   levels_.clear();
-  if (auto const found = around(memory_, u.begin); found != memory_.end() && !is_later(found->second))
-    levels_.push_back({&*found, nullptr, 0});
+  find_memory(u);
   for (auto& [id, h] : heaps_) {
     if (h.live.empty() || is_inside(id)) continue;
-    if (auto const found = around(h.live, u.begin); found != h.live.end() && !is_later(found->second))
-      levels_.push_back({&*found, &h, id});
+    if (auto const found = around(h.live, u.begin); found != h.live.end() && !is_later(found->second, u))
+      levels_.push_back({&*found, &h, id, u.begin, u.end});
   }
   // The block that was cut last is the user's; those that it was cut from belong to the layers between.
   auto const innermost = std::max_element(levels_.begin(), levels_.end(), [](level const& a, level const& b) {
     return a.found->second.allocated.operation < b.found->second.allocated.operation;
   });
   for (auto l = levels_.begin(); l != levels_.end(); ++l) {
-    if (l == innermost || options_.host == host_clocks::one)
-      use_region(u, *l, u.known, l == innermost);
+    bool const is_innermost = l == innermost || (l->of == nullptr && innermost->of == nullptr);
+    if (is_innermost || options_.host == host_clocks::one)
+      use_region(u, *l, u.known, is_innermost);
     else
       use_region(u, *l, with_stacks(u.known), false);
   }
@@ -204,7 +212,9 @@ void order_checker::use_freed(range_used const& u, bool valid) {
   if (!valid && around(memory_, u.begin) == memory_.end()) {
     auto const dead = freed_in(u.begin, u.end);
     if (dead == freed_memory_.end())
-      report(order_problem::out_of_bounds, what() + ", runs into memory of CUDA's that begins later");
+      report(order_problem::out_of_bounds,
+             what() + (state().virtual_memory.is_reserved(u.begin) ? ", begins where nothing is mapped"
+                                                                   : ", runs into memory of CUDA's that begins later"));
     else if (dead->second.freed.operation < u.by.operation)  // host functions run late
       report(order_problem::use_after_free, what() + ", lies in memory" + freed(dead->second));
   }

@@ -1,6 +1,7 @@
 // The happens-before checker's reports: names of operations and streams, and which edge is missing.
 
 #include "checker/checker.hpp"
+#include "checker/ranges.hpp"
 #include "model/call.hpp"
 
 #include <utility>
@@ -35,6 +36,10 @@ std::string order_checker::describe(mark m) const {
 std::string order_checker::name_of_owner(std::uint64_t id) const {
   auto const found = heaps_.find(id);
   return found == heaps_.end() ? "CUDA" : found->second.name;
+}
+
+std::string order_checker::memory_text(std::uint64_t of_owner, std::uintptr_t begin, std::uintptr_t end) const {
+  return (of_owner == 0 ? "memory " : "block of " + name_of_owner(of_owner) + " ") + range_text(begin, end);
 }
 
 std::string order_checker::missing_edge(mark missing, slot_number in, vector_clock const& known) const {

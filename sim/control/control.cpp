@@ -91,6 +91,12 @@ void check_access(bool on) {
   r.access_checked = on;
 }
 
+void set_virtual_memory(bool on) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.virtual_memory.supported = on;
+}
+
 void set_capacity(int device, std::size_t bytes) {
   runtime& r = detail::state();
   held_lock const held(r.mutex);
@@ -137,7 +143,7 @@ std::size_t live_handles() {
   r.streams.for_each([&](timeline const*) { ++count; });
   r.events.for_each([&](detail::event_state const&) { ++count; });
   r.pools.for_each([&](auto const& pool) { count += pool->is_default ? 0 : 1; });
-  return count;
+  return count + r.virtual_memory.reserved.size();
 }
 
 std::uint64_t captures_invalidated() {

@@ -1,5 +1,6 @@
 // Back to a fresh process.
 
+#include "allocations/virtual_memory.hpp"
 #include "checker/checker.hpp"
 #include "control/fault_injection.hpp"
 #include "model/heap.hpp"
@@ -46,6 +47,7 @@ void drop_memory(runtime& r) {
   for (auto const& [address, a] : r.allocations) detail::give_to_heap(reinterpret_cast<void*>(address), a.bytes, true);
   r.allocations.clear();
   r.registrations.clear();
+  detail::drop_virtual_memory(r);
   r.live_allocations = 0;
   r.host_used = 0;
   r.pools.remove_if([](auto const& pool) { return !pool->is_default; });
@@ -86,6 +88,7 @@ void reset() {
   r.by_rank = {};
   r.device_count = 2;
   r.access_checked = false;
+  r.virtual_memory.supported = true;
   r.host_capacity = detail::default_host_capacity;
   for (auto& d : r.devices) d.capacity = detail::default_capacity;
   detail::forget_threads();

@@ -29,7 +29,8 @@ void require_access(runtime& r, int device, void const* p, std::size_t bytes) {
   if (a == nullptr || detail::reaches(r, device, *a)) return;
   refuse("touch: device " + std::to_string(device) + " has no access to this memory of device " +
          std::to_string(a->device) +
-         "; give it access with cudaDeviceEnablePeerAccess, or for a pool's memory with cudaMemPoolSetAccess");
+         "; give it access with cudaDeviceEnablePeerAccess, or for a pool's memory with cudaMemPoolSetAccess, or for "
+         "mapped memory with cuMemSetAccess");
 }
 
 // Reads every byte, in a way that is not optimised away and that the sanitizers see.
@@ -70,7 +71,10 @@ void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
   if (r.check != nullptr)
     r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid,
                     what == access::read ? detail::use::read : detail::use::write);
-  if (!valid) refuse("touch: the range leaves its allocation, or that is freed");
+  if (!valid)
+    refuse(
+        "touch: the range leaves its allocation, or that is freed; or it lies in reserved addresses, and not all of it "
+        "is mapped (cuMemMap) and open to a device (cuMemSetAccess)");
   if (r.access_checked) require_access(r, t->device, p, bytes);
   submit_use(r, held, *t, p, bytes, what);
 }

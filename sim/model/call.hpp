@@ -1,5 +1,5 @@
 #pragma once
-// The runtime calls that there are, internal: their names, their numbers, and how often each was made.
+// The calls that there are, of the runtime and of the driver, internal: their names, their numbers, and how often each was made.
 
 #include "model/vector_clock.hpp"
 
@@ -123,6 +123,20 @@ inline constexpr std::string_view call_names[] = {
     "cudaEventElapsedTime",
     "cudaGetDriverEntryPoint",
     "cudaGetDriverEntryPointByVersion",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuMemGetAccess",
+    "cuMemGetAllocationGranularity",
+    "cuMemGetAllocationPropertiesFromHandle",
+    "cuMemRetainAllocationHandle",
+    "cuMemExportToShareableHandle",
     "cudaLaunchKernel",
     "cudaLaunchKernelExC",
     "cudaLaunchCooperativeKernel",

@@ -4,15 +4,20 @@
 #include "model/pool.hpp"
 #include "model/stream.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 namespace weir::sim::detail {
 
-enum class memory_kind { device, async, managed, pinned };
+enum class memory_kind { device, async, managed, pinned, mapped };
+
+struct physical_memory;
 
 struct allocation {
+  using device_set = std::array<bool, max_devices>;
+
   std::size_t bytes = 0;
   memory_kind kind = memory_kind::device;
   int device = 0;
@@ -24,6 +29,9 @@ struct allocation {
   std::uint64_t free_number = 0;     // of its free: another allocation may take the block over before that executes
   std::uint64_t block = 0;           // the number of the block; blocks and frees are numbered together
   std::uint64_t graph = 0;  // of an allocation node: the capture's id; the address is the graph's until it is gone
+
+  std::shared_ptr<physical_memory> physical;  // of a view: what it is mapped to
+  device_set open_to{};                       // of a view: the devices that have access
 
   bool on_host() const { return kind == memory_kind::managed || kind == memory_kind::pinned; }
 };

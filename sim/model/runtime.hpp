@@ -8,6 +8,7 @@
 #include "model/pool.hpp"
 #include "model/stream.hpp"
 #include "model/thread.hpp"
+#include "model/virtual_memory.hpp"
 
 #include <weir/sim/sim.hpp>
 
@@ -82,6 +83,7 @@ struct runtime {
   handle_table<cudaGraphExec_t, graph_execution, 0x5500'0000'0000> executions;
   std::map<std::uintptr_t, allocation> allocations;    // by address, of every kind
   std::map<std::uintptr_t, allocation> registrations;  // the program's own memory that it made pinned
+  virtual_memory_state virtual_memory;
 
   std::vector<std::shared_ptr<capture_state>> captures;  // under way
   std::uint64_t capture_count = 0, captures_invalidated = 0, execution_count = 0;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "support/captures.hpp"
+#include "support/sim_fixture.hpp"
 #include "support/test_source.hpp"
 
 using namespace weir;
@@ -38,10 +39,6 @@ std::string refusal(arena const& options) {
   source_state state;
   return message_of<std::invalid_argument>([&] { [[maybe_unused]] auto memory = make(source{&state} | options); });
 }
-
-struct fresh_sim {
-  fresh_sim() { sim::reset(); }
-};
 
 /// Runs `work` on a thread of its own, to its end.
 void elsewhere(auto work) { std::thread(work).join(); }
@@ -93,7 +90,7 @@ TEST_CASE("wrong options are refused with their values") {
   CHECK(arena{.max_bytes = 256, .max_arenas = 1}.valid());
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "zero bytes are nothing, bad alignments are refused, good ones honoured") {
+TEST_CASE_FIXTURE(fresh_world, "zero bytes are nothing, bad alignments are refused, good ones honoured") {
   source_state state;
   auto memory = make(source{&state} | arena{});
   CHECK(memory.allocate(host_order, 0) == nullptr);
@@ -109,7 +106,7 @@ TEST_CASE_FIXTURE(fresh_sim, "zero bytes are nothing, bad alignments are refused
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "each thread that allocates has an arena, and who only frees has none") {
+TEST_CASE_FIXTURE(fresh_world, "each thread that allocates has an arena, and who only frees has none") {
   source_state state;
   {
     auto memory = make(source{&state} | arena{});
@@ -127,7 +124,7 @@ TEST_CASE_FIXTURE(fresh_sim, "each thread that allocates has an arena, and who o
   CHECK(state.live_count == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a thread that only frees takes no arena from those that allocate") {
+TEST_CASE_FIXTURE(fresh_world, "a thread that only frees takes no arena from those that allocate") {
   source_state state;
   auto memory = make(source{&state} | arena{.max_arenas = 2});
   void* const p = memory.allocate(host_order, 1000);
@@ -137,7 +134,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a thread that only frees takes no arena from those
   CHECK(memory.arenas() == 2);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "memory freed by a thread with an arena of its own goes home all the same") {
+TEST_CASE_FIXTURE(fresh_world, "memory freed by a thread with an arena of its own goes home all the same") {
   auto memory = make(device{} | arena{});
   weir::stream const s;
   void* const p = memory.allocate(s, 1_MiB);
@@ -152,7 +149,7 @@ TEST_CASE_FIXTURE(fresh_sim, "memory freed by a thread with an arena of its own 
   CHECK(memory.numbers().growths == 2);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a thousand threads one after the other share one arena and its memory") {
+TEST_CASE_FIXTURE(fresh_world, "a thousand threads one after the other share one arena and its memory") {
   source_state state;
   auto memory = make(source{&state} | arena{});
   for (int i = 0; i < 1000; ++i) elsewhere([&] { pass(memory, host_order, 1000); });
@@ -161,7 +158,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a thousand threads one after the other share one a
   CHECK(memory.numbers().allocations == 1000);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "more threads than arenas share them evenly") {
+TEST_CASE_FIXTURE(fresh_world, "more threads than arenas share them evenly") {
   source_state state;
   auto memory = make(source{&state} | arena{.max_arenas = 3});
   std::vector<std::unique_ptr<worker>> workers;
@@ -177,7 +174,7 @@ TEST_CASE_FIXTURE(fresh_sim, "more threads than arenas share them evenly") {
   CHECK(memory.numbers().allocated.current == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "with an arena a stream, threads on one stream share, and other streams do not") {
+TEST_CASE_FIXTURE(fresh_world, "with an arena a stream, threads on one stream share, and other streams do not") {
   source_state state;
   auto memory = make(source{&state} | arena{.per = arena::owner::stream});
   weir::stream const a, b;
@@ -199,7 +196,7 @@ TEST_CASE_FIXTURE(fresh_sim, "with an arena a stream, threads on one stream shar
   CHECK(memory.numbers().allocated.current == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "the budget is for all arenas together, exactly") {
+TEST_CASE_FIXTURE(fresh_world, "the budget is for all arenas together, exactly") {
   source_state state;
   auto memory = make(source{&state} | arena{.max_bytes = 6_MiB});
   worker other;
@@ -223,7 +220,7 @@ TEST_CASE_FIXTURE(fresh_sim, "the budget is for all arenas together, exactly") {
   memory.deallocate(host_order, all, 6_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "out of memory gathers what all arenas have, and waits for their work only if it must") {
+TEST_CASE_FIXTURE(fresh_world, "out of memory gathers what all arenas have, and waits for their work only if it must") {
   for (auto const mode : {sim::mode::immediate, sim::mode::lazy}) {
     CAPTURE(static_cast<int>(mode));
     sim::reset();
@@ -258,7 +255,7 @@ TEST_CASE_FIXTURE(fresh_sim, "out of memory gathers what all arenas have, and wa
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "without the host's waiting, memory with work pending does not move") {
+TEST_CASE_FIXTURE(fresh_world, "without the host's waiting, memory with work pending does not move") {
   sim::set_mode(sim::mode::lazy);
   sim::set_capacity(0, 4_MiB);
   auto memory = make(device{} | arena{.synchronize = false});
@@ -272,7 +269,7 @@ TEST_CASE_FIXTURE(fresh_sim, "without the host's waiting, memory with work pendi
   pass(memory, host_order, 4_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "the normal paths make no call that blocks, and on a persistent stream none at all") {
+TEST_CASE_FIXTURE(fresh_world, "the normal paths make no call that blocks, and on a persistent stream none at all") {
   auto memory = make(device{} | arena{});
   weir::stream const a, b;
   pass(memory, a, 1_MiB);
@@ -289,7 +286,7 @@ TEST_CASE_FIXTURE(fresh_sim, "the normal paths make no call that blocks, and on 
   cudaStreamDestroy(destroyable);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "trim works over all arenas and keeps what it is told to") {
+TEST_CASE_FIXTURE(fresh_world, "trim works over all arenas and keeps what it is told to") {
   source_state state;
   auto memory = make(source{&state} | arena{});
   worker first, second;
@@ -304,7 +301,7 @@ TEST_CASE_FIXTURE(fresh_sim, "trim works over all arenas and keeps what it is to
   CHECK(memory.arenas() == 2);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "misuse is reported, by whichever thread and of whichever arena") {
+TEST_CASE_FIXTURE(fresh_world, "misuse is reported, by whichever thread and of whichever arena") {
   source_state state;
   auto memory = make(source{&state} | arena{});
   void* const p = memory.allocate(host_order, 1000);
@@ -334,7 +331,7 @@ TEST_CASE_FIXTURE(fresh_sim, "misuse is reported, by whichever thread and of whi
   CHECK(memory.numbers().allocated.current == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "threads outlive resources, and a resource at the same address starts anew") {
+TEST_CASE_FIXTURE(fresh_world, "threads outlive resources, and a resource at the same address starts anew") {
   source_state state;
   worker other;
   for (int round = 0; round < 50; ++round) {
@@ -362,7 +359,7 @@ TEST_CASE_FIXTURE(fresh_sim, "threads outlive resources, and a resource at the s
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a thread may use many resources in turn") {
+TEST_CASE_FIXTURE(fresh_world, "a thread may use many resources in turn") {
   source_state state;
   {
     std::vector<std::unique_ptr<arenas>> all;
@@ -409,7 +406,7 @@ TEST_CASE("frees of another thread's blocks on many short-lived streams never ma
 
 }  // namespace
 
-TEST_CASE_FIXTURE(fresh_sim, "objects of a thread that outlive its arenas can still free and allocate") {
+TEST_CASE_FIXTURE(fresh_world, "objects of a thread that outlive its arenas can still free and allocate") {
   source_state state;
   auto memory = make(source{&state} | arena{});
   auto other_memory = make(source{&state} | arena{});
@@ -430,7 +427,7 @@ TEST_CASE_FIXTURE(fresh_sim, "objects of a thread that outlive its arenas can st
   CHECK(memory.arenas() == 1);  // the arena had been given back
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "with caching off every request goes through") {
+TEST_CASE_FIXTURE(fresh_world, "with caching off every request goes through") {
   setenv("WEIR_NO_CACHING", "1", 1);
   source_state state;
   auto memory = make(source{&state} | arena{});
@@ -442,7 +439,7 @@ TEST_CASE_FIXTURE(fresh_sim, "with caching off every request goes through") {
   CHECK(state.live_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "sizes beyond all bounds are refused without asking anyone") {
+TEST_CASE_FIXTURE(fresh_world, "sizes beyond all bounds are refused without asking anyone") {
   source_state state;
   auto memory = make(source{&state} | arena{});
   for (std::size_t const k : {0U, 1U, 255U, 256U, 1000U})
@@ -450,7 +447,7 @@ TEST_CASE_FIXTURE(fresh_sim, "sizes beyond all bounds are refused without asking
   CHECK(state.calls == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "whichever CUDA call fails, nothing is lost and the next try works") {
+TEST_CASE_FIXTURE(fresh_world, "whichever CUDA call fails, nothing is lost and the next try works") {
   for (auto const mode : {sim::mode::immediate, sim::mode::lazy})
     for (auto const per : {arena::owner::thread, arena::owner::stream})
       for (cudaError_t const code : {cudaErrorMemoryAllocation, cudaErrorUnknown}) {
@@ -509,7 +506,7 @@ TEST_CASE_FIXTURE(fresh_sim, "whichever CUDA call fails, nothing is lost and the
       }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "eight threads and eight streams, coming and going, never share a block") {
+TEST_CASE_FIXTURE(fresh_world, "eight threads and eight streams, coming and going, never share a block") {
   for (auto const per : {arena::owner::thread, arena::owner::stream}) {
     sim::reset();
     sim::set_capacity(0, 256_MiB);
@@ -580,7 +577,7 @@ TEST_CASE_FIXTURE(fresh_sim, "eight threads and eight streams, coming and going,
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "threads that run out at the same time do not lock each other up") {
+TEST_CASE_FIXTURE(fresh_world, "threads that run out at the same time do not lock each other up") {
   source_state state;
   {
     auto memory = make(source{&state} | arena{.max_bytes = 16_MiB});

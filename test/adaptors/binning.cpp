@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/sim_fixture.hpp"
 #include "support/test_source.hpp"
 
 using namespace weir;
@@ -31,10 +32,6 @@ std::string refusal(binning const& options) {
   source_state state;
   return message_of<std::invalid_argument>([&] { [[maybe_unused]] auto memory = make(source{&state} | options); });
 }
-
-struct fresh_sim {
-  fresh_sim() { sim::reset(); }
-};
 
 /// An adaptor that counts what reaches it.
 template <resource Upstream>
@@ -95,7 +92,8 @@ TEST_CASE("wrong options are refused, and the bin is named") {
   CHECK_THROWS_AS(binning::powers_of_two(8, 40), std::invalid_argument);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a request goes to the smallest bin that serves it, and beyond the last to the upstream") {
+TEST_CASE_FIXTURE(fresh_world,
+                  "a request goes to the smallest bin that serves it, and beyond the last to the upstream") {
   source_state state;
   int in[3] = {}, out[3] = {};
   auto memory =
@@ -120,7 +118,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a request goes to the smallest bin that serves it,
   CHECK(state.calls == 16);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "every size finds the bin that a search from the front finds") {
+TEST_CASE_FIXTURE(fresh_world, "every size finds the bin that a search from the front finds") {
   std::vector<std::vector<std::size_t>> const sets = {{1},
                                                       {7, 8, 9, 10},
                                                       {256, 512, 1024},
@@ -155,7 +153,7 @@ TEST_CASE_FIXTURE(fresh_sim, "every size finds the bin that a search from the fr
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "bins take nothing before they are used, and no more than they need") {
+TEST_CASE_FIXTURE(fresh_world, "bins take nothing before they are used, and no more than they need") {
   source_state state;
   auto memory = make(source{&state} | binning::powers_of_two(8, 26));
   CHECK(memory.bin_count() == 19);
@@ -172,7 +170,7 @@ TEST_CASE_FIXTURE(fresh_sim, "bins take nothing before they are used, and no mor
   CHECK(state.calls == 2);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a bin may be any stack on the shared upstream, or something else altogether") {
+TEST_CASE_FIXTURE(fresh_world, "a bin may be any stack on the shared upstream, or something else altogether") {
   source_state state;
   source_state other_state;
   auto other = make(source{&other_state});
@@ -203,7 +201,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a bin may be any stack on the shared upstream, or 
   CHECK(other_state.live_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "trim keeps what it is told to") {
+TEST_CASE_FIXTURE(fresh_world, "trim keeps what it is told to") {
   source_state state;
   auto memory = make(source{&state} | binning{.bins = {bin{64_KiB, pool{}}, bin{2_MiB, pool{}}, bin{4_MiB, pool{}}}});
   std::pair<void*, std::size_t> got[] = {{nullptr, 1_KiB}, {nullptr, 2_MiB}, {nullptr, 4_MiB}};
@@ -220,7 +218,7 @@ TEST_CASE_FIXTURE(fresh_sim, "trim keeps what it is told to") {
   CHECK(state.live_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim,
+TEST_CASE_FIXTURE(fresh_world,
                   "what idles in one bin serves another, or the upstream, before memory counts as exhausted") {
   for (auto const mode : {sim::mode::immediate, sim::mode::lazy}) {
     sim::reset();
@@ -246,7 +244,7 @@ TEST_CASE_FIXTURE(fresh_sim,
   CHECK(sim::live_allocations() == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "an upstream that throws a plain bad_alloc is tried again after a trim, too") {
+TEST_CASE_FIXTURE(fresh_world, "an upstream that throws a plain bad_alloc is tried again after a trim, too") {
   struct picky_resource {
     std::size_t held = 0;
     void* allocate(stream_ref, std::size_t bytes, std::size_t) {
@@ -269,7 +267,7 @@ TEST_CASE_FIXTURE(fresh_sim, "an upstream that throws a plain bad_alloc is tried
   CHECK(picky.held == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "other failures pass through unchanged") {
+TEST_CASE_FIXTURE(fresh_world, "other failures pass through unchanged") {
   source_state state;
   auto memory = make(source{&state} | binning{.bins = {bin{64_KiB}}});
   state.fail = failing::other;
@@ -282,7 +280,7 @@ TEST_CASE_FIXTURE(fresh_sim, "other failures pass through unchanged") {
   CHECK(state.live_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "zero bytes are nothing") {
+TEST_CASE_FIXTURE(fresh_world, "zero bytes are nothing") {
   source_state state;
   auto memory = make(source{&state} | binning{.bins = {bin{64_KiB}}});
   CHECK(memory.allocate(host_order, 0) == nullptr);
@@ -290,7 +288,7 @@ TEST_CASE_FIXTURE(fresh_sim, "zero bytes are nothing") {
   CHECK(state.calls == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a wrong size is reported by the bin that it leads to") {
+TEST_CASE_FIXTURE(fresh_world, "a wrong size is reported by the bin that it leads to") {
   source_state state;
   auto memory = make(source{&state} | binning{.bins = {bin{1_KiB}, bin{64_KiB}}});
   void* const p = memory.allocate(host_order, 1000);
@@ -306,7 +304,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a wrong size is reported by the bin that it leads 
   memory.deallocate(host_order, p, 1000);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "it stands on any upstream: erased, shared, or one that states nothing") {
+TEST_CASE_FIXTURE(fresh_world, "it stands on any upstream: erased, shared, or one that states nothing") {
   auto const options = binning{.bins = {bin{64_KiB}, bin{1_MiB, pool{}}}};
   auto const use = [](auto&& memory) {
     for (std::size_t const bytes : {100_KiB, 100_MiB, 1_KiB}) {
@@ -328,7 +326,7 @@ TEST_CASE_FIXTURE(fresh_sim, "it stands on any upstream: erased, shared, or one 
   CHECK(sim::live_allocations() == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "eight threads with a stream each, in all bins and beyond") {
+TEST_CASE_FIXTURE(fresh_world, "eight threads with a stream each, in all bins and beyond") {
   {
     auto memory = make(device{} | pool{} | binning::powers_of_two(10, 14));
     std::atomic<int> wrong{0};

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/sim_fixture.hpp"
 #include "support/test_source.hpp"
 
 using namespace weir;
@@ -30,10 +31,6 @@ std::string refusal(fixed_size const& options) {
   return message_of<std::invalid_argument>([&] { [[maybe_unused]] auto memory = make(source{&state} | options); });
 }
 
-struct fresh_sim {
-  fresh_sim() { sim::reset(); }
-};
-
 }  // namespace
 
 TEST_CASE("wrong options are refused with their values") {
@@ -45,7 +42,7 @@ TEST_CASE("wrong options are refused with their values") {
   CHECK_FALSE(fixed_size{}.valid());
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a request of any size up to a block takes a whole block, and they follow each other") {
+TEST_CASE_FIXTURE(fresh_world, "a request of any size up to a block takes a whole block, and they follow each other") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 1000});
   CHECK(memory.block_bytes() == 1024);
@@ -59,7 +56,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a request of any size up to a block takes a whole 
   CHECK(memory.numbers().allocated.current == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "chunks come when they are needed, each with room for so many blocks") {
+TEST_CASE_FIXTURE(fresh_world, "chunks come when they are needed, each with room for so many blocks") {
   source_state state;
   {
     auto memory = make(source{&state} | fixed_size{.block_bytes = 1_MiB, .blocks_per_chunk = 4});
@@ -78,14 +75,14 @@ TEST_CASE_FIXTURE(fresh_sim, "chunks come when they are needed, each with room f
   CHECK(state.live_count == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "with no number of blocks given a chunk is what a pool grows by") {
+TEST_CASE_FIXTURE(fresh_world, "with no number of blocks given a chunk is what a pool grows by") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 4_KiB, .blocks_per_chunk = 0});
   memory.deallocate(host_order, memory.allocate(host_order, 1), 1);
   CHECK(state.live_bytes == 2_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a number of blocks that no segment holds is cut down to what it can") {
+TEST_CASE_FIXTURE(fresh_world, "a number of blocks that no segment holds is cut down to what it can") {
   // The product of the last two wraps around to something small.
   for (std::size_t const blocks : {std::size_t{1} << 30, SIZE_MAX, std::size_t{1} << 44, (std::size_t{1} << 44) + 1}) {
     source_state state;
@@ -97,7 +94,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a number of blocks that no segment holds is cut do
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "where the upstream is short, a chunk is what can be had, down to one block") {
+TEST_CASE_FIXTURE(fresh_world, "where the upstream is short, a chunk is what can be had, down to one block") {
   sim::set_capacity(0, 5_MiB);
   auto memory = make(device{} | fixed_size{.block_bytes = 1_MiB});
   std::vector<void*> got;
@@ -107,7 +104,7 @@ TEST_CASE_FIXTURE(fresh_sim, "where the upstream is short, a chunk is what can b
   for (void* p : got) memory.deallocate(host_order, p, 1_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "more than a block is refused and says so, and nothing is taken") {
+TEST_CASE_FIXTURE(fresh_world, "more than a block is refused and says so, and nothing is taken") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 64_KiB});
   for (std::size_t const bytes : {64_KiB + 1, std::size_t{1} << 50, SIZE_MAX}) {
@@ -125,7 +122,7 @@ TEST_CASE_FIXTURE(fresh_sim, "more than a block is refused and says so, and noth
   CHECK(memory.numbers().out_of_memory == 3);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "the budget is never exceeded, and all of it can be used") {
+TEST_CASE_FIXTURE(fresh_world, "the budget is never exceeded, and all of it can be used") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 1_MiB, .blocks_per_chunk = 4, .max_bytes = 6_MiB});
   std::vector<void*> got;
@@ -137,7 +134,7 @@ TEST_CASE_FIXTURE(fresh_sim, "the budget is never exceeded, and all of it can be
   for (void* p : got) memory.deallocate(host_order, p, 1_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim,
+TEST_CASE_FIXTURE(fresh_world,
                   "a wrong size, alignment or pointer is reported, also where the size is within the block") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 64_KiB});
@@ -163,7 +160,7 @@ TEST_CASE_FIXTURE(fresh_sim,
   CHECK(misuse.count() == 1);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "alignments above 256 are honoured, and bad ones refused") {
+TEST_CASE_FIXTURE(fresh_world, "alignments above 256 are honoured, and bad ones refused") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 1280, .blocks_per_chunk = 64});
   std::vector<std::pair<void*, std::size_t>> got;
@@ -178,7 +175,7 @@ TEST_CASE_FIXTURE(fresh_sim, "alignments above 256 are honoured, and bad ones re
   CHECK(state.live_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "zero bytes are nothing") {
+TEST_CASE_FIXTURE(fresh_world, "zero bytes are nothing") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 256});
   CHECK(memory.allocate(host_order, 0) == nullptr);
@@ -187,7 +184,7 @@ TEST_CASE_FIXTURE(fresh_sim, "zero bytes are nothing") {
   CHECK(memory.numbers().allocations == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "on one stream a block is used again without any CUDA call") {
+TEST_CASE_FIXTURE(fresh_world, "on one stream a block is used again without any CUDA call") {
   auto memory = make(device{} | fixed_size{.block_bytes = 4_KiB});
   weir::stream const s;
   memory.deallocate(s, memory.allocate(s, 100), 100);
@@ -199,7 +196,7 @@ TEST_CASE_FIXTURE(fresh_sim, "on one stream a block is used again without any CU
   CHECK(sim::calls() == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a block whose work is not done goes to no other stream before that") {
+TEST_CASE_FIXTURE(fresh_world, "a block whose work is not done goes to no other stream before that") {
   sim::set_mode(sim::mode::lazy);
   auto memory = make(device{} | fixed_size{.block_bytes = 1_MiB, .blocks_per_chunk = 1, .max_bytes = 2_MiB});
   weir::stream const a, b;
@@ -222,7 +219,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a block whose work is not done goes to no other st
   CHECK(memory.trim() == 2_MiB);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "trim gives back idle chunks and keeps what it is told to") {
+TEST_CASE_FIXTURE(fresh_world, "trim gives back idle chunks and keeps what it is told to") {
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 2_MiB, .blocks_per_chunk = 1});
   std::vector<void*> got;
@@ -234,7 +231,7 @@ TEST_CASE_FIXTURE(fresh_sim, "trim gives back idle chunks and keeps what it is t
   memory.deallocate(host_order, got[0], 1);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "with caching off every request goes through") {
+TEST_CASE_FIXTURE(fresh_world, "with caching off every request goes through") {
   setenv("WEIR_NO_CACHING", "1", 1);
   source_state state;
   auto memory = make(source{&state} | fixed_size{.block_bytes = 64_KiB});
@@ -246,7 +243,7 @@ TEST_CASE_FIXTURE(fresh_sim, "with caching off every request goes through") {
   CHECK(state.live_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "eight threads with a stream each never get the same block") {
+TEST_CASE_FIXTURE(fresh_world, "eight threads with a stream each never get the same block") {
   auto memory = make(device{} | fixed_size{.block_bytes = 4_KiB, .blocks_per_chunk = 16});
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;

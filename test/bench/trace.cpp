@@ -1,35 +1,22 @@
 #include "../../bench/replay/trace.hpp"
 
 #include <doctest/doctest.h>
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include <support/memory_file.hpp>
 
 #include <stdexcept>
 #include <string>
+
+using weir::test::memory_file;
 
 namespace {
 
 char const* const header = "Thread,Time,Action,Pointer,Size,Stream\n";
 
-/// A log in memory, since traces are read by path.
-class log_file {
- public:
-  explicit log_file(std::string const& lines) : file_(::memfd_create("log", MFD_CLOEXEC)) {
-    std::string const text = header + lines;
-    REQUIRE(::write(file_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  }
-  ~log_file() { ::close(file_); }
-  log_file(log_file const&) = delete;
-  log_file& operator=(log_file const&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
-
- private:
-  int file_;
-};
+/// Traces are read by path.
+memory_file log_of(std::string const& lines) { return memory_file(header + lines); }
 
 bench::trace read(std::string const& lines) {
-  auto const found = bench::read_traces(log_file(lines).path());
+  auto const found = bench::read_traces(log_of(lines).path());
   REQUIRE(found.size() == 1);
   return found[0];
 }
@@ -37,7 +24,7 @@ bench::trace read(std::string const& lines) {
 /// Why a log is not read; empty if it is.
 std::string refusal(std::string const& lines, std::size_t max_bytes = bench::most_trace_bytes) {
   try {
-    bench::read_traces(log_file(lines).path(), max_bytes);
+    bench::read_traces(log_of(lines).path(), max_bytes);
     return {};
   } catch (std::runtime_error const& e) {
     return e.what();

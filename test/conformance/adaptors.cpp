@@ -1,4 +1,5 @@
 // Every adaptor keeps the laws, over several sources.
+#include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
 #include <weir/adaptors/limit.hpp>
@@ -8,10 +9,9 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
 
-#include <utility>
-
 using namespace weir;
 using laws::check_resource;
+using laws::facts_rise;
 using laws::mib;
 
 namespace {
@@ -26,15 +26,6 @@ void check_over_all_sources(Adaptor const& adaptor) {
   SUBCASE("host") { check_resource(host{} | adaptor); }
 }
 
-// Facts rise through every adaptor.
-template <class Adaptor>
-constexpr bool facts_rise = device_accessible<made_by<decltype(async{} | std::declval<Adaptor>())>> &&
-                            !host_accessible<made_by<decltype(async{} | std::declval<Adaptor>())>> &&
-                            device_accessible<made_by<decltype(pinned{} | std::declval<Adaptor>())>> &&
-                            host_accessible<made_by<decltype(pinned{} | std::declval<Adaptor>())>> &&
-                            !device_accessible<made_by<decltype(host{} | std::declval<Adaptor>())>> &&
-                            host_accessible<made_by<decltype(host{} | std::declval<Adaptor>())>> &&
-                            host_ordered<made_by<decltype(async{} | std::declval<Adaptor>())>>;
 static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);

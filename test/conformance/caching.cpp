@@ -1,4 +1,5 @@
 // The adaptors that keep memory keep the laws: arena, binning, and fixed_size as far as its one size allows.
+#include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
 #include <weir/adaptors/arena.hpp>
@@ -14,19 +15,12 @@
 
 using namespace weir;
 using laws::check_resource;
+using laws::facts_rise;
 using laws::kib;
 using laws::mib;
 
 namespace {
 
-template <class Adaptor>
-constexpr bool facts_rise =
-    device_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    !host_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    device_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    !device_accessible<made_by<decltype(host{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(host{} | Adaptor{})>> && host_ordered<made_by<decltype(async{} | Adaptor{})>>;
 static_assert(facts_rise<arena>);
 static_assert(facts_rise<binning>);
 static_assert(facts_rise<fixed_size>);

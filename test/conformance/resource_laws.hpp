@@ -3,7 +3,8 @@
 //
 // A check is only worth what it can catch, so the laws return what they found broken as text, and
 // laws_of_the_laws.cpp shows each of them a resource that breaks it. Runs on the simulated runtime, in both modes, and
-// needs a stack that can hold 64 MiB and owns all it stands on: the simulated runtime is reset between laws.
+// needs a stack that can hold 64 MiB (or what it is told) and owns all it stands on: the simulated runtime is reset
+// between laws.
 
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
@@ -13,6 +14,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/destroyable_stream.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -27,8 +29,10 @@
 
 namespace weir::laws {
 
+using test::destroyable_stream;
+
 inline constexpr std::size_t kib = 1024, mib = 1024 * kib;
-inline constexpr std::size_t capacity = 64 * mib;              ///< of each device and of the host, in the laws
+inline std::size_t capacity = 64 * mib;                        ///< of each device and of the host, in the laws
 inline constexpr std::size_t too_much = std::size_t{1} << 48;  ///< more than any address space has, but no overflow
 inline constexpr std::size_t any_size = std::numeric_limits<std::size_t>::max();
 
@@ -48,21 +52,6 @@ class findings {
   static constexpr std::size_t most = 25;
   std::string law_;
   std::vector<std::string> list_;
-};
-
-/// Two plain streams that know nothing of each other or of the default streams.
-class plain_stream {
- public:
-  plain_stream() {
-    detail::check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  }
-  ~plain_stream() { cudaStreamDestroy(handle_); }
-  plain_stream(plain_stream const&) = delete;
-  plain_stream& operator=(plain_stream const&) = delete;
-  cudaStream_t get() const noexcept { return handle_; }
-
- private:
-  cudaStream_t handle_ = nullptr;
 };
 
 struct block {
@@ -117,7 +106,7 @@ inline void give_back(subject& memory, block const& b) { memory.deallocate(b.str
 inline void fill(subject const& memory, block const& b, int value) {
   if (memory.device_accessible) {
     // In host order any stream may use the memory at once, and is waited for before the memory goes back.
-    plain_stream const other;
+    destroyable_stream const other;
     cudaStream_t const stream = b.stream.is_host_order() ? other.get() : b.stream.get();
     detail::check(cudaMemsetAsync(b.p, value, b.bytes, stream), "cudaMemsetAsync");
     if (b.stream.is_host_order()) detail::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -157,7 +146,7 @@ void for_each_mode(maker const& f, findings& found, std::string const& law, Body
     found.enter(law + (mode == sim::mode::lazy ? " (lazy)" : ""));
     begin_world(mode);
     try {
-      plain_stream const a, b;
+      destroyable_stream const a, b;
       auto const memory = f();
       body(*memory, a, b);
       sim::run_all();
@@ -195,7 +184,7 @@ inline void expect_refused(subject& memory, findings& found, stream_ref stream, 
 }
 
 inline void alignment_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "alignment", [&](subject& memory, plain_stream const& a, plain_stream const&) {
+  for_each_mode(f, found, "alignment", [&](subject& memory, destroyable_stream const& a, destroyable_stream const&) {
     std::vector<block> live;
     for (stream_ref const stream : {stream_ref(a), stream_ref(host_order)})
       for (std::size_t alignment = 1; alignment <= max_alignment; alignment *= 2)
@@ -226,7 +215,7 @@ inline void alignment_law(maker const& f, findings& found) {
 
 /// Random requests and frees on several streams: no live blocks overlap, and nobody else writes into one.
 inline void no_overlap_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "no overlap", [&](subject& memory, plain_stream const& a, plain_stream const& b) {
+  for_each_mode(f, found, "no overlap", [&](subject& memory, destroyable_stream const& a, destroyable_stream const& b) {
     weir::stream const lasting;
     stream_ref const streams[] = {a, b, lasting, host_order};
     std::uint32_t seed = 12345;
@@ -263,7 +252,7 @@ inline void no_overlap_law(maker const& f, findings& found) {
 }
 
 inline void zero_bytes_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "zero bytes", [&](subject& memory, plain_stream const& a, plain_stream const&) {
+  for_each_mode(f, found, "zero bytes", [&](subject& memory, destroyable_stream const& a, destroyable_stream const&) {
     for (stream_ref const stream : {stream_ref(a), stream_ref(host_order), stream_ref()}) {
       world_state const before;
       auto const calls = sim::calls();
@@ -279,7 +268,7 @@ inline void zero_bytes_law(maker const& f, findings& found) {
 
 /// What is freed can be had again, for ever: many times the capacity goes through.
 inline void reuse_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "reuse", [&](subject& memory, plain_stream const& a, plain_stream const& b) {
+  for_each_mode(f, found, "reuse", [&](subject& memory, destroyable_stream const& a, destroyable_stream const& b) {
     for (int round = 0; round < 200; ++round) give_back(memory, take(memory, a, mib));
     for (int round = 0; round < 200; ++round)
       give_back(memory, take(memory, round % 2 == 0 ? stream_ref(a) : stream_ref(b), mib));
@@ -289,37 +278,38 @@ inline void reuse_law(maker const& f, findings& found) {
 
 /// Work queued before a free is done before the memory's next owner works on it, whatever streams the two use.
 inline void stream_order_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "stream order", [&](subject& memory, plain_stream const& a, plain_stream const& b) {
-    weir::stream const lasting;
-    stream_ref const orders[] = {a, b, lasting, cudaStreamLegacy, cudaStreamPerThread, host_order};
-    for (stream_ref const from : orders)
-      for (stream_ref const to : orders)
-        for (std::size_t const bytes : {4 * kib, 300 * kib}) {
-          block const first = take(memory, from, bytes);
-          fill(memory, first, 1);
-          give_back(memory, first);
-          block const second = take(memory, to, bytes);
-          fill(memory, second, 2);
-          found.expect(holds(second, 2), "the contents of a new block are not what its owner wrote");
-          sim::run_all();
-          found.expect(holds(second, 2),
-                       "the owner before still wrote to a block after it was given to another stream");
-          give_back(memory, second);
-        }
-  });
+  for_each_mode(f, found, "stream order",
+                [&](subject& memory, destroyable_stream const& a, destroyable_stream const& b) {
+                  weir::stream const lasting;
+                  stream_ref const orders[] = {a, b, lasting, cudaStreamLegacy, cudaStreamPerThread, host_order};
+                  for (stream_ref const from : orders)
+                    for (stream_ref const to : orders)
+                      for (std::size_t const bytes : {4 * kib, 300 * kib}) {
+                        block const first = take(memory, from, bytes);
+                        fill(memory, first, 1);
+                        give_back(memory, first);
+                        block const second = take(memory, to, bytes);
+                        fill(memory, second, 2);
+                        found.expect(holds(second, 2), "the contents of a new block are not what its owner wrote");
+                        sim::run_all();
+                        found.expect(holds(second, 2),
+                                     "the owner before still wrote to a block after it was given to another stream");
+                        give_back(memory, second);
+                      }
+                });
 }
 
 /// A stream may be destroyed once the memory allocated on it is freed, also before its work is done.
 inline void dead_streams_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "dead streams", [&](subject& memory, plain_stream const& a, plain_stream const&) {
+  for_each_mode(f, found, "dead streams", [&](subject& memory, destroyable_stream const& a, destroyable_stream const&) {
     for (int round = 0; round < 20; ++round) {
       {
-        plain_stream const passing;
+        destroyable_stream const passing;
         block const b = take(memory, passing, 64 * kib);
         fill(memory, b, 1);
         give_back(memory, b);
       }
-      plain_stream const next;  // may get the handle of the one that died
+      destroyable_stream const next;  // may get the handle of the one that died
       block const same = take(memory, next, 64 * kib);
       block const other = take(memory, a, 64 * kib);
       fill(memory, same, 2);
@@ -334,7 +324,7 @@ inline void dead_streams_law(maker const& f, findings& found) {
 }
 
 inline void overflow_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "overflow", [&](subject& memory, plain_stream const& a, plain_stream const&) {
+  for_each_mode(f, found, "overflow", [&](subject& memory, destroyable_stream const& a, destroyable_stream const&) {
     for (stream_ref const stream : {stream_ref(a), stream_ref(host_order)})
       for (std::size_t const below :
            {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{15}, std::size_t{63}, std::size_t{127},
@@ -363,17 +353,18 @@ inline std::size_t room(subject& memory, findings& found, stream_ref stream) {
 }
 
 inline void out_of_memory_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "out of memory", [&](subject& memory, plain_stream const& a, plain_stream const&) {
-    for (stream_ref const stream : {stream_ref(a), stream_ref(host_order)}) {
-      std::size_t const before = room(memory, found, stream);
-      found.expect(before != 0, "not even 1 MiB could be had");
-      for (int round = 0; round < 5; ++round) {
-        expect_refused(memory, found, stream, too_much, default_alignment);
-        give_back(memory, take(memory, stream, 1000));
-      }
-      found.expect(room(memory, found, stream) >= before, "after an out of memory there is less room than before");
-    }
-  });
+  for_each_mode(
+      f, found, "out of memory", [&](subject& memory, destroyable_stream const& a, destroyable_stream const&) {
+        for (stream_ref const stream : {stream_ref(a), stream_ref(host_order)}) {
+          std::size_t const before = room(memory, found, stream);
+          found.expect(before != 0, "not even 1 MiB could be had");
+          for (int round = 0; round < 5; ++round) {
+            expect_refused(memory, found, stream, too_much, default_alignment);
+            give_back(memory, take(memory, stream, 1000));
+          }
+          found.expect(room(memory, found, stream) >= before, "after an out of memory there is less room than before");
+        }
+      });
 }
 
 /// Allocates; if that throws one of the errors a resource may throw, once more, which must succeed.
@@ -423,7 +414,7 @@ inline std::uint64_t calls_of(std::initializer_list<char const*> names) {
 inline std::uint64_t live_with_failure(maker const& f, findings& found, sim::mode mode, std::uint64_t k,
                                        cudaError_t code) {
   begin_world(mode);
-  plain_stream const a, b;
+  destroyable_stream const a, b;
   sim::reset_counters();
   if (k != 0) sim::fail_call(k, code);
   std::string why;
@@ -472,7 +463,7 @@ inline void failing_calls_law(maker const& f, findings& found) {
 }
 
 inline void facts_law(maker const& f, findings& found) {
-  for_each_mode(f, found, "facts", [&](subject& memory, plain_stream const& a, plain_stream const&) {
+  for_each_mode(f, found, "facts", [&](subject& memory, destroyable_stream const& a, destroyable_stream const&) {
     found.expect(memory.device_accessible || memory.host_accessible, "nobody can reach this memory");
     found.expect(memory.host_ordered, "it does not understand host_order");
     found.expect(!memory.describes_itself || !memory.described().chain().empty(), "its description names no layer");
@@ -515,9 +506,11 @@ std::vector<std::string> broken_laws(F const& recipe) {
   return found.list();
 }
 
-/// Fails the running test case once for each thing that is broken.
+/// Fails the running test case once for each thing that is broken. `room`: for resources that round small blocks up to
+/// so much that they need more.
 template <recipe F>
-void check_resource(F const& recipe) {
+void check_resource(F const& recipe, std::size_t room = 64 * mib) {
+  capacity = room;
   auto const broken = broken_laws(recipe);
   CHECK(broken.size() == 0);
   for (std::string const& what : broken) FAIL_CHECK(what);

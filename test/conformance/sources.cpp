@@ -2,7 +2,9 @@
 #include <conformance/resource_laws.hpp>
 #include <support/sim_fixture.hpp>
 
+#include <weir/core/layers.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -42,24 +44,37 @@ TEST_CASE("device on another device than the current one keeps the laws") { chec
 TEST_CASE("managed keeps the laws") { check_resource(managed{}); }
 TEST_CASE("pinned keeps the laws") { check_resource(pinned{}); }
 TEST_CASE("host keeps the laws") { check_resource(host{}); }
+TEST_CASE("virtual_memory keeps the laws") { check_resource(virtual_memory{}, 512 * laws::mib); }
+TEST_CASE("virtual_memory with every option set keeps the laws") {
+  check_resource(virtual_memory{.device = 1,
+                                .chunk_bytes = 4 * laws::mib,
+                                .range_bytes = 1024 * laws::mib,
+                                .max_bytes = 1000 * laws::mib,
+                                .peers = true,
+                                .movable = false},
+                 1024 * laws::mib);
+}
 
 TEST_CASE_TEMPLATE("memory is of the device named, or of the one current at make, and the current one stays", Source,
-                   async, device) {
+                   async, device, virtual_memory) {
   fresh_world const world;
   auto named = make(Source{.device = 1});
   auto current = make(Source{});
   device_guard const on_other(1);
-  void* const p = named.allocate(host_order, 1_MiB);
-  void* const q = current.allocate(host_order, 2_MiB);
-  CHECK(sim::live_bytes(0) == 2_MiB);
-  CHECK(sim::live_bytes(1) == 1_MiB);
+  void* const p = named.allocate(host_order, 2_MiB);
+  void* const q = current.allocate(host_order, 4_MiB);
+  CHECK(sim::live_bytes(0) == 4_MiB);
+  CHECK(sim::live_bytes(1) == 2_MiB);
   CHECK(current_device() == 1);
-  named.deallocate(host_order, p, 1_MiB);
-  current.deallocate(host_order, q, 2_MiB);
+  named.deallocate(host_order, p, 2_MiB);
+  current.deallocate(host_order, q, 4_MiB);
+  trim(named);
+  trim(current);
   CHECK(sim::live_allocations() == 0);
 }
 
-TEST_CASE_TEMPLATE("a device that is not there is refused with words", Source, async, device, managed, pinned) {
+TEST_CASE_TEMPLATE("a device that is not there is refused with words", Source, async, device, managed, pinned,
+                   virtual_memory) {
   fresh_world const world;
   std::string const name = name_of(Source{});
   CHECK_THROWS_WITH_AS(static_cast<void>(make(Source{.device = 2})),
@@ -85,7 +100,7 @@ TEST_CASE_TEMPLATE("the host and a kernel reach the same memory", Source, manage
 }
 
 TEST_CASE_TEMPLATE("memory freed on a stream is not given back before the stream's work is done", Source, device,
-                   managed, pinned, host) {
+                   managed, pinned, host, virtual_memory) {
   lazy_world const world;
   auto memory = make(Source{});
   bool done = false;
@@ -94,10 +109,11 @@ TEST_CASE_TEMPLATE("memory freed on a stream is not given back before the stream
   REQUIRE(cudaLaunchHostFunc(cudaStreamPerThread, finish, &done) == cudaSuccess);
   memory.deallocate(cudaStreamPerThread, p, 1000);
   CHECK(done);
+  trim(memory);
   CHECK(sim::live_allocations() == 0);
 }
 
-TEST_CASE_TEMPLATE("in host order nothing waits", Source, device, managed, pinned, host) {
+TEST_CASE_TEMPLATE("in host order nothing waits", Source, device, managed, pinned, host, virtual_memory) {
   fresh_world const world;
   auto memory = make(Source{});
   memory.deallocate(host_order, memory.allocate(host_order, 1000), 1000);
@@ -105,7 +121,7 @@ TEST_CASE_TEMPLATE("in host order nothing waits", Source, device, managed, pinne
 }
 
 TEST_CASE_TEMPLATE("every alignment up to 2 MiB is honoured, small ones as 256 B", Source, async, device, managed,
-                   pinned, host) {
+                   pinned, host, virtual_memory) {
   fresh_world const world;
   auto memory = make(Source{});
   for (std::size_t alignment = 1; alignment <= max_alignment; alignment *= 2) {
@@ -113,11 +129,13 @@ TEST_CASE_TEMPLATE("every alignment up to 2 MiB is honoured, small ones as 256 B
     CHECK(reinterpret_cast<std::uintptr_t>(p) % (alignment < 256 ? 256 : alignment) == 0);
     memory.deallocate(host_order, p, 100, alignment);
   }
+  trim(memory);
   CHECK(sim::live_allocations() == 0);
   CHECK_THROWS_AS(memory.allocate(host_order, 10, 48), std::invalid_argument);
 }
 
-TEST_CASE_TEMPLATE("out of memory names the source and leaves no last error", Source, async, device, managed, pinned) {
+TEST_CASE_TEMPLATE("out of memory names the source and leaves no last error", Source, async, device, managed, pinned,
+                   virtual_memory) {
   fresh_world const world;
   sim::set_capacity(0, 4_MiB);
   sim::set_host_capacity(4_MiB);
@@ -133,7 +151,7 @@ TEST_CASE_TEMPLATE("out of memory names the source and leaves no last error", So
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE_TEMPLATE("nothing is nullptr", Source, async, device, managed, pinned, host) {
+TEST_CASE_TEMPLATE("nothing is nullptr", Source, async, device, managed, pinned, host, virtual_memory) {
   fresh_world const world;
   auto memory = make(Source{});
   sim::reset_counters();

@@ -1,4 +1,5 @@
 #include <weir/core/growable.hpp>
+#include <weir/core/resource_ref.hpp>
 #include <weir/sources/device.hpp>
 
 #include <doctest/doctest.h>
@@ -22,6 +23,40 @@ TEST_CASE("a resource is growable if it has all of the calls, and not otherwise"
   static_assert(weir::growable<weir::test::test_growable>);
   static_assert(!weir::growable<forgets_to_unmap>);
   static_assert(!weir::growable<weir::device_resource>);
+}
+
+TEST_CASE("a handle to a growable resource grows that, and is growable only where that is") {
+  using handle = weir::resource_ref<weir::test::test_growable>;
+  static_assert(weir::growable<handle>);
+  static_assert(!weir::growable<weir::resource_ref<weir::device_resource>>);
+  weir::test::test_growable memory(4 << 20);
+  handle const shared = weir::share(memory);
+  CHECK(shared.chunk_bytes() == memory.chunk_bytes());
+  weir::address_range const range = shared.reserve_range(16 << 20);
+  CHECK(shared.map(range.begin, 4 << 20));
+  CHECK_FALSE(shared.map(static_cast<char*>(range.begin) + (4 << 20), 2 << 20));
+  CHECK_FALSE(shared.alias(range.begin, range.begin, 2 << 20));  // the one of the tests has no aliases
+  CHECK(shared.unmap(range.begin, 4 << 20));
+  CHECK(memory.chunks_mapped == 2);
+  CHECK(memory.chunks_unmapped == 2);
+  shared.release_range(range);
+  CHECK(memory.ranges.empty());
+}
+
+namespace {
+
+struct fixed_chunks : weir::test::test_growable {
+  bool movable() const noexcept { return false; }
+};
+
+}  // namespace
+
+TEST_CASE("chunks may move unless the resource, or what a handle refers to, says otherwise") {
+  weir::test::test_growable memory;
+  fixed_chunks registered;
+  CHECK(weir::chunks_may_move(memory));
+  CHECK_FALSE(weir::chunks_may_move(registered));
+  CHECK_FALSE(weir::chunks_may_move(weir::share(registered)));
 }
 
 TEST_CASE("the growable of the tests lets nobody write where nothing is mapped, and counts what is wrong") {

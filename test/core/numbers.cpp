@@ -1,11 +1,10 @@
 #include <weir/core/numbers.hpp>
 
-#include <weir/sim/sim.hpp>
 #include <weir/tools.hpp>
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
-#include <core/recorder.hpp>
+#include <support/sim_fixture.hpp>
 #include <support/test_source.hpp>
 
 #include <stdexcept>
@@ -17,13 +16,6 @@ using namespace weir;
 using namespace weir::test;
 
 namespace {
-
-struct fresh_sim {
-  fresh_sim() { sim::reset(); }
-  ~fresh_sim() { sim::reset(); }
-  fresh_sim(fresh_sim const&) = delete;
-  fresh_sim& operator=(fresh_sim const&) = delete;
-};
 
 std::string names_of(std::vector<layer_numbers> const& layers) {
   std::string text;
@@ -42,37 +34,9 @@ std::string error_of_limit(Memory& memory, char const* name) {
   return message_of<std::invalid_argument>([&] { static_cast<void>(find_limit(memory, name)); });
 }
 
-/// A layer of the user's own that knows some things about itself.
-template <resource Upstream>
-class quota_resource : public passing_resource<Upstream> {
- public:
-  template <class F, class Options>
-  quota_resource(F const& upstream, Options const&) : passing_resource<Upstream>(upstream, {"quota(of 7)"}) {}
-
-  struct known {
-    struct level {
-      int current, peak;
-    };
-    level requested{3, 5};
-    std::size_t pending = 2;
-    int live() const { return 1; }
-  };
-  known numbers() const { return {}; }
-  std::string name() const { return "mine"; }
-  std::size_t used() const { return 4; }
-  std::size_t max_bytes() const { return 7; }
-  std::size_t peak() const { return 6; }
-  std::uint64_t refused() const { return 9; }
-  std::size_t captured() const { return 1; }
-};
-struct quota {
-  template <resource Upstream>
-  using on = quota_resource<Upstream>;
-};
-
 }  // namespace
 
-TEST_CASE_FIXTURE(fresh_sim, "each layer says what it knows, and leaves the rest empty") {
+TEST_CASE_FIXTURE(fresh_world, "each layer says what it knows, and leaves the rest empty") {
   auto memory = make(async{.max_bytes = 1_GiB} | limit{.max_bytes = 64_MiB, .name = "search"} |
                      pool{.max_bytes = 32_MiB} | statistics{});
   void* const a = memory.allocate(host_order, 1000);
@@ -118,7 +82,7 @@ TEST_CASE_FIXTURE(fresh_sim, "each layer says what it knows, and leaves the rest
   memory.deallocate(host_order, a, 1000);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a stack says the same whatever is known of its type") {
+TEST_CASE_FIXTURE(fresh_world, "a stack says the same whatever is known of its type") {
   auto memory = make(async{} | pool{} | binning{.bins = {bin{64_KiB}, bin{1_MiB, pool{}}}} |
                      limit{.max_bytes = 64_MiB, .name = "search"});
   void* const p = memory.allocate(host_order, 100'000);
@@ -134,7 +98,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a stack says the same whatever is known of its typ
   memory.deallocate(host_order, p, 100'000);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a parsed stack names all of its layers, and reports on them") {
+TEST_CASE_FIXTURE(fresh_world, "a parsed stack names all of its layers, and reports on them") {
   auto const parsed =
       parse("async | pool | limit(1GiB, name=search) | arena | statistics | fixed_size(4096) | logging(/dev/null)");
   CHECK(names_of(numbers(parsed)) == "logging fixed_size statistics arena limit(search) pool async");
@@ -147,40 +111,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a parsed stack names all of its layers, and report
   }
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "where CUDA does not answer, nothing is known") {
-  auto memory = make(async{});
-  sim::fail_call("cudaMemPoolGetAttribute", 2, cudaErrorUnknown);
-  CHECK(numbers(memory)[0] == layer_numbers{.layer = "async"});
-  CHECK(cudaGetLastError() == cudaSuccess);
-  CHECK(numbers(memory)[0].reserved == 0);
-}
-
-TEST_CASE("layers of the user's own take part by what they have") {
-  auto memory = make(recorder<>{} | quota{} | passing{"plain(with settings)"});
-  std::vector<layer_numbers> const known{{.layer = "plain"},
-                                         {.layer = "quota",
-                                          .name = "mine",
-                                          .requested = 3,
-                                          .requested_peak = 5,
-                                          .pending = 2,
-                                          .captured = 1,
-                                          .charged = 4,
-                                          .charged_peak = 6,
-                                          .max_bytes = 7,
-                                          .live = 1,
-                                          .refused = 9},
-                                         {.layer = "recorder"}};
-  CHECK(numbers(memory) == known);
-  any_resource const erased(recorder<>{} | quota{} | passing{"plain(with settings)"});
-  CHECK(numbers(erased) == known);
-  limit_ref const found = find_limit(erased, "mine");
-  CHECK(found.used() == 4);
-  CHECK(found.max_bytes() == 7);
-  CHECK(found.peak() == 6);
-  CHECK(found.refused() == 9);
-}
-
-TEST_CASE_FIXTURE(fresh_sim, "a limit is found by its name, and followed while the stack is used") {
+TEST_CASE_FIXTURE(fresh_world, "a limit is found by its name, and followed while the stack is used") {
   auto const check = [](auto& memory) {
     limit_ref const search = find_limit(memory, "search"), index = find_limit(memory, "index");
     void* const p = memory.allocate(host_order, 1_MiB);
@@ -203,7 +134,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a limit is found by its name, and followed while t
   check(parsed);
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "a layer is found by its name or by what it is, in bins too, and asked alone") {
+TEST_CASE_FIXTURE(fresh_world, "a layer is found by its name or by what it is, in bins too, and asked alone") {
   any_resource const memory{async{} | pool{} |
                             binning{.bins = {bin{64_KiB}, bin{1_MiB,
                                                               [](auto upstream) {
@@ -227,7 +158,7 @@ TEST_CASE_FIXTURE(fresh_sim, "a layer is found by its name or by what it is, in 
   CHECK(weir::find(memory, "async").reserved() >= held);  // nobody asked the layers below
 }
 
-TEST_CASE_FIXTURE(fresh_sim, "who asks for a name that is not there learns which are") {
+TEST_CASE_FIXTURE(fresh_world, "who asks for a name that is not there learns which are") {
   any_resource const memory =
       parse("device | limit(64MiB, name=index) | pool | limit(32MiB) | limit(2MiB, name=search)");
   CHECK(error_of_limit(memory, "serch") ==

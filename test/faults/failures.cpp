@@ -12,6 +12,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/virtual_memory.hpp>
 #include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
@@ -21,6 +22,7 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace weir;
@@ -201,6 +203,13 @@ std::vector<subject> subjects() {
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};
 }
 
+/// Those whose smallest piece of memory is 2 MiB, which small devices do not have.
+std::vector<subject> subjects_in_chunks() {
+  return {of("virtual memory", virtual_memory{}),
+          of("virtual memory of peers, with a bound", virtual_memory{.max_bytes = 4_MiB, .peers = true} | statistics{}),
+          of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB})};
+}
+
 // ---- the faults
 
 constexpr std::uint64_t most_faults = 2000;
@@ -223,7 +232,9 @@ std::uint64_t fail_each(subject const& s, program const& p, failures::fault kind
 
 void check_all(failures::fault kind) {
   std::uint64_t faults = 0, scenarios = 0;
-  for (subject const& s : subjects()) {
+  std::vector<subject> all = subjects();
+  for (subject& s : subjects_in_chunks()) all.push_back(std::move(s));
+  for (subject const& s : all) {
     bool const can_capture = s.make().pooled;
     for (program const& p : programs) {
       if (p.run == captured && !can_capture) continue;  // sources make the memory nodes of the graph, or keep it

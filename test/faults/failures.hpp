@@ -10,6 +10,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/destroyable_stream.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -25,6 +26,7 @@
 namespace failures {
 
 namespace sim = weir::sim;
+using weir::test::destroyable_stream;
 
 enum class fault { none, out_of_memory, unknown, host_memory, sticky };
 
@@ -51,18 +53,6 @@ inline bool host_allocation_fails() {
   ++plan.asked;
   return plan.left != 0 && --plan.left == 0;
 }
-
-class destroyable_stream {
- public:
-  destroyable_stream() { REQUIRE_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess); }
-  ~destroyable_stream() { cudaStreamDestroy(handle_); }
-  destroyable_stream(destroyable_stream const&) = delete;
-  destroyable_stream& operator=(destroyable_stream const&) = delete;
-  cudaStream_t get() const { return handle_; }
-
- private:
-  cudaStream_t handle_ = nullptr;
-};
 
 struct block {
   void* p;

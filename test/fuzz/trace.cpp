@@ -4,8 +4,7 @@
 
 #include "../../bench/replay/trace.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <support/memory_file.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -13,25 +12,9 @@
 
 using bench::trace;
 using fuzz::require;
+using weir::test::memory_file;
 
 namespace {
-
-/// A file in memory, since traces are read by path.
-class memory_file {
- public:
-  explicit memory_file(std::string_view content) : fd_(::memfd_create("trace", MFD_CLOEXEC)) {
-    bool const written =
-        fd_ >= 0 && ::write(fd_, content.data(), content.size()) == static_cast<ssize_t>(content.size());
-    if (!written) fuzz::fail("the test cannot write a file in memory");
-  }
-  ~memory_file() { ::close(fd_); }
-  memory_file(memory_file const&) = delete;
-  memory_file& operator=(memory_file const&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  int fd_;
-};
 
 void check(trace const& t) {
   require(t.streams >= 1 || t.events.empty(), "there is a stream");

@@ -1,4 +1,4 @@
-"""Known bugs, as text to replace in weir's headers. Read by run.py.
+"""Known bugs, as text to replace in weir's headers, or in the sources of the simulated runtime. Read by run.py.
 
 They are those of the list that a survey of bugs in memory pools came to (36 kinds, most of them shipped by others), and
 some more that are easy to write. `number` is the kind's in that list; 0: a bug of our own.
@@ -15,9 +15,14 @@ INDEX = "pool/heap/tlsf_index.hpp"
 ORDERED = "pool/stream_ordered_heap.hpp"
 ALLOCATOR = "pool/caching_allocator.hpp"
 SEGMENTS = "pool/upstream_segments.hpp"
-SHARE = "adaptors/detail/arena_share.hpp"
+DIRECTORY = "adaptors/detail/arena_directory.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
+CHUNKS = "sources/physical_chunks.hpp"
+RANGES = "sources/address_ranges.hpp"
+PAGES = "sources/virtual_memory.hpp"
+SIM_MEMORY = "sim/allocations/virtual_memory.cpp"
+SIM_VIEWS = "sim/checker/views.cpp"
 SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
@@ -29,7 +34,7 @@ THREADS = "thread"  # the sanitizer
 class Bug:
     number: int
     what: str
-    edits: list  # (header, the text that is right, the text that is not[, how often it is there])
+    edits: list  # (file, the text that is right, the text that is not[, how often it is there])
     test: str  # the program that is expected to catch it, quickest
     sanitizer: str = ""  # that the test needs to see it
     random: bool = True  # the random programs can see it
@@ -95,7 +100,7 @@ BUGS = [
         "pool/order/stream_tracker"),
     bug(14, "an event is recorded anew while an older free still goes by it", TIMELINE,
         "return l.entries[newest(l)].event;", "return l.entries[l.first].event;", "pool/order/stream_timeline"),
-    bug(15, "pinned memory is freed while its stream works", "sources/common.hpp",
+    bug(15, "pinned memory is freed while its stream works", "sources/immediate_source.hpp",
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "conformance/sources"),
     bug(15, "host memory is freed while its stream works", "sources/host.hpp",
         "if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return;", "",
@@ -143,27 +148,27 @@ BUGS = [
     bug(23, "a segment goes back with a live block at its end", HEAP,
         "return b.is_free() && b.list == shared && is_whole(segment);", "return b.is_free() && b.list == shared;",
         "adaptors/pool"),
-    bug(24, "another arena's memory is taken for the first one's", SHARE,
-        "segments_.emplace(address(p), segment{bytes, arena});", "segments_.emplace(address(p), segment{bytes, 0});",
+    bug(24, "another arena's memory is taken for the first one's", DIRECTORY,
+        "segments_.insert(address(p), {bytes, arena});", "segments_.insert(address(p), {bytes, 0});",
         "adaptors/arena", random=False),
 
     # ---- accounts and threads
     Bug(25, "the upstream has a segment back before it is forgotten",
-        [(SHARE, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
-          "    give_back(lock, p, bytes, alignment);\n",
-          "    level_.current -= bytes;\n    give_back(lock, p, bytes, alignment);\n"
-          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_share", random=False),
+        [(DIRECTORY, "    segments_.erase(address(p));\n    level_.current -= bytes;\n"
+          "    give_back(p, bytes, alignment);\n",
+          "    level_.current -= bytes;\n    give_back(p, bytes, alignment);\n"
+          "    segments_.erase(address(p));\n")], "adaptors/detail/arena_directory", random=False),
     Bug(26, "a free is counted after the upstream has the memory back",
         [(STATISTICS, "    // Counted before the upstream has it back",
           "    upstream_.deallocate(stream, p, bytes, alignment);\n    // Counted before the upstream has it back"),
          (STATISTICS, "    detail::last_call.clear();\n    upstream_.deallocate(stream, p, bytes, alignment);\n", "")],
         "adaptors/statistics", random=False),
     Bug(27, "a budget is looked at first and charged afterwards",
-        [(LIMIT, "while (!used_.compare_exchange_weak(held, held + charge, std::memory_order_acquire, "
-          "std::memory_order_relaxed));", "while (false);\n    sched_yield();\n    used_.fetch_add(charge);"),
-         (LIMIT, "#include <atomic>", "#include <sched.h>\n\n#include <atomic>")], "adaptors/limit", random=False),
+        [(LIMIT, "while (!used_.replace_acquire(held, held + charge));",
+          "while (false);\n    sched_yield();\n    used_.add(charge);"),
+         (LIMIT, "#include <cstddef>", "#include <sched.h>\n\n#include <cstddef>")], "adaptors/limit", random=False),
     bug(27, "a budget is credited with whatever size the caller names", LIMIT,
-        "charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]]", "charge == 0) [[unlikely]]",
+        "charge == 0 || used_.load() < charge) [[unlikely]]", "charge == 0) [[unlikely]]",
         "adaptors/limit", random=False),
     bug(0, "a budget charges what is asked for, not what that takes", LIMIT,
         "round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_)",
@@ -185,12 +190,12 @@ BUGS = [
     bug(0, "a statistics counts a free that the pool found wrong", STATISTICS,
         "    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]\n      count(", "    if (false)\n      count(",
         "adaptors/accounts", random=False),
-    bug(0, "a budget speaks of a double free before the pool can name the pointer", LIMIT,
+    bug(0, "a budget speaks of a double free before the pool can name the pointer", "adaptors/detail/adaptor_base.hpp",
         "if constexpr (weir::knows_blocks<Upstream>) {", "if constexpr (false) {",
         "adaptors/accounts", random=False),
     bug(0, "null from an upstream is handed on and stays charged", "adaptors/detail/adaptor_base.hpp",
         "if (p == nullptr) [[unlikely]]", "if (false) [[unlikely]]", "adaptors/accounts", random=False),
-    bug(0, "null from an upstream stays on an arena's budget", SHARE,
+    bug(0, "null from an upstream stays on an arena's budget", DIRECTORY,
         "return p == nullptr ? attempt.refusal() : growth::done;", "return growth::done;", "adaptors/accounts",
         random=False),
     bug(0, "without caching an arena leaves its line out of errors", "adaptors/arena.hpp",
@@ -215,14 +220,14 @@ BUGS = [
         "if (grow_and_take() == growth::contended) segments_.calls().repeat(mutex_, look_again);",
         "static_cast<void>(look_again), grow_and_take();",
         "adaptors/pool_contention", random=False),
-    bug(0, "an arena is refused while another one's growth has what it lacks", SHARE,
-        "if (!calls_.wait(lock)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
+    bug(0, "an arena is refused while another one's growth has what it lacks", DIRECTORY,
+        "if (!calls_.wait(mutex_)) return growth::refused;", "return growth::refused;", "adaptors/pool_contention",
         random=False),
     bug(0, "a segment that several streams freed is not seen to be idle", SEGMENTS,
         "may_be_idle_ = may_be_idle_ || heap.will_be_idle(freed);",
         "may_be_idle_ = may_be_idle_ || heap.is_idle(freed);", "adaptors/pool_release", random=False),
     bug(0, "what a search learns to be idle is kept", ALLOCATOR,
-        "if (is_above_threshold()) give_idle(options_.release_threshold);", "", "adaptors/pool_release",
+        "if (is_above_threshold()) keep_at_most(options_.release_threshold);", "", "adaptors/pool_release",
         random=False),
     bug(0, "every search asks about every stream", ORDERED,
         "if (all <= lists_a_search) return all_lists();", "return all_lists();", "adaptors/pool_streams", random=False),
@@ -313,6 +318,51 @@ BUGS = [
     bug(0, "bins trim what is someone else's", "core/any_ref.hpp",
         "if (visitor.how_far() == layer_visitor::extent::all)", "if (true)", "adaptors/detail/bin", random=False),
 
+    # ---- virtual memory
+    bug(0, "a chunk is spare though it is still mapped elsewhere", CHUNKS,
+        "if (--slot->views == 0) spare_.push(slot);", "--slot->views;\n      spare_.push(slot);",
+        "sources/physical_chunks", random=False),
+    bug(0, "what was created before the device was full stays", CHUNKS,
+        "trim(0, created);", "", "sources/physical_chunks", random=False),
+    bug(0, "new chunks do not count", CHUNKS,
+        "held_ += missing;  // before they are there, so that no other thread goes beyond the limit\n    return missing;",
+        "return missing;", "sources/physical_chunks", random=False),
+    bug(0, "what was mapped before the driver refused stays mapped", RANGES,
+        'return {code, "cuMemMap", hide(at, slots.first(mapped)) == mapped};', 'return {code, "cuMemMap", true};',
+        "sources/address_ranges", random=False),
+    bug(0, "what was mapped stays when access to it is refused", RANGES,
+        'return {code, "cuMemSetAccess", hide(at, slots) == mapped};', 'return {code, "cuMemSetAccess", true};',
+        "sources/address_ranges", random=False),
+    bug(0, "access is given to the first chunk alone", RANGES,
+        "set_access(driver_, at, mapped * chunk_bytes(),", "set_access(driver_, at, chunk_bytes(),",
+        "sources/address_ranges", random=False),
+    bug(0, "where one chunk cannot be unmapped, those before it are gone", RANGES,
+        "      show(to_address(p), slots.first(gone));\n", "", "sources/address_ranges", random=False),
+    bug(0, "an alias is taken for a chunk of its own", CHUNKS, "      ++to[i]->views;\n", "",
+        "sources/address_ranges", random=False),
+    bug(0, "what the driver refused to take back is forgotten", RANGES,
+        "    refused_.insert(std::move(node));\n", "", "sources/address_ranges", random=False),
+    bug(15, "a block of virtual memory is unmapped while its stream works", PAGES,
+        "if (!stream.is_host_order() && !detail::wait_for(stream, device())) return;", "", "conformance/sources",
+        random=False),
+    bug(0, "peers are let in unasked", PAGES, "if (peers && other != home)", "if (other != home)",
+        "sources/virtual_memory", random=False),
+    bug(0, "mapping breaks a capture", PAGES,
+        "return detail::relaxed([&] { return ranges_.map(p, bytes); });", "return ranges_.map(p, bytes);",
+        "sources/virtual_memory", random=False),
+
+    # ---- the simulated runtime
+    bug(0, "the capacity of mapped memory is given back with its last handle", SIM_MEMORY,
+        "if (memory.handles != 0 || memory.views != 0) return;", "if (memory.handles != 0) return;", "sim/virtual_memory",
+        random=False),
+    bug(0, "the capacity of mapped memory is not given back with its last view", SIM_MEMORY,
+        "    --memory->views;\n    drop_if_unused(r, *memory);", "    --memory->views;", "sim/virtual_memory", random=False),
+    bug(0, "an unmapping does not look at the work that uses the view", SIM_VIEWS,
+        "r.uses.missing_in(known)", "std::optional<mark>()", "sim/check_views", random=False),
+    bug(0, "an unmapping does not look at the work on blocks in the view", SIM_VIEWS,
+        'check_pending_in(0, begin, end, "unmapped", m, known);', "", "sim/check_views", random=False),
+    bug(0, "two views of one memory are taken for two memories", SIM_VIEWS,
+        "now.view = r.allocated.operation;", "now.view = 0;", "sim/check_views", random=False),
     # ---- contents that are spilled
     bug(0, "a copy to the host does not wait for the pins that ended", COPIES,
         "hold_back(stream, b.uses);\n      check(cudaMemcpyAsync(to, b.on_device", "check(cudaMemcpyAsync(to, b.on_device",

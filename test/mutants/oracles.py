@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bugs import BUGS, LIMIT, ALLOCATOR, Bug
+from bugs import ALLOCATOR, BUGS, LIMIT, SEGMENTS, Bug
 from run import Bench, Stale
 
 ORACLES = ["clock", "contents", "address", "streams"]
@@ -25,17 +25,18 @@ ADDRESS, THREAD = ("address,undefined", False), ("thread", False)
 ONLY = [
     # cudaFree waits for the device, so that nothing is overwritten: but nobody promises that.
     ("clock", Bug(0, "segments go back at the end without waiting",
-                  [(ALLOCATOR, "    release_captured(0);\n    synchronize();", "    release_captured(0);"),
-                   (ALLOCATOR, "if (!has_lost_blocks_ && !heap_.is_pending(s.first)) ", "")], "mutants/oracles")),
+                  [(ALLOCATOR, "    synchronize();\n    if (!has_lost_blocks_) segments_.give_all(heap_);",
+                    "    segments_.give_all(heap_);"),
+                   (SEGMENTS, "if (!heap.is_pending(s.first)) ", "")], "mutants/oracles")),
     # All in order, in one stream, in live memory of one segment.
     ("contents", Bug(0, "a limit asks for half of what it was asked for",
                      [(LIMIT, "    void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });",
                        "    void* const p = this->pass(stream, bytes / 2, alignment, [&] { credit(charge); });"),
                       (LIMIT, "    upstream_.deallocate(stream, p, bytes, alignment);",
-                       "    upstream_.deallocate(stream, p, bytes / 2, alignment);", 3)], "mutants/oracles")),
+                       "    upstream_.deallocate(stream, p, bytes / 2, alignment);", 2)], "mutants/oracles")),
     # Read by work that the simulated runtime does not know, and compared with nothing.
     ("address", Bug(0, "a source takes no room for a large alignment",
-                    [("sources/common.hpp", "take(padded_or_zero(bytes, alignment));", "take(bytes);")],
+                    [("sources/shifted_blocks.hpp", "take(padded_or_zero(bytes, alignment));", "take(bytes);")],
                     "mutants/oracles")),
     # In live memory that only host functions use, whose order comes out right.
     ("streams", Bug(0, BUGS[0].what, BUGS[0].edits, "mutants/oracles")),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Puts known bugs (bugs.py) into copies of weir's headers, one at a time, and says which of them the tests catch.
+"""Puts known bugs (bugs.py) into copies of weir's headers, or of the simulated runtime's sources, one at a time, and
+says which of them the tests catch.
 
     run.py                          each bug against the one test that is to catch it; part of `test/run all`
     run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
@@ -7,8 +8,8 @@
     --only TEXT        bugs of this number, or whose words have this in them
     --compiler g++     --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
 
-Prints a line for each bug: caught, MISSED, or STALE: the place that the bug is put into is not in the header exactly as
-often as bugs.py says, so that file has to follow the header. Exit status 1 if any bug is missed or stale, or a test
+Prints a line for each bug: caught, MISSED, or STALE: the place that the bug is put into is not in the file exactly as
+often as bugs.py says, so that bugs.py has to follow the file. Exit status 1 if any bug is missed or stale, or a test
 fails without a bug.
 """
 import argparse
@@ -42,19 +43,25 @@ class Broken(Exception):
     pass
 
 
-def put_in(bug, headers):
-    """Changes the copy of the headers; Stale if a place is not there as often as it should be."""
-    for header, right, wrong, *count in bug.edits:
-        file = headers / "weir" / header
+def is_source(name):
+    """Whether a bug's file is a source of the simulated runtime, and no header of weir."""
+    return name.startswith("sim/") and name.endswith(".cpp")
+
+
+def put_in(bug, tree):
+    """Changes the copies; Stale if a place is not there as often as it should be. Returns the changed sources."""
+    for name, right, wrong, *count in bug.edits:
+        file = tree / name if is_source(name) else tree / "include/weir" / name
         text = file.read_text()
         expected = count[0] if count else 1
         if text.count(right) != expected:
-            raise Stale(f"{header} has its place {text.count(right)} times instead of {expected}: {right.strip()[:70]!r}")
+            raise Stale(f"{name} has its place {text.count(right)} times instead of {expected}: {right.strip()[:70]!r}")
         file.write_text(text.replace(right, wrong))
+    return {tree / name for name, *_ in bug.edits if is_source(name)}
 
 
 class Bench:
-    """Compiles tests against changed headers; what does not depend on those is compiled once."""
+    """Compiles tests against changed headers and sources; what does not depend on those is compiled once."""
 
     def __init__(self, options, folder):
         self.folder = Path(folder)
@@ -70,26 +77,33 @@ class Bench:
         if result.returncode != 0:
             raise Broken(" ".join(command) + "\n" + result.stdout)
 
+    def object_of(self, source, kind):
+        return str(self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.parent.name}.{source.stem}.o")
+
     def prepare(self, kinds, jobs):
         """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
             self.objects[kind] = []
             for source in [*sorted((ROOT / "sim").rglob("*.cpp")), ROOT / "test/support/main.cpp"]:
-                name = self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.parent.name}.{source.stem}.o"
-                self.objects[kind].append(str(name))
+                name = self.object_of(source, kind)
+                self.objects[kind].append(name)
                 work.append((source, name, ROOT / "include", *kind, f"-I{ROOT / 'sim'}", "-c"))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             list(pool.map(lambda w: self.compile(*w), work))
 
     def build(self, bug, test, program, sanitizer, optimised):
-        """The test, on headers with the bug."""
+        """The test, on headers and sources with the bug."""
+        kind = (sanitizer, optimised)
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
-            headers = Path(place) / "include"
-            shutil.copytree(ROOT / "include", headers)
-            put_in(bug, headers)
+            tree, headers = Path(place), Path(place) / "include"
+            for part in ("include", "sim"):
+                shutil.copytree(ROOT / part, tree / part)
+            objects = self.objects[kind]
+            for changed in put_in(bug, tree):
+                self.compile(changed, changed.with_suffix(".o"), headers, *kind, f"-I{tree / 'sim'}", "-c")
+                objects = [str(changed.with_suffix(".o")) if o == self.object_of(changed, kind) else o for o in objects]
             source = ROOT / "test" / f"{test}.cpp"
-            objects = self.objects[sanitizer, optimised]
             if "int main(" in source.read_text():
                 objects = [o for o in objects if not o.endswith(".main.o")]
             self.compile(source, program, headers, sanitizer, optimised, *objects, "-lpthread")

@@ -4,15 +4,20 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/host.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "support/test_growable.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -249,4 +254,185 @@ TEST_CASE("whatever is asked for, what is live keeps its bytes, and the numbers 
     CHECK(memory.in_use() == 0);
     CHECK(memory.ranges.empty());
   }
+}
+
+TEST_CASE("a pool takes what another one on the same memory does not use, and no more") {
+  shared_growable memory(10 * chunk);
+  auto a = make(share(memory) | pool{.name = "first"});
+  auto b = make(share(memory) | pool{.name = "second"});
+  void* const kept = a.allocate(host_order, chunk);
+  void* const gone = a.allocate(host_order, 8 * chunk);
+  a.deallocate(host_order, gone, 8 * chunk);
+  CHECK(memory.in_use() == 9 * chunk);
+  void* const large = b.allocate(host_order, 9 * chunk);
+  CHECK(memory.in_use() == 10 * chunk);
+  CHECK(a.numbers().reserved.current == chunk);
+  CHECK(b.numbers().reserved.current == 9 * chunk);
+  try {
+    static_cast<void>(a.allocate(host_order, chunk));
+    FAIL("there is no more");
+  } catch (out_of_memory const& refused) {
+    CHECK(std::string(refused.what()).find("second: holds 18.00 MiB, 18.00 MiB of it in use") != std::string::npos);
+  }
+  b.deallocate(host_order, large, 9 * chunk);
+  a.deallocate(host_order, kept, chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("together pools stay within the bound over what was live together") {
+  shared_growable memory(1000 * chunk);
+  auto a = make(share(memory) | pool{});
+  auto b = make(share(memory) | pool{});
+  for (int turn = 0; turn < 4; ++turn)
+    for (auto* p : {&a, &b}) {
+      std::vector<void*> blocks(100);
+      for (void*& at : blocks) at = p->allocate(host_order, chunk);
+      for (void* at : blocks) p->deallocate(host_order, at, chunk);
+    }
+  CHECK(memory.peak <= 108 * chunk);  // each alone had 100 live: two pools that know nothing of each other hold 200
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("what a pool is promised it gets, whatever others hold by then") {
+  shared_growable memory(10 * chunk);
+  auto kept = make(share(memory) | pool{.min_bytes = 4 * chunk});
+  auto other = make(share(memory) | pool{});
+  void* const most = other.allocate(host_order, 6 * chunk);
+  CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);
+  void* const promised = kept.allocate(host_order, 4 * chunk);
+  CHECK_THROWS_AS(kept.allocate(host_order, chunk), out_of_memory);
+  kept.deallocate(host_order, promised, 4 * chunk);
+  CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);  // idle, but promised
+  other.deallocate(host_order, most, 6 * chunk);
+  CHECK_THROWS_AS(static_cast<void>(make(share(memory) | pool{.min_bytes = 7 * chunk})), std::invalid_argument);
+}
+
+TEST_CASE("above its high mark a pool gives idle chunks back by itself") {
+  test_growable memory;
+  auto p = make_pool(memory, {.high_bytes = 3 * chunk});
+  void* const a = p.allocate(host_order, 5 * chunk);
+  p.deallocate(host_order, a, 5 * chunk);
+  CHECK(memory.in_use() == 3 * chunk);
+}
+
+TEST_CASE("a parked pool has no memory, and has it again at the same addresses, with the contents") {
+  sim::reset();
+  test_growable memory;
+  host_resource host;
+  auto p = make_pool(memory);
+  auto* const a = static_cast<unsigned char*>(p.allocate(host_order, 3 * chunk));
+  auto* const b = static_cast<unsigned char*>(p.allocate(host_order, chunk / 2));
+  void* const gone = p.allocate(host_order, 4 * chunk);
+  std::memset(a, 1, 3 * chunk);
+  std::memset(b, 2, chunk / 2);
+  p.deallocate(host_order, gone, 4 * chunk);
+  for (int again = 0; again < 2; ++again) {
+    p.park(share(host));
+    CHECK(p.is_parked());
+    CHECK(memory.in_use() == 0);
+    CHECK(p.numbers().reserved.current == 0);
+    CHECK(p.numbers().parked == 4 * chunk);
+    CHECK(p.numbers().pending == 0);
+    CHECK_THROWS_WITH_AS(p.allocate(host_order, 1), doctest::Contains("parked: call unpark() first"), out_of_memory);
+    p.park(share(host));
+    CHECK(p.trim() == 0);
+    p.unpark();
+    p.unpark();
+    CHECK_FALSE(p.is_parked());
+    CHECK(memory.in_use() == 4 * chunk);
+    CHECK(p.numbers().reserved.current == 4 * chunk);
+    CHECK((a[0] == 1 && a[3 * chunk - 1] == 1 && b[0] == 2 && b[chunk / 2 - 1] == 2));
+  }
+  void* const c = p.allocate(host_order, chunk / 4);
+  CHECK(memory.in_use() == 4 * chunk);
+  p.deallocate(host_order, c, chunk / 4);
+  p.deallocate(host_order, a, 3 * chunk);
+  p.deallocate(host_order, b, chunk / 2);
+  CHECK(p.trim() == 4 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("what is freed while the pool is parked is free afterwards, and not before") {
+  sim::reset();
+  test_growable memory;
+  auto p = make_pool(memory);
+  void* const a = p.allocate(host_order, chunk);
+  void* const b = p.allocate(host_order, chunk);
+  p.park(drop_contents);
+  p.deallocate(host_order, a, chunk);
+  CHECK_THROWS_AS(p.allocate(host_order, chunk), out_of_memory);
+  {
+    caught_misuse misuse;
+    p.deallocate(host_order, a, chunk);
+    CHECK(misuse.count() == 1);
+  }
+  CHECK(p.numbers().allocated.current == chunk);
+  p.unpark();
+  CHECK(p.allocate(host_order, chunk) == a);
+  p.deallocate(host_order, a, chunk);
+  p.deallocate(host_order, b, chunk);
+  CHECK(p.trim() == 2 * chunk);
+}
+
+TEST_CASE("where there is no memory for it a pool stays parked, and can be unparked later") {
+  sim::reset();
+  test_growable memory(4 * chunk);
+  host_resource host;
+  auto p = make_pool(memory);
+  void* const first = p.allocate(host_order, chunk);
+  void* const gap = p.allocate(host_order, chunk);
+  auto* const last = static_cast<unsigned char*>(p.allocate(host_order, 2 * chunk));
+  p.deallocate(host_order, gap, chunk);  // so that two spans are parked
+  last[0] = 9;
+  p.park(share(host));
+  memory.capacity = 2 * chunk;
+  CHECK_THROWS_WITH_AS(p.unpark(), doctest::Contains("cannot be unparked"), out_of_memory);
+  CHECK(p.is_parked());
+  CHECK(memory.in_use() == 0);
+  memory.capacity = 4 * chunk;
+  memory.fail_map = cudaErrorUnknown;
+  CHECK_THROWS_AS(p.unpark(), cuda_error);
+  CHECK(memory.in_use() == 0);
+  p.unpark();
+  CHECK(last[0] == 9);
+  p.deallocate(host_order, first, chunk);
+  p.deallocate(host_order, last, 2 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("a pool whose contents cannot be kept is not parked") {
+  sim::reset();
+  test_growable memory;
+  auto p = make_pool(memory);
+  auto* const a = static_cast<unsigned char*>(p.allocate(host_order, chunk));
+  a[5] = 5;
+  source_state state;
+  source_resource full(state);
+  state.fail = failing::out_of_memory;
+  CHECK_THROWS_AS(p.park(share(full)), out_of_memory);
+  CHECK_FALSE(p.is_parked());
+  CHECK(a[5] == 5);
+  state.fail = failing::no;
+  p.park(share(full));
+  CHECK(state.live_bytes == chunk);
+  p.unpark();
+  CHECK(state.live_bytes == 0);
+  CHECK(a[5] == 5);
+  p.deallocate(host_order, a, chunk);
+}
+
+TEST_CASE("a pool may end while it is parked") {
+  sim::reset();
+  test_growable memory;
+  source_state state;
+  source_resource host(state);
+  {
+    auto p = make_pool(memory);
+    void* const a = p.allocate(host_order, chunk);
+    p.park(share(host));
+    CHECK(state.live_bytes == chunk);
+    p.deallocate(host_order, a, chunk);
+  }
+  CHECK(state.live_bytes == 0);
+  CHECK(memory.ranges.empty());
 }

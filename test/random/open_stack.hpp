@@ -56,6 +56,10 @@ account account_of(Layer const& layer) {
           .wrong = is_peak ? nullptr : "a peak is lower than what is live"};
 }
 template <class Layer>
+concept pads_segments = requires {
+  Layer::segment_alignment;
+};
+template <class Layer>
 requires requires(Layer const& layer) { layer.numbers().pending; }
 account account_of(Layer const& layer) {
   auto const now = layer.numbers();
@@ -74,10 +78,8 @@ account account_of(Layer const& layer) {
           .keeps = true,
           .held = now.reserved.current,
           .segments = now.growths - now.releases,
-          .pads_segments = requires {Layer::segment_alignment;
-}
-, .wrong = wrong
-};  // namespace open_stack
+          .pads_segments = pads_segments<Layer>,
+          .wrong = wrong};
 }
 template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }
@@ -90,6 +92,7 @@ struct stack {
   std::function<std::size_t(std::size_t bytes, std::size_t alignment)> taken;
   std::function<void(std::size_t keep)> trim;
   std::function<void()> synchronize;
+  std::function<void()> sleep;  // parks and unparks
   std::function<void(std::uint64_t capture)> release_captured;
   std::function<std::string()> describe;
   int device = -1;                                 ///< as the stack says
@@ -117,6 +120,7 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
     };
   };
   if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
+  if constexpr (requires { layer.sleep(); }) then(s.sleep, [&layer] { layer.sleep(); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
   if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
     if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream

@@ -4,23 +4,21 @@
 
 #include <conformance/leaks_allowed.hpp>
 #include <random/accounts.hpp>
+#include <random/contents.hpp>
 #include <random/graphs.hpp>
+#include <random/kinds.hpp>
 #include <random/open_stack.hpp>
+#include <random/streams.hpp>
 
 #include <weir/core/error.hpp>
 #include <weir/cuda/capture.hpp>
-#include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -33,60 +31,6 @@ namespace random_program {
 
 namespace sim = weir::sim;
 using namespace open_stack;
-
-/// What a step does, and how many of a thousand do it.
-enum kind : std::uint32_t {
-  allocate_block,
-  allocate_in_host_order,
-  free_where_it_is,
-  free_elsewhere,
-  free_in_host_order,
-  pass_to_other_stream,
-  write_block,
-  read_block,
-  read_on_other_stream,
-  wait_for_stream,
-  query_stream,
-  wait_for_device,
-  end_stream,
-  starve_stream,
-  trim_stack,
-  synchronize_stack,
-  fail_in_allocate,  // one of the CUDA calls that the stack makes fails
-  fail_in_free,
-  write_by_host,
-  describe_stack,
-  begin_capture,  // from here on: not in every program
-  fork_capture,
-  use_in_capture,
-  end_capture,
-  launch_graph,
-  drop_graph,
-  fail_twice,    // two of the CUDA calls fail
-  sticky_error,  // from some call on all fail: the program can but free and end
-  kinds
-};
-inline constexpr unsigned weights[kinds] = {280, 20, 220, 40, 20, 80, 140, 80, 40, 20, 20, 5, 15, 8,
-                                            8,   4,  10,  10, 10, 1,  12,  8,  60, 6,  20, 6, 20, 1};
-inline constexpr char const* names[kinds] = {"allocate_block",       "allocate_in_host_order",
-                                             "free_where_it_is",     "free_elsewhere",
-                                             "free_in_host_order",   "pass_to_other_stream",
-                                             "write_block",          "read_block",
-                                             "read_on_other_stream", "wait_for_stream",
-                                             "query_stream",         "wait_for_device",
-                                             "end_stream",           "starve_stream",
-                                             "trim_stack",           "synchronize_stack",
-                                             "fail_in_allocate",     "fail_in_free",
-                                             "write_by_host",        "describe_stack",
-                                             "begin_capture",        "fork_capture",
-                                             "use_in_capture",       "end_capture",
-                                             "launch_graph",         "drop_graph",
-                                             "fail_twice",           "sticky_error"};
-
-/// One step: plain numbers that mean something whatever the state is, so that any steps may be left out.
-struct step {
-  std::uint32_t what, x, y, z;  // `what`: a kind
-};
 
 struct setting {
   sim::mode mode = sim::mode::immediate;
@@ -119,21 +63,7 @@ class world {
     misuse().clear();
     before_ = weir::set_misuse_handler([](char const* what) noexcept { misuse() = what; });
     make_stack();
-    for (cudaStream_t const s : {cudaStreamLegacy, cudaStreamPerThread, cudaStream_t{}}) {
-      streams_.emplace_back();
-      streams_.back().handle = s;
-      streams_.back().blocking = s == cudaStreamPerThread;
-      streams_.back().device = home();
-    }
-    streams_.back().lasting = std::make_unique<weir::stream>();
-    streams_.back().handle = streams_.back().lasting->get();
-    for (unsigned i = 0; i < 3; ++i) streams_.push_back(new_stream(home(), i));
-    for (unsigned i = 0; i < 2; ++i) streams_.push_back(new_stream(elsewhere(), i));
-    for (int device : {elsewhere(), home()}) {
-      require(cudaSetDevice(device));
-      for (cudaEvent_t& e : events_[static_cast<std::size_t>(device)])
-        require(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
-    }
+    streams_.open(home());
     if (how.starving) sim::starve(streams_[3 + how.schedule % 5].id);
   }
   ~world() {
@@ -142,11 +72,7 @@ class world {
     if (how_.mode == sim::mode::threads) sim::run_all();  // after a failure blocks may still be in use
     for (graph const& g : graphs_) cudaGraphExecDestroy(g.handle);
     end_stack();
-    for (auto const& of_device : events_)
-      for (cudaEvent_t const e : of_device) cudaEventDestroy(e);
-    for (auto const& s : streams_)
-      if (s.destroyable()) cudaStreamDestroy(s.handle);
-    streams_.clear();
+    streams_.close();
     cudaSetDevice(0);
     sim::reset();
     weir::set_misuse_handler(before_);
@@ -172,7 +98,7 @@ class world {
     if (result.what = trouble(); !result.what.empty()) return result;
     if (result.what = miscount(); !result.what.empty()) return result;
     // Else the stack ends with work to come. No pool may that still keeps memory for a graph, and some cannot be told.
-    if (how_.schedule % 2 == 0 || has_captured_) wait_for_devices();
+    if (how_.schedule % 2 == 0 || has_captured_) streams_.wait_for_devices();
     end_stack();
     sim::run_all();
     result.what = trouble();
@@ -182,44 +108,13 @@ class world {
   }
 
  private:
-  struct a_stream {
-    cudaStream_t handle = nullptr;
-    unsigned long long id = 0;
-    std::unique_ptr<weir::stream> lasting;
-    bool blocking = false;  // before the legacy stream's next work, and after its work so far
-    int device = 0;
-    bool destroyable() const { return id != 0; }
-    weir::stream_ref ref() const { return lasting ? weir::stream_ref(*lasting) : weir::stream_ref(handle); }
-  };
-  struct block {
-    void* p;
-    std::size_t bytes, alignment;
-    std::size_t on;  // the stream that comes after all uses so far
-    unsigned char content = 0;
-    bool written = false;
-    std::uint64_t number = 0;  // its own
-    std::uint64_t owner = 0;   // the capture that allocated it, while the memory is that graph's
-  };
-  struct expectation {
-    world* in;
-    unsigned char const* p;
-    std::size_t bytes;
-    unsigned char content;
-  };
-
   static std::string& misuse() {
     static std::string what;
     return what;
   }
 
-  static void require(cudaError_t code) {
-    if (code != cudaSuccess)
-      throw std::runtime_error(std::string("the program's own call failed: ") + cudaGetErrorName(code));
-  }
-
   /// The stack's device, which is current but for some of the stack's calls: its default streams are the program's.
   int home() const { return stack_.device < 0 ? how_.current : how_.device; }
-  int elsewhere() const { return 1 - home(); }
 
   void make_stack() {
     require(cudaSetDevice(how_.current));
@@ -233,25 +128,6 @@ class world {
     stack_ = {};
     stack_.device = device;
     cudaSetDevice(home());
-  }
-
-  a_stream new_stream(int device, unsigned number) {
-    a_stream s;
-    bool const blocking = number % 3 == 0;
-    s.device = device;
-    s.blocking = blocking && device == home();  // the programs use the legacy stream of that device only
-    require(cudaSetDevice(device));
-    require(cudaStreamCreateWithFlags(&s.handle, blocking ? cudaStreamDefault : cudaStreamNonBlocking));
-    require(cudaSetDevice(home()));
-    require(cudaStreamGetId(s.handle, &s.id));
-    return s;
-  }
-
-  void wait_for_devices() const {
-    for (int device : {elsewhere(), home()}) {
-      require(cudaSetDevice(device));
-      require(cudaDeviceSynchronize());
-    }
   }
 
   /// Calls the stack while some device is current: which one matters for default streams only, and it stays so.
@@ -276,7 +152,7 @@ class world {
   std::string trouble() {
     if (sim::report_count() != 0) return sim::reports().front().text;
     if (!misuse().empty()) return misuse();
-    if (overwritten_) return "a block's contents were overwritten";
+    if (contents_.overwritten()) return "a block's contents were overwritten";
     if (capture_ && sim::captures_invalidated() != 0) return "a capture was broken";
     return wrong_;
   }
@@ -322,7 +198,10 @@ class world {
         static_cast<void>(cudaGetLastError());  // not ready
         return;
       case wait_for_device:
-        return capture_ ? void() : wait_for_devices();
+        if (capture_) return;
+        streams_.wait_for_devices();
+        if (stack_.sleep) with_device(true, s.x, [&] { stack_.sleep(); });
+        return;
       case describe_stack:
         if (stack_.describe && stack_.describe().empty()) wrong_ = "the stack has nothing to say about itself";
         return;
@@ -428,7 +307,7 @@ class world {
       } catch (std::bad_alloc const&) {
       }
     };
-    if (has_captured_) wait_for_devices();
+    if (has_captured_) streams_.wait_for_devices();
     // The current device may change and not come back: default streams would then be others.
     for (block& b : blocks_)
       if (b.on <= per_thread) pass(b, lasting);
@@ -500,7 +379,7 @@ class world {
       case read_block:
         return expect(b, b.on);
       case write_by_host:
-        return captured(b.on) ? void() : host_write(b, static_cast<unsigned char>(s.z));
+        return captured(b.on) ? void() : contents_.host_write(b, static_cast<unsigned char>(s.z));
       default:
         return may_pass(b, stream) ? read_elsewhere(b, stream) : void();
     }
@@ -567,88 +446,26 @@ class world {
     count_free(b);
   }
 
-  void order(std::size_t before, std::size_t after) {
-    auto const& of_device = events_[static_cast<std::size_t>(streams_[before].device)];
-    cudaEvent_t const e = of_device[next_event_++ % std::size(of_device)];
-    require(cudaEventRecord(e, streams_[before].handle));
-    require(cudaStreamWaitEvent(streams_[after].handle, e, 0));
-  }
-
   void pass(block& b, std::size_t to) {
-    if (b.on != to) order(b.on, to);
+    if (b.on != to) streams_.order(b.on, to);
     b.on = to;
   }
 
   void write(block& b, unsigned char content) {
     b.content = content;
     b.written = true;
-    put(b, b.on, content);
+    contents_.put(b, b.on, content);
   }
-  void put(block const& b, std::size_t on, unsigned char content) {
-    each_end(
-        b, [&](unsigned char* p, std::size_t n) { require(cudaMemsetAsync(p, content, n, streams_[on].handle)); },
-        [&](unsigned char* p, std::size_t n) { sim::touch(streams_[on].handle, p, n, sim::access::write); });
-  }
-
-  /// Host memory is no place for cudaMemset, so there the order alone is checked.
-  template <class OnDevice, class OnHost>
-  void each_end(block const& b, OnDevice device, OnHost host) {
-    auto* const first = static_cast<unsigned char*>(b.p);
-    std::size_t const n = std::min<std::size_t>(b.bytes, 256);
-    cudaPointerAttributes known;
-    require(cudaPointerGetAttributes(&known, b.p));
-    for (unsigned char* p : {first, first + b.bytes - n})
-      known.type == cudaMemoryTypeUnregistered ? host(p, n) : device(p, n);
-  }
-
-  /// Through a pointer, where the host can reach the memory.
-  void host_write(block& b, unsigned char content) {
-    cudaPointerAttributes known;
-    require(cudaPointerGetAttributes(&known, b.p));
-    if (known.type == cudaMemoryTypeDevice) return;
-    require(cudaStreamSynchronize(streams_[b.on].handle));
-    b.content = content;
-    b.written = true;
-    auto* const first = static_cast<unsigned char*>(b.p);
-    std::size_t const n = std::min<std::size_t>(b.bytes, 256);
-    for (unsigned char* p : {first, first + b.bytes - n}) {
-      sim::host_access(p, n, sim::access::write);
-      std::fill_n(p, n, content);
-    }
-  }
-
   void expect(block const& b, std::size_t on) {
     if (b.written) expect(b, on, b.content);
   }
-  /// Whatever is in it.
-  void read(block const& b, std::size_t on) {
-    auto const touch = [&](unsigned char* p, std::size_t n) {
-      sim::touch(streams_[on].handle, p, n, sim::access::read);
-    };
-    each_end(b, touch, touch);
-  }
-  void expect(block const& b, std::size_t on, unsigned char content) {
-    each_end(
-        b,
-        [&](unsigned char* p, std::size_t n) {
-          sim::touch(streams_[on].handle, p, n, sim::access::read);
-          expectations_.push_back({this, p, n, content});
-          require(cudaLaunchHostFunc(streams_[on].handle, &compare, &expectations_.back()));
-        },
-        [](unsigned char*, std::size_t) {});
-  }
-
-  static void compare(void* data) {
-    auto const& e = *static_cast<expectation const*>(data);
-    for (std::size_t i = 0; i < e.bytes; ++i)
-      if (e.p[i] != e.content) e.in->overwritten_ = true;
-  }
+  void expect(block const& b, std::size_t on, unsigned char content) { contents_.expect(b, on, content); }
 
   void read_elsewhere(block& b, std::size_t on) {
     if (b.on == on) return;
-    order(b.on, on);
+    streams_.order(b.on, on);
     expect(b, on);
-    order(on, b.on);
+    streams_.order(on, b.on);
   }
 
   /// Ends a stream whose blocks go on elsewhere; the next one may get its handle.
@@ -661,7 +478,7 @@ class world {
     if (capture_) hand_over(capture_->made, which, next);
     require(cudaStreamDestroy(streams_[which].handle));
     if (s.z % 2 == 0) require(cudaGetLastError());
-    streams_[which] = new_stream(streams_[which].device, s.z);
+    streams_.renew(which, s.z);
   }
 
   // ---- captures. The program is in order as a graph sees it: a launch comes after all work on what the graph uses
@@ -707,7 +524,7 @@ class world {
   void fork_capture_to(std::size_t stream) {
     if (!capture_ || captured(stream) || stream == legacy) return;
     if (has_to_be_declared(stream) && !capture_->declared) return;
-    order(capture_->origin, stream);
+    streams_.order(capture_->origin, stream);
     capture_->add(stream);
   }
 
@@ -724,13 +541,13 @@ class world {
     int const now = use == nullptr ? -1 : use->content;
     switch (s.z / 4 % 3) {
       case 0:
-        put(b, on, content);
+        contents_.put(b, on, content);
         made.use_of(b.number).content = content;
         return;
       case 1:
         if (now < 0 && !b.written) return;
         static_cast<void>(made.use_of(b.number));
-        return now >= 0 ? expect(b, on, static_cast<unsigned char>(now)) : read(b, on);
+        return now >= 0 ? expect(b, on, static_cast<unsigned char>(now)) : contents_.read(b, on);
       default:
         if (now >= 0) expect(b, on, static_cast<unsigned char>(now));
         made.after |= 1u << b.on;
@@ -748,7 +565,7 @@ class world {
   void finish_capture() {
     graph& made = capture_->made;
     for (std::size_t i = 0; i < streams_.size(); ++i)
-      if (captured(i) && i != capture_->origin) order(i, capture_->origin);
+      if (captured(i) && i != capture_->origin) streams_.order(i, capture_->origin);
     for (std::size_t i = blocks_.size(); i-- > 0;) {
       block& b = blocks_[i];
       if (b.owner != made.id) continue;
@@ -785,7 +602,7 @@ class world {
     for (std::size_t i = 0; i < streams_.size(); ++i)
       if ((before >> i & 1) != 0 && (captured(i) || !reachable(i))) return;
     for (std::size_t i = 0; i < streams_.size(); ++i)
-      if ((before >> i & 1) != 0 && i != on) order(i, on);
+      if ((before >> i & 1) != 0 && i != on) streams_.order(i, on);
     require(cudaGraphLaunch(g.handle, streams_[on].handle));
     for (block& b : blocks_) {
       graph::use const* const use = g.find(b.number);
@@ -798,7 +615,7 @@ class world {
   }
   void hand_over(graph& g, std::size_t from, std::size_t to) {
     if ((g.after >> from & 1) == 0) return;
-    order(from, to);
+    streams_.order(from, to);
     g.after = (g.after & ~(1u << from)) | 1u << to;
   }
   /// The graph is gone, and mostly the pools are told so.
@@ -808,27 +625,25 @@ class world {
     std::swap(graphs_[which], graphs_.back());
     graphs_.pop_back();
     if (!stack_.release_captured || chance % 4 == 0) return;
-    wait_for_devices();
+    streams_.wait_for_devices();
     bool const all = graphs_.empty() && chance % 4 == 1;
     stack_.release_captured(all ? 0 : id);
     for (block& b : blocks_)
       if (is_pooled() && (all || b.owner == id)) b.owner = 0;
   }
 
-  static constexpr std::size_t most_blocks = 60, most_graphs = 5, legacy = 0, per_thread = 1, lasting = 2,
-                               no_stream = ~std::size_t{0};
+  static constexpr std::size_t legacy = program_streams::legacy, per_thread = program_streams::per_thread,
+                               lasting = program_streams::lasting;
+  static constexpr std::size_t most_blocks = 60, most_graphs = 5, no_stream = ~std::size_t{0};
 
   setting how_;
   std::function<stack()> make_;
   stack stack_;
-  std::vector<a_stream> streams_;
-  std::array<std::array<cudaEvent_t, 4>, 2> events_ = {};  // of each device
-  std::size_t next_event_ = 0;
+  program_streams streams_;
+  block_contents contents_{streams_};
   std::vector<block> blocks_;
   expected_account counts_;  // what of it `blocks_` do not say
-  std::deque<expectation> expectations_;
   std::string wrong_;
-  std::atomic<bool> overwritten_ = false;  // as a host function saw, in any thread
   bool failing_ = false, has_failed_ = false, may_be_lost_ = false;
   std::uint64_t fails_in_ = 0, second_in_ = 0;
   char const* second_ = nullptr;  // the call that fails besides

@@ -13,6 +13,7 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/virtual_memory.hpp>
 #include <weir/testing/checked.hpp>
 
 #include <cstddef>
@@ -70,6 +71,69 @@ struct rented {
 struct renting {
   int device = -1;
   rented operator()() const { return rented(device); }
+};
+
+/// Two pools on one set of chunks; requests go to one or the other by their size.
+struct shared_pages {
+  static constexpr bool device_accessible = true, host_accessible = false, host_ordered = true;
+  using pool_type =
+      weir::made_by<decltype(std::declval<weir::resource_ref<weir::virtual_memory_resource>>() | weir::pool{})>;
+
+  void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return of(n).allocate(s, n, a); }
+  void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { of(n).deallocate(s, p, n, a); }
+  void describe(weir::report& out) const { weir::describe(small, out); }
+  std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(small, n, a); }
+  bool holds_captured(std::uint64_t capture) const {
+    return small.holds_captured(capture) || large.holds_captured(capture);
+  }
+  void trim(std::size_t keep) { small.trim(keep), large.trim(keep); }
+  void release_captured(std::uint64_t capture) { small.release_captured(capture), large.release_captured(capture); }
+  int device() const { return pages.device(); }
+
+  explicit shared_pages(int device) : pages({.device = device, .max_bytes = 8_MiB}) {}
+  pool_type& of(std::size_t n) { return n <= 64_KiB ? small : large; }
+
+  weir::virtual_memory_resource pages;
+  pool_type small = weir::make(weir::share(pages) | weir::pool{.min_bytes = 2_MiB});
+  pool_type large = weir::make(weir::share(pages) | weir::pool{.max_waste = 0});
+};
+struct sharing_pages {
+  int device = -1;
+  shared_pages operator()() const { return shared_pages(device); }
+};
+
+/// A pool that is parked and unparked when the program has waited for the device.
+struct sleeper {
+  static constexpr bool device_accessible = true, host_accessible = false, host_ordered = true;
+  using pool_type = weir::made_by<decltype(weir::virtual_memory{} | weir::pool{})>;
+
+  void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return memory.allocate(s, n, a); }
+  void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { memory.deallocate(s, p, n, a); }
+  void describe(weir::report& out) const { weir::describe(memory, out); }
+  std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(memory, n, a); }
+  bool holds_captured(std::uint64_t capture) const { return memory.holds_captured(capture); }
+  auto numbers() const { return memory.numbers(); }
+  void release_captured(std::uint64_t capture) { memory.release_captured(capture); }
+  int device() const { return weir::device_of(memory); }
+  /// After a wait for the device.
+  void sleep() {
+    try {
+      memory.park(weir::share(contents));
+    } catch (std::exception const&) {  // one of the calls failed, or a capture uses what was freed
+    }
+    for (int again = 0; memory.is_parked() && again < 4; ++again) try {
+        memory.unpark();
+      } catch (std::exception const&) {  // it stays parked
+      }
+  }
+
+  explicit sleeper(int device) : memory(weir::make(weir::virtual_memory{.device = device} | weir::pool{})) {}
+  weir::host_resource contents;
+  pool_type memory;
+};
+struct sleeping {
+  int device = -1;
+  sleeper operator()() const { return sleeper(device); }
 };
 
 // ---- stacks from a number
@@ -222,6 +286,14 @@ inline std::vector<candidate> candidates(int d) {
       of("managed memory in an arena", managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | above),
       of("an erased stack", [d] { return any_resource{async{.device = d} | below | pool{}}; } | above),
       of("a tenant in a tenant", renting{.device = d} | above),
+      of("virtual memory", virtual_memory{.device = d} | above),
+      of("pool that grows in place", virtual_memory{.device = d} | pool{} | above),
+      of("pool that moves rather than grows",
+         virtual_memory{.device = d, .max_bytes = 6_MiB} | pool{.max_waste = 0, .pending = when_pending::wait} | above),
+      of("pool that grows in place and gives back",
+         virtual_memory{.device = d} | pool{.release_threshold = 2_MiB} | above),
+      of("pools that share pages", sharing_pages{.device = d} | above),
+      of("a pool that sleeps", sleeping{.device = d} | above),
       of("everything", async{.device = d} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
                            statistics{} | logging{.path = "/dev/null"} | binning::powers_of_two(10, 14) | above),
   };

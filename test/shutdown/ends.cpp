@@ -1,6 +1,7 @@
 // Ends its process in the way that it is told, with stacks alive that hold live, free and pending memory. The exit
 // status is 0 if nothing called CUDA after that began; a crash or a hang shows by itself.
 #include <weir/adaptors/spillable.hpp>
+#include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/sim.hpp>
@@ -64,6 +65,7 @@ auto early_fixed = make(managed{} | fixed_size{.block_bytes = 4096});
 // These call CUDA before main, and are used in host order only: no stream is ever met.
 auto early_filled = make(pinned{} | pool{.initial_bytes = 4_MiB});
 auto early_async = make(async{.initial_bytes = 4_MiB});
+auto early_chunks = make(virtual_memory{});
 auto early_captured = make(device{} | pool{.initial_bytes = 4_MiB});  // only used in a capture
 std::unique_ptr<any_resource> filled;
 
@@ -110,6 +112,9 @@ int end(std::string const& way) {
     cudaStreamEndCapture(stream, &graph);
   } else if (way == "filled_async_before_main") {
     static_cast<void>(early_async.allocate(host_order, 1000));
+  } else if (way == "filled_chunks_before_main") {
+    static_cast<void>(early_chunks.map(early_chunks.reserve_range(64_MiB).begin, 4_MiB));
+    static_cast<void>(early_chunks.allocate(host_order, 1000));
   } else if (way == "late") {
     use_the_early_ones();
     static auto late = make(recipe());
@@ -120,6 +125,8 @@ int end(std::string const& way) {
     static auto bare_device = make(device{});
     static_cast<void>(bare.allocate(cudaStreamLegacy, 1000));
     static_cast<void>(bare_device.allocate(cudaStreamLegacy, 1000));
+    static auto bare_chunks = make(virtual_memory{});
+    use(bare_chunks);
   } else if (way == "filled") {
     filled = std::make_unique<any_resource>(recipe());
     use(*filled);

@@ -1,4 +1,5 @@
 // Stacks in a forked child: it may end in any way, and nothing of its parent's calls CUDA or hangs there.
+#include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/sim.hpp>
@@ -93,6 +94,8 @@ TEST_CASE("a child touches no CUDA through its parent's stacks, whatever it does
   with_stack(device{});
   with_stack(async{});
   with_stack(pinned{});
+  with_stack(virtual_memory{});
+  with_stack(virtual_memory{} | pool{});
   with_stack(async{} | pool{} | limit{.max_bytes = 1_GiB} | statistics{} | logging{.path = "/dev/null"});
   with_stack(device{} | arena{});
   with_stack(device{} | fixed_size{.block_bytes = 8192});

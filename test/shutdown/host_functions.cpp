@@ -5,21 +5,15 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
 
 #include <functional>
 #include <string>
 
 using namespace weir;
+using weir::test::fresh_world;
 
 namespace {
-
-struct fresh_sim {
-  explicit fresh_sim(sim::mode mode) {
-    sim::reset();
-    sim::set_mode(mode);
-  }
-  ~fresh_sim() { sim::reset(); }
-};
 
 /// Runs `work` as a host function of `stream`, on a thread that the mode chooses.
 void in_host_function(cudaStream_t stream, std::function<void()>& work) {
@@ -34,7 +28,7 @@ constexpr sim::mode modes[] = {sim::mode::immediate, sim::mode::lazy, sim::mode:
 
 TEST_CASE("what needs a call of CUDA throws what CUDA says, and changes nothing") {
   for (sim::mode const mode : modes) {
-    fresh_sim const fresh(mode);
+    fresh_world const world(mode);
     auto memory = make(async{} | pool{} | limit{.max_bytes = 1_GiB});
     cudaStream_t destroyable = nullptr;
     REQUIRE(cudaStreamCreate(&destroyable) == cudaSuccess);
@@ -58,7 +52,7 @@ TEST_CASE("what needs a call of CUDA throws what CUDA says, and changes nothing"
 
 TEST_CASE("what a pool can do without CUDA works there: a persistent stream's memory comes and goes") {
   for (sim::mode const mode : modes) {
-    fresh_sim const fresh(mode);
+    fresh_world const world(mode);
     auto memory = make(async{} | pool{.initial_bytes = 2_MiB});
     weir::stream const lasting;
     memory.deallocate(lasting, memory.allocate(lasting, 1000), 1000);
@@ -76,7 +70,7 @@ TEST_CASE("what a pool can do without CUDA works there: a persistent stream's me
 
 TEST_CASE("a free that needs CUDA keeps the memory rather than give it to anyone too early") {
   for (sim::mode const mode : modes) {
-    fresh_sim const fresh(mode);
+    fresh_world const world(mode);
     auto memory = make(device{} | pool{});
     auto bare = make(pinned{});
     cudaStream_t destroyable = nullptr;
@@ -97,7 +91,7 @@ TEST_CASE("a free that needs CUDA keeps the memory rather than give it to anyone
 
 TEST_CASE("a pool that waits for a stream does not hold up the host function that it waits for") {
   for (sim::mode const mode : modes) {
-    fresh_sim const fresh(mode);
+    fresh_world const world(mode);
     auto memory = make(device{} | pool{.initial_bytes = 2_MiB});
     weir::stream const lasting;
     cudaStream_t destroyable = nullptr;
@@ -122,7 +116,7 @@ TEST_CASE("a host function may use the pool that the program uses at the same ti
   constexpr int times = 20;
   for (sim::mode const mode : modes)
     for (std::uint64_t seed = 0; seed < 30; ++seed) {
-      fresh_sim const fresh(mode);
+      fresh_world const world(mode);
       sim::set_seed(seed);
       sim::set_depth(3, 200);
       auto memory = make(device{} | pool{.initial_bytes = 2_MiB});

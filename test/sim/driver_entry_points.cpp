@@ -1,4 +1,5 @@
-// Functions of the driver, asked for by name: the simulated runtime has none of them, and says so as CUDA does.
+// Functions of the driver, asked for by name: those that the simulated runtime has not are not found, which is said as
+// CUDA says it.
 
 #include "support.hpp"
 
@@ -25,6 +26,23 @@ TEST_CASE_FIXTURE(fresh, "a function of the driver is not found, which is no err
   ok(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableLegacyStream, &result));
   CHECK_EQ(function, nullptr);
   CHECK_EQ(result, cudaDriverEntryPointSymbolNotFound);
+#endif
+}
+
+TEST_CASE_FIXTURE(fresh, "a function of virtual memory is found, by a version of CUDA that has it") {
+  void* function = nullptr;
+  auto result = cudaDriverEntryPointSymbolNotFound;
+  ok(cudaGetDriverEntryPoint("cuMemCreate", &function, cudaEnableDefault, &result));
+  CHECK_NE(function, nullptr);
+  CHECK_EQ(result, cudaDriverEntryPointSuccess);
+#if CUDART_VERSION >= 12050
+  void* const newest = function;
+  ok(cudaGetDriverEntryPointByVersion("cuMemCreate", &function, 10020, cudaEnableDefault, &result));
+  CHECK_EQ(function, newest);
+  CHECK_EQ(result, cudaDriverEntryPointSuccess);
+  ok(cudaGetDriverEntryPointByVersion("cuMemCreate", &function, 10010, cudaEnableDefault, &result));
+  CHECK_EQ(function, nullptr);
+  CHECK_EQ(result, cudaDriverEntryPointVersionNotSufficent);
 #endif
 }
 

@@ -4,22 +4,18 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/destroyable_stream.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <string>
 
 using namespace weir;
+using weir::test::destroyable_stream;
 using weir::test::fresh_world;
 
 namespace {
 static_assert(recipe<async> && resource<async_resource>);
 static_assert(device_accessible<async_resource> && !host_accessible<async_resource> && host_ordered<async_resource>);
-
-struct plain_stream {
-  cudaStream_t handle = nullptr;
-  plain_stream() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
-  ~plain_stream() { cudaStreamDestroy(handle); }
-};
 
 template <class T>
 T attribute(cudaMemPool_t pool, cudaMemPoolAttr which) {
@@ -105,10 +101,10 @@ TEST_CASE("the default pool is used as it is and outlives the resource") {
 TEST_CASE("on a stream nothing waits") {
   fresh_world const world;
   auto memory = make(async{});
-  plain_stream const s;
+  destroyable_stream const s;
   sim::reset_counters();
-  void* const p = memory.allocate(s.handle, 1000);
-  memory.deallocate(s.handle, p, 1000);
+  void* const p = memory.allocate(s.get(), 1000);
+  memory.deallocate(s.get(), p, 1000);
   CHECK(sim::calls() == 2);
   CHECK(sim::calls("cudaMallocFromPoolAsync") == 1);
   CHECK(sim::calls("cudaFreeAsync") == 1);

@@ -5,9 +5,10 @@
 
 namespace weir::test {
 
-/// Queued work runs at once.
+/// Queued work runs at once, or as a mode says.
 struct fresh_world {
   fresh_world() { sim::reset(); }
+  explicit fresh_world(sim::mode mode) : fresh_world() { sim::set_mode(mode); }
   ~fresh_world() { sim::reset(); }
   fresh_world(fresh_world const&) = delete;
   fresh_world& operator=(fresh_world const&) = delete;
@@ -15,7 +16,7 @@ struct fresh_world {
 
 /// Queued work runs when somebody waits for it, and then only what that needs.
 struct lazy_world : fresh_world {
-  lazy_world() { sim::set_mode(sim::mode::lazy); }
+  lazy_world() : fresh_world(sim::mode::lazy) {}
 };
 
 }  // namespace weir::test

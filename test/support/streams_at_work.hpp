@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/destroyable_stream.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <algorithm>
@@ -15,22 +16,6 @@
 #include <vector>
 
 namespace weir::test {
-
-/// A stream that is destroyed when the program likes: the kind that a pool has to be careful with.
-class destroyable_stream {
- public:
-  destroyable_stream() { REQUIRE(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking) == cudaSuccess); }
-  ~destroyable_stream() { cudaStreamDestroy(handle_); }
-  destroyable_stream(destroyable_stream const&) = delete;
-  destroyable_stream& operator=(destroyable_stream const&) = delete;
-
-  cudaStream_t get() const noexcept { return handle_; }
-  operator stream_ref() const noexcept { return handle_; }
-  void finish() const { REQUIRE(cudaStreamSynchronize(handle_) == cudaSuccess); }
-
- private:
-  cudaStream_t handle_ = nullptr;
-};
 
 /// Queues a write of all of a block.
 inline void fill(stream_ref stream, void* p, std::size_t bytes, unsigned char value) {

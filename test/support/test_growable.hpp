@@ -5,6 +5,7 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/report.hpp>
+#include <weir/pool/growable_range.hpp>
 
 #include <sys/mman.h>
 
@@ -24,7 +25,7 @@ class test_growable {
   static constexpr bool host_ordered = true;
   static constexpr std::size_t chunk = std::size_t{2} << 20;
 
-  explicit test_growable(std::size_t capacity = ~std::size_t{0}) : capacity(capacity) {}
+  explicit test_growable(std::size_t most = ~std::size_t{0}) : capacity(most) {}
   test_growable(test_growable const&) = delete;
   test_growable& operator=(test_growable const&) = delete;
   ~test_growable() {
@@ -87,6 +88,20 @@ class test_growable {
   std::size_t wrong = 0;  // calls that broke the rules: mapped twice, or unmapped without
   cudaError_t fail_map = cudaSuccess;
   bool is_movable = true;
+};
+
+/// The same for several pools.
+class shared_growable : public test_growable {
+ public:
+  explicit shared_growable(std::size_t most) : test_growable(most), tenants_(most) {}
+  tenants& tenancy() noexcept { return tenants_; }
+  void describe(report& out) const {
+    test_growable::describe(out);
+    tenants_.describe(out);
+  }
+
+ private:
+  tenants tenants_;
 };
 
 }  // namespace weir::test

@@ -138,6 +138,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::statistics>("adaptors.md", "## statistics");
   check_page<weir::logging>("adaptors.md", "## logging");
   check_page<weir::async>("sources.md", "");
+  check_page<weir::virtual_memory>("virtual-memory.md", "");
 }
 
 TEST_CASE("the page on texts lists every word of a layer, in order") {

@@ -214,6 +214,23 @@ TEST_CASE("async: CUDA's pool") {
   }
 }
 
+TEST_CASE("virtual_memory") {
+  sim::reset();
+  CHECK(
+      mentions(described("virtual_memory(device=1, chunk=4MiB, max=8MiB)"),
+               "virtual_memory(1)\n  virtual_memory holds 0 B in chunks of 4.00 MiB, 0 B of it mapped, at most 8.00"));
+  CHECK(gives(parse("virtual_memory(range=4MiB)"), 4_MiB));
+  CHECK(!gives(parse("virtual_memory(range=4MiB)"), 4_MiB + 1));
+  CHECK(mentions(refusal("virtual_memory(range=1MiB)"), "range_bytes is 1048576"));
+  CHECK(mentions(refusal("virtual_memory(handle_type=posix_fd)"), "exports no memory by file descriptors"));
+  CHECK(refusal("virtual_memory(handle_type=none, movable=false)").empty());
+  sim::reset_counters();
+  CHECK(refusal("virtual_memory(peers=false)").empty());
+  CHECK(sim::calls("cudaDeviceCanAccessPeer") == 0);
+  CHECK(refusal("virtual_memory(peers=true)").empty());
+  CHECK(sim::calls("cudaDeviceCanAccessPeer") == 1);
+}
+
 TEST_CASE("managed and pinned memory of another device") {
   sim::reset();
   CHECK(mentions(described("managed(device=1)"), "managed(1)"));

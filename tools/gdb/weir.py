@@ -16,6 +16,7 @@ STATISTICS = "weir::memory_statistics"  # requested, allocations (each .current,
 UPSTREAM = "upstream_"  # the layer below, in every adaptor
 REFERRED = "resource_"  # what a handle refers to
 OWNED = ("held_", "object_", "held")  # of any_resource: its owner, the pointer in that, and the stack where that points
+ATOMIC = "value_"  # of a number that threads share
 LIMIT = {"budget": "max_", "charged": "used_", "peak": "peak_", "refused": "refused_", "name": "label_"}
 ARENAS = "arenas_"  # an array of pointers, null where no thread has that arena
 BLOCK_BYTES = "block_bytes_"  # of fixed_size
@@ -67,14 +68,9 @@ def inside(value, wanted, depth=5):
 
 
 def plain(value):
-    """What a std::atomic holds, or the value itself."""
-    for names in (("_M_i",), ("_M_b", "_M_p")):
-        at = value
-        for name in names:
-            at = member(at, name) if at is not None else None
-        if at is not None:
-            return at
-    return value
+    """What a weir::detail::atomic holds, or the value itself."""
+    held = member(value, ATOMIC)
+    return held if held is not None else value
 
 
 def number(value):
@@ -168,6 +164,7 @@ LINES = {
     "device": describe_source,
     "managed": describe_source,
     "pinned": describe_source,
+    "virtual_memory": describe_source,
     "host": lambda layer: "",
 }
 

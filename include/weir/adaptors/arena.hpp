@@ -2,7 +2,8 @@
 // A pool for each thread over one upstream, for programs whose threads all allocate at once.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/detail/arena_share.hpp>
+#include <weir/adaptors/detail/arena_directory.hpp>
+#include <weir/adaptors/detail/arena_lease.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/options.hpp>
@@ -11,12 +12,12 @@
 #include <weir/core/resource_ref.hpp>
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/support/atomic.hpp>
+#include <weir/support/mutex.hpp>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 namespace weir {
@@ -58,8 +59,14 @@ struct arena {
   }
 
   /// What is wrong with these options; empty if nothing is.
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// Made by `upstream | arena{...}`. Thread-safe; the upstream has to be, too. Stream order is that of `pool`.
@@ -85,7 +92,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
         lease_(detail::shared_owner<detail::arena_lease>::make(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
-    for (auto& made : arenas_) delete made.load();
+    for (auto& made : arenas_) delete made.load_acquire();
   }
 
   /// Throws as `pool_resource::allocate` does, once no arena has the memory and none can grow.
@@ -152,7 +159,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     pool_numbers sum;
     for_each([&](one& a) { sum += a.pool.numbers(); });
     if (sum.reserved.peak != 0) sum.reserved = directory_.level();  // else the pools may say nothing any more
-    sum.out_of_memory = refused_.load(std::memory_order_relaxed);
+    sum.out_of_memory = refused_.load();
     return sum;
   }
   /// How many arenas there are.
@@ -201,21 +208,21 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   }
 
   one* existing(std::size_t index) const noexcept {
-    return index < arenas_.size() ? arenas_[index].load(std::memory_order_acquire) : nullptr;
+    return index < arenas_.size() ? arenas_[index].load_acquire() : nullptr;
   }
   one& arena_at(std::size_t index) {
     one* const made = existing(index);
     return made != nullptr ? *made : make_arena(index);
   }
   one& make_arena(std::size_t index) {
-    std::lock_guard const lock(making_);
+    detail::mutex_guard const lock(making_);
     if (one* const made = existing(index); made != nullptr) return *made;
     pool const options{.growth_bytes = options_.growth_bytes,
                        .streams = options_.streams,
                        .pending = options_.pending,
                        .synchronize = options_.synchronize};
     one* const made = new one(directory_, index, options, device_);
-    arenas_[index].store(made, std::memory_order_release);
+    arenas_[index].store_release(made);
     return *made;
   }
 
@@ -247,7 +254,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     return pass_through_ ? this->pass(stream, bytes, alignment, [] {}) : refuse(stream, bytes);
   }
   [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
+    refused_.add(1);
     report own;
     describe_layer(own, detail::capture_reason(stream));
     base::refuse({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, layer_name, own);
@@ -270,9 +277,9 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   int device_;
   detail::arena_directory<Upstream> directory_;
   detail::shared_owner<detail::arena_lease> lease_;
-  std::mutex making_;
-  std::array<std::atomic<one*>, detail::arena_lease::most> arenas_{};
-  std::atomic<std::uint64_t> refused_{0};
+  detail::mutex making_;
+  std::array<detail::atomic<one*>, detail::arena_lease::most> arenas_{};
+  detail::atomic<std::uint64_t> refused_;
 };
 
 }  // namespace weir

@@ -5,8 +5,8 @@
 #include <weir/adaptors/detail/bin.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
-#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
 
@@ -48,6 +48,7 @@ struct binning {
   }
 
   /// What is wrong with these options; empty if nothing is.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     if (bins.empty() || bins.size() > most_bins)
       return "binning: there are " + std::to_string(bins.size()) + " bins; there must be 1 to " +
@@ -62,7 +63,10 @@ struct binning {
     }
     return {};
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// Made by `upstream | binning{...}`. Thread-safe as its bins and its upstream are; it has no lock of its own.

@@ -47,6 +47,7 @@ struct fixed_size {
   }
 
   /// What is wrong with these options; empty if nothing is.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     if (std::string what = option::first_problem(*this); !what.empty()) return what;
     std::size_t const block = round_up_or_zero(block_bytes, detail::unit_bytes);
@@ -55,7 +56,10 @@ struct fixed_size {
              " B; it must be 0 (no limit) or at least a block, " + std::to_string(block) + " B";
     return {};
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// Made by `upstream | fixed_size{...}`. Thread-safe and in stream order as `pool` is, and as fast.

@@ -13,8 +13,8 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
+#include <weir/support/atomic.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -49,6 +49,7 @@ struct limit {
   }
 
   /// Empty if these options are valid, else what is wrong with them.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     if (std::string what = option::first_problem(*this); !what.empty()) return what;
     std::string const given =
@@ -60,7 +61,10 @@ struct limit {
     return less + "; for a part of the device write limit(" + std::to_string(max_bytes) +
            "%) in a text, and in C++ set fraction";
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// What `limit` stands as on an upstream. All functions may be called from any thread.
@@ -110,21 +114,21 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     if (p == nullptr) return;
     std::size_t const charge = charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    if (bytes == 0 || charge == 0 || used_.load(std::memory_order_relaxed) < charge) [[unlikely]]
-      return deallocate_excess(stream, p, bytes, alignment);
+    if (bytes == 0 || charge == 0 || used_.load() < charge) [[unlikely]]
+      return this->deallocate_excess(stream, p, bytes, alignment);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
     if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
       return keep_if_captured(charge);
     if (!credit(charge)) [[unlikely]]
-      report_excess(address, bytes);
+      this->report_excess(address, bytes);
   }
 
   /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
   std::size_t used() const noexcept {
     credit_released();
-    return used_.load(std::memory_order_relaxed);
+    return used_.load();
   }
   /// The part of `used()` that was freed, but is kept for the graphs of stream captures.
   std::size_t captured() const noexcept {
@@ -136,9 +140,9 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// The budget in bytes.
   std::size_t max_bytes() const noexcept { return max_; }
   /// The most bytes that were charged at one time by requests that were served.
-  std::size_t peak() const noexcept { return peak_.load(std::memory_order_relaxed); }
+  std::size_t peak() const noexcept { return peak_.load(); }
   /// How many requests this layer refused. Those that failed further down do not count.
-  std::uint64_t refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
+  std::uint64_t refused() const noexcept { return refused_.load(); }
 
   void describe_layer(report& out) const {
     std::size_t const now = used(), kept = captured_.total();
@@ -150,6 +154,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
 
  private:
   using base::upstream_;
+  friend base;
 
   static std::size_t budget(limit const& options, Upstream& upstream) {
     if (options.max_bytes != 0) return options.max_bytes;
@@ -172,26 +177,25 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// free reaches the upstream after that free did.
   std::size_t reserve(std::size_t charge) noexcept {
     if (charge == 0) return 0;  // rounding up wrapped
-    std::size_t held = used_.load(std::memory_order_relaxed);
+    std::size_t held = used_.load();
     do {
       if (charge > max_ - held) return 0;  // `held <= max_` always, so nothing wraps
-    } while (!used_.compare_exchange_weak(held, held + charge, std::memory_order_acquire, std::memory_order_relaxed));
+    } while (!used_.replace_acquire(held, held + charge));
     return held + charge;
   }
 
   /// Takes a charge back; false, and nothing below zero, if there was less. A subtraction that is undone afterwards
   /// would let another thread see a wrong number meanwhile.
   bool credit(std::size_t charge) const noexcept {
-    std::size_t held = used_.load(std::memory_order_relaxed);
-    while (!used_.compare_exchange_weak(held, held > charge ? held - charge : 0, std::memory_order_release,
-                                        std::memory_order_relaxed)) {
+    std::size_t held = used_.load();
+    while (!used_.replace_release(held, held > charge ? held - charge : 0)) {
     }
     return held >= charge;
   }
 
   void raise_peak(std::size_t held) noexcept {
-    std::size_t seen = peak_.load(std::memory_order_relaxed);
-    while (held > seen && !peak_.compare_exchange_weak(seen, held, std::memory_order_relaxed)) {
+    std::size_t seen = peak_.load();
+    while (held > seen && !peak_.replace(seen, held)) {
     }
   }
 
@@ -227,7 +231,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       if (p != nullptr) return p;
       captured_.keep(capture, charge);
     }
-    refused_.fetch_add(1, std::memory_order_relaxed);
+    refused_.add(1);
     report own;
     describe_layer(own);
     base::refuse({bytes, charge, stream}, label_, own);
@@ -249,31 +253,16 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     if (detail::last_call.what == detail::call_note::captured) captured_.keep(detail::last_call.capture, charge);
   }
 
-  /// More than is charged: a layer that knows its blocks can say what is wrong, or this memory passed the budget by.
-  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
-                                                      std::size_t alignment) noexcept {
-    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
-    if constexpr (weir::knows_blocks<Upstream>) {
-      detail::last_call.clear();
-      upstream_.deallocate(stream, p, bytes, alignment);
-      if (detail::last_call.what == detail::call_note::misuse) return;
-    }
-    report_excess(address, bytes);
-  }
-  [[gnu::noinline, gnu::cold]] void report_excess(std::uintptr_t address, std::size_t bytes) const noexcept {
-    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(address) + ": " + std::to_string(bytes) +
-                          " B were given back and " + std::to_string(used()) +
-                          " B are charged; a size or a pointer is wrong, or it was freed twice");
-  }
+  std::string counted() const { return "and " + std::to_string(used()) + " B are charged"; }
 
   std::size_t granularity_;
   std::size_t max_;
   std::string name_;
   std::string label_;
   // On a line of its own: every request of every thread writes it. Changed by questions too, which credit.
-  alignas(64) mutable std::atomic<std::size_t> used_{0};
-  std::atomic<std::size_t> peak_{0};
-  std::atomic<std::uint64_t> refused_{0};
+  alignas(64) mutable detail::atomic<std::size_t> used_;
+  detail::atomic<std::size_t> peak_;
+  detail::atomic<std::uint64_t> refused_;
   mutable detail::captured_charges captured_;
 };
 

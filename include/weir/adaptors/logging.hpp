@@ -56,13 +56,17 @@ struct logging {
   }
 
   /// Empty if these options are valid, else what is wrong with them.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     if (resolved_path().empty())
       return "logging: path is empty and so is the environment variable WEIR_LOG_FILE; set one";
     if (path.find('\0') != std::string::npos) return "logging: path holds a zero byte";
     return option::first_problem(*this);
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
 };
 
 /// What `logging` stands as on an upstream. All functions may be called from any thread; lines of one pointer are in

@@ -10,9 +10,9 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/spin_lock.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -48,7 +48,7 @@ namespace detail {
 /// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
 struct alignas(64) statistics_counters {
   mutable spin_lock lock;
-  std::atomic<int> open_scopes{0};
+  atomic<int> open_scopes;
   memory_statistics numbers;
 };
 
@@ -74,7 +74,7 @@ class statistics_scope {
     for (statistics_scope** at = &detail::innermost_scope; *at != nullptr; at = &(*at)->outer_) {
       if (*at != this) continue;
       *at = outer_;
-      watched_->open_scopes.fetch_sub(1, std::memory_order_relaxed);
+      watched_->open_scopes.subtract(1);
       return;
     }
     detail::report_misuse("weir: statistics: a scope ended on another thread than the one that made it");
@@ -90,9 +90,11 @@ class statistics_scope {
   template <resource Upstream>
   friend class statistics_resource;
 
-  explicit statistics_scope(detail::statistics_counters& watched) noexcept
+  // Out of line: for a scope in a `std::optional`, g++ cannot see that the destructor takes the address back, and would
+  // warn of a dangling pointer.
+  [[gnu::noinline]] explicit statistics_scope(detail::statistics_counters& watched) noexcept
       : watched_(&watched), outer_(detail::innermost_scope) {
-    watched.open_scopes.fetch_add(1, std::memory_order_relaxed);
+    watched.open_scopes.add(1);
     detail::innermost_scope = this;
   }
 
@@ -136,7 +138,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
     if (!take_off(bytes, taken)) [[unlikely]]
-      return deallocate_excess(stream, p, bytes, alignment);
+      return this->deallocate_excess(stream, p, bytes, alignment);
     detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
@@ -168,9 +170,10 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
 
  private:
   using base::upstream_;
+  friend base;
   friend class statistics_scope;
 
-  bool has_scopes() const noexcept { return counters_.open_scopes.load(std::memory_order_relaxed) != 0; }
+  bool has_scopes() const noexcept { return counters_.open_scopes.load() != 0; }
 
   /// Changes the layer's numbers, then those of the scopes that this thread has open on it.
   template <class Change>
@@ -202,18 +205,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     count([](memory_statistics& n) { ++n.failures; });
   }
 
-  /// More than is live: a layer that knows its blocks can say what is wrong, or this memory passed this layer by.
-  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
-                                                      std::size_t alignment) noexcept {
-    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
-    if constexpr (weir::knows_blocks<Upstream>) {
-      detail::last_call.clear();
-      upstream_.deallocate(stream, p, bytes, alignment);
-      if (detail::last_call.what == detail::call_note::misuse) return;
-    }
-    detail::report_misuse("weir: " + label_ + ": deallocate of " + detail::hex(address) + ": " + std::to_string(bytes) +
-                          " B were given back that are not live; a size or a pointer is wrong, or it was freed twice");
-  }
+  static std::string counted() { return "that are not live"; }
 
   std::string name_;
   std::string label_;

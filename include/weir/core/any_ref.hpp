@@ -1,8 +1,8 @@
 #pragma once
 // A reference to any stack: for types that must not name the stack they take memory from.
 
+#include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
-#include <weir/core/numbers.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>

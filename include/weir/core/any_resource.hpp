@@ -2,8 +2,8 @@
 // A stack behind one type: for APIs that must not be templates.
 
 #include <weir/core/error.hpp>
+#include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
-#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>

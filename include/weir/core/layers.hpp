@@ -11,7 +11,7 @@
 
 namespace weir {
 
-class layer_ref;  // in numbers.hpp
+class layer_ref;  // in layer_ref.hpp
 
 /// What a stack whose type is forgotten shows its layers to. Such a type has one function for it,
 /// `visit_layers(layer_visitor&)`, which all questions go through.

@@ -33,9 +33,8 @@ class resource_ref {
     resource_->deallocate(stream, p, bytes, alignment);
   }
 
-  // Growable if that is: see `growable`.
+  // A handle to a `growable` is one.
   std::size_t chunk_bytes() const noexcept requires growable<R> { return resource_->chunk_bytes(); }
-  bool movable() const noexcept requires growable<R> { return weir::movable(*resource_); }
   address_range reserve_range(std::size_t most) const requires growable<R> { return resource_->reserve_range(most); }
   void release_range(address_range range) const noexcept requires growable<R> { resource_->release_range(range); }
   bool map(void* p, std::size_t bytes) const requires growable<R> { return resource_->map(p, bytes); }
@@ -43,6 +42,7 @@ class resource_ref {
   bool alias(void* to, void* from, std::size_t bytes) const requires growable<R> {
     return resource_->alias(to, from, bytes);
   }
+  tenants& tenancy() const noexcept requires has_tenants<R> { return resource_->tenancy(); }
 
   R& upstream() const noexcept { return *resource_; }
   void describe(report& out) const { weir::describe(*resource_, out); }

@@ -5,11 +5,12 @@
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/support/grown_array.hpp>
+#include <weir/support/mutex.hpp>
 
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 namespace weir {
 namespace detail {
@@ -45,15 +46,15 @@ class stream_cache {
   persistent_stream take(unsigned flags) {
     int const device = current_device();
     {
-      std::lock_guard const lock(mutex_);
-      for (auto& candidate : idle_) {
+      mutex_guard const lock(mutex_);
+      for (std::size_t i = 0; i < count_; ++i) {
+        persistent_stream& candidate = idle_[i];
         if (candidate.device != device || candidate.flags != flags) continue;
         persistent_stream const found = candidate;
-        candidate = idle_.back();
-        idle_.pop_back();
+        candidate = idle_[--count_];
         return found;
       }
-      idle_.reserve(++made_);  // so that `give_back` never allocates
+      if (++made_ > idle_.size()) idle_.grow(made_ + made_ / 2);  // so that `give_back` never allocates
     }
     persistent_stream made{.device = device, .flags = flags};
     check(cudaStreamCreateWithFlags(&made.handle, flags), "cudaStreamCreateWithFlags");
@@ -67,8 +68,8 @@ class stream_cache {
   }
 
   void give_back(persistent_stream stream) noexcept {
-    std::lock_guard const lock(mutex_);
-    idle_.push_back(stream);
+    mutex_guard const lock(mutex_);
+    idle_[count_++] = stream;
   }
 
  private:
@@ -76,8 +77,9 @@ class stream_cache {
 
   process_exit life_;  // sees to it that forks are counted
   unsigned made_after_ = forks;
-  std::mutex mutex_;
-  std::vector<persistent_stream> idle_;
+  mutex mutex_;
+  grown_array<persistent_stream> idle_;
+  std::size_t count_ = 0;  // of them
   std::size_t made_ = 0;
 };
 

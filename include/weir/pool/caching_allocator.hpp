@@ -19,11 +19,13 @@
 
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/core/handle.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
-#include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
 #include <weir/support/spin_lock.hpp>
@@ -32,18 +34,21 @@
 #include <cstdint>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace weir::detail {
 
-/// What a pool holds from its upstream.
+/// What a pool holds from its upstream. For growable upstreams it is in growable_range.hpp, which other programs need
+/// not compile: a source that is growable includes that.
 template <resource Upstream>
 struct held_from {
+  static_assert(!growable<Upstream>, "weir: a growable resource has to include <weir/pool/growable_range.hpp>");
   using type = upstream_segments<Upstream>;
 };
-template <growable Upstream>
-struct held_from<Upstream> {
-  using type = growable_range<Upstream>;
-};
+
+class content_store;  // in parked_memory.hpp
+template <handle To>
+class content_store_on;
 
 /// Segments, blocks and streams behind one lock, which is never held while CUDA may block. `pool` is one of these,
 /// `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
@@ -51,17 +56,20 @@ template <resource Upstream>
 class caching_allocator {
  public:
   caching_allocator(Upstream& upstream, pool const& options, int device)
-      : options_(options),
+      : options_(with_threshold(options)),
         device_(device),
         max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
         heap_(device),
-        segments_(upstream, options_) {
-    if (options.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+        segments_(upstream, options_),
+        tenant_(*this, upstream, options_) {
+    if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+    if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
   }
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
   ~caching_allocator() {
     if (heap_.is_exiting()) return;
+    tenant_.leave();
     release_captured(0);
     synchronize();
     if (!has_lost_blocks_) segments_.give_all(heap_);
@@ -121,20 +129,52 @@ class caching_allocator {
     return release_idle(lesser(keep, options_.release_threshold));
   }
 
+  /// For others that share the upstream: what this has of it, and what it can do without.
+  tenant_usage usage() const noexcept {
+    auto const lock = enter();
+    if (!lock) return {};
+    std::size_t const held = segments_.held() + segments_.calls().bytes();
+    return {lesser(numbers_.allocated.current, held), held};
+  }
+  std::size_t give_idle(std::size_t bytes) noexcept {
+    auto const lock = enter();
+    if (!lock) return 0;
+    std::size_t const held = segments_.held();
+    return release_idle(held - lesser(held, bytes));
+  }
+
+  /// See `pooled::park`; takes `store` over.
+  void park(content_store* store) requires growable<Upstream> {
+    auto const lock = enter();
+    if (!lock) return segments_.forget(store), require_life();
+    wait_for_all();
+    segments_.park(mutex_, heap_, store, device_);
+  }
+  /// False if the upstream has not enough memory.
+  bool unpark() requires growable<Upstream> {
+    auto const lock = enter_to_allocate();
+    return segments_.unpark(mutex_, heap_, device_);
+  }
+  bool is_parked() const noexcept {
+    auto const lock = enter();
+    return lock && parked();
+  }
+
   void synchronize() noexcept {
     auto const lock = enter();
     if (!lock) return;
     wait_for_all();
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
   }
 
   /// The graph of this capture is gone; 0: of all.
   std::size_t release_captured(std::uint64_t capture) noexcept {
     auto const lock = enter();
     if (!lock) return 0;
+    if (parked()) return 0;
     std::size_t const bytes = heap_.release_captured(capture_key{capture});
     segments_.look_again();
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
     return bytes;
   }
 
@@ -191,6 +231,11 @@ class caching_allocator {
       check(process_exit::error, "allocate");
   }
 
+  static pool with_threshold(pool options) {
+    if (options.high_bytes != 0) options.release_threshold = lesser(options.release_threshold, options.high_bytes);
+    return options;
+  }
+
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
 
   pool_numbers numbers_now() const {
@@ -198,7 +243,8 @@ class caching_allocator {
     segments_.count(now);
     now.free = heap_.free_bytes();
     now.captured = heap_.captured_bytes();
-    now.pending = now.reserved.current - now.allocated.current - now.free - now.captured;
+    now.pending = now.reserved.current + now.parked - now.allocated.current - now.free - now.captured;
+    if (parked()) now.free += std::exchange(now.pending, 0);  // all work was waited for
     return now;
   }
   pool_snapshot snapshot_now() const {
@@ -265,10 +311,22 @@ class caching_allocator {
                                                   std::size_t alignment) noexcept {
     block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
+    if (parked()) return give_parked(id, bytes);
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
     last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
+    return true;
+  }
+  bool parked() const noexcept {
+    if constexpr (growable<Upstream>)
+      return segments_.is_parked();
+    else
+      return false;
+  }
+  bool give_parked(block_id id, std::size_t bytes) noexcept {
+    numbers_.count_deallocation(bytes, heap_[id].bytes());
+    heap_.give_parked(id);
     return true;
   }
   /// There is no room to remember the stream: sees its work done, or never hands the block out again.
@@ -300,11 +358,15 @@ class caching_allocator {
 
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
+    if (parked()) {
+      if (refused != nullptr) refused->set(count_refusal_now());
+      return 0;
+    }
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
-    if (is_above_threshold()) give_idle(options_.release_threshold);
+    if (is_above_threshold()) keep_at_most(options_.release_threshold);
     return id;
   }
 
@@ -381,17 +443,17 @@ class caching_allocator {
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
     if (!segments_.may_be_idle_after(heap_, freed)) return;
     heap_.poll(heap_.next_lists());
-    give_idle(options_.release_threshold);
+    keep_at_most(options_.release_threshold);
   }
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
     heap_.poll(heap_.all_lists());
     segments_.look_again();
-    return give_idle(keep);
+    return keep_at_most(keep);
   }
   /// The same without asking.
-  std::size_t give_idle(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
+  std::size_t keep_at_most(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
 
   pool options_;
   int device_;
@@ -399,6 +461,7 @@ class caching_allocator {
   spin_lock mutable mutex_;
   stream_ordered_heap heap_;
   typename held_from<Upstream>::type segments_;
+  pool_tenant<caching_allocator, Upstream> tenant_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
 };

@@ -4,6 +4,9 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/cuda/capture.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_calls.hpp>
@@ -27,6 +30,11 @@ class growable_range {
   /// `options` has to outlive it.
   growable_range(Upstream& upstream, pool const& options)
       : upstream_(upstream), options_(options), chunk_(upstream.chunk_bytes()) {}
+  ~growable_range() { delete parked_; }
+  growable_range(growable_range const&) = delete;
+  growable_range& operator=(growable_range const&) = delete;
+  /// Who asks, among several pools on the upstream.
+  void set_tenant(tenant* me) noexcept { me_ = me; }
 
   /// Bytes that have memory.
   std::size_t held() const noexcept { return reserved_.current; }
@@ -36,6 +44,7 @@ class growable_range {
     numbers.growths = growths_;
     numbers.releases = releases_;
     numbers.moved = moved_;
+    numbers.parked = parked_ == nullptr ? 0 : parked_->bytes();
   }
   upstream_calls const& calls() const noexcept { return calls_; }
   upstream_calls& calls() noexcept { return calls_; }
@@ -53,7 +62,7 @@ class growable_range {
     heap.reserve();
     auto const window = heap.find_window(who, r, chunk_);
     if (window.first == 0) return attempt.refusal();
-    auto const held = fill(lock, heap, window, who, bound(live));
+    auto const held = fill(lock, heap, window, who, live);
     if (held.held == 0) return attempt.refusal();
     taken = heap.take(held, r);
     return growth::done;
@@ -68,7 +77,7 @@ class growable_range {
     stream_identity const nobody{.stream = host_order};
     auto const window = heap.find_window(nobody, request::of(bytes, bytes, unit_bytes, ~units{0}), chunk_);
     if (window.first == 0) return false;
-    auto const held = fill(lock, heap, window, nobody, ~std::size_t{0});
+    auto const held = fill(lock, heap, window, nobody, max_block_bytes);
     if (held.held != 0) heap.put_back(held, true);
     return held.held != 0;
   }
@@ -96,10 +105,71 @@ class growable_range {
     return 0;
   }
 
+  /// Takes all memory away but keeps the addresses, live blocks and their contents: those go to `store`, or are dropped
+  /// where that is null. Idle chunks are given back first. All work on free blocks has to be done. Throws what the
+  /// store or CUDA throws, and then nothing has changed.
+  template <class Lock>
+  void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
+    if (range_.bytes == 0 || parked_ != nullptr) return forget(store);
+    auto* const parked = new parked_memory(store);
+    try {
+      give_idle(lock, heap, 0);
+      while (calls_.wait(lock)) {  // for windows that are held
+      }
+      if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
+      note(heap, *parked);
+    } catch (...) {
+      delete parked;
+      throw;
+    }
+    upstream_calls::attempt const attempt(calls_);
+    parked_ = parked;
+    is_changing_ = true;
+    heap.park(first_);
+    try {
+      without(lock, 0, [&] { return parked->save(device), parked->unmap(upstream_); });
+    } catch (...) {
+      heap.unpark(first_);
+      forget_parked();
+      throw;
+    }
+    is_changing_ = false;
+    reserved_.current -= parked->bytes();
+  }
+  /// Puts memory behind all that was parked, and the contents into it. False if there is not as much; throws what CUDA
+  /// throws. Then it stays parked.
+  template <class Lock>
+  bool unpark(Lock& lock, stream_ordered_heap& heap, int device) {
+    while (is_changing_ && calls_.wait(lock)) {
+    }
+    if (parked_ == nullptr) return true;
+    upstream_calls::attempt const attempt(calls_);
+    is_changing_ = true;
+    bool done = false;
+    try {
+      done = without(lock, parked_->bytes(), [&] {
+        auto const restore = [&] { return take([&] { return parked_->restore(upstream_, device); }); };
+        return restore() || (reclaim(parked_->bytes()), restore());
+      });
+    } catch (...) {
+      is_changing_ = false;
+      throw;
+    }
+    is_changing_ = false;
+    if (!done) return false;
+    reserved_.add(parked_->bytes());
+    heap.unpark(first_);
+    forget_parked();
+    return true;
+  }
+  bool is_parked() const noexcept { return parked_ != nullptr; }
+  static void forget(content_store* store) noexcept { delete store; }
+
   /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
   /// wait, all stays where it is.
   void give_all(stream_ordered_heap const& heap) noexcept {
     if (range_.bytes == 0 || heap.is_pending(first_)) return;
+    if (parked_ != nullptr) return relaxed([&] { upstream_.release_range(range_); });
     bool empty = true;
     relaxed([&] {
       heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
@@ -138,18 +208,18 @@ class growable_range {
     /// Finds at most `bytes`, rounded up to chunks: the largest pieces first, of which the ends. May throw
     /// `std::bad_alloc`.
     emptying(growable_range& range, stream_ordered_heap& heap, std::size_t bytes)
-        : range_(range), heap_(heap), pieces_(lesser(bytes / range.chunk_ + 1, most_pieces)) {
-      std::size_t left = weir::movable(range.upstream_) ? round_up_or_zero(bytes, range.chunk_) : 0;
-      pieces found(left == 0 ? 0 : most_pieces);
-      std::size_t room = left;
-      if (left != 0)
+        : range_(range), heap_(heap), pieces_(bytes == 0 ? 0 : bytes / range.chunk_ + 1) {
+      std::size_t room = weir::chunks_may_move(range.upstream_) ? round_up_or_zero(bytes, range.chunk_) : 0;
+      pieces found(room / range.chunk_);
+      if (room != 0)
         heap_.for_each_idle(range.chunk_, [&](stream_ordered_heap::idle_chunks const& idle) {
           std::size_t const most = lesser(room, idle.end - idle.begin);
           found.add({idle.end - most, most, idle.block});
           room -= most;
-          return room == 0 || found.is_full();
+          return room == 0;
         });
-      for (piece const& p : found) hold(p);
+      for (piece const& p : found)
+        if (!hold(p)) break;
     }
     ~emptying() {
       for (piece const& p : pieces_) p.is_empty ? heap_.empty(p.block) : heap_.share(p.block);
@@ -170,11 +240,14 @@ class growable_range {
     }
 
    private:
-    void hold(piece const& found) {
+    bool hold(piece const& found) noexcept try {
       heap_.reserve();
       pieces_.add({found.address, found.bytes, heap_.hold({found.block, found.address, found.address + found.bytes})});
       bytes_ += found.bytes;
       range_.reserved_.current -= found.bytes;
+      return true;
+    } catch (std::bad_alloc const&) {  // then less is moved
+      return false;
     }
 
     growable_range& range_;
@@ -183,7 +256,23 @@ class growable_range {
     std::size_t bytes_ = 0, emptied_ = 0;
   };
 
-  static constexpr std::size_t most_pieces = 256;
+  void note(stream_ordered_heap const& heap, parked_memory& parked) const {
+    std::size_t spans = 0, blocks = 0;
+    heap.for_each_with_memory(first_, [&](std::uintptr_t, std::size_t) { ++spans; });
+    heap.for_each_live(first_, [&](std::uintptr_t, std::size_t) { ++blocks; });
+    parked.reserve(spans, blocks);
+    heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
+      parked.add(reinterpret_cast<void*>(address), bytes);
+    });
+    heap.for_each_live(first_, [&](std::uintptr_t address, std::size_t bytes) {
+      parked.add_block(reinterpret_cast<void*>(address), bytes);
+    });
+  }
+  void forget_parked() noexcept {
+    delete parked_;
+    parked_ = nullptr;
+    is_changing_ = false;
+  }
 
   /// The most that may be held before idle chunks are moved.
   std::size_t bound(std::size_t live) const noexcept {
@@ -234,12 +323,12 @@ class growable_range {
   template <class Lock>
   stream_ordered_heap::held_window fill(Lock& lock, stream_ordered_heap& heap,
                                         stream_ordered_heap::window const& window, stream_identity const& who,
-                                        std::size_t most) {
+                                        std::size_t live) {
     pieces holes(window.holes);
     auto held = heap.hold(window, who, [&](std::uintptr_t address, std::size_t bytes) { add(holes, address, bytes); });
     bool is_filled = false;
     try {
-      is_filled = fill(lock, heap, holes, window.missing, most);
+      is_filled = fill(lock, heap, holes, window.missing, live, window.end - window.begin);
       heap.reserve();
     } catch (...) {
       heap.put_back(held, is_filled);
@@ -259,22 +348,49 @@ class growable_range {
 
   /// First with as much fresh memory as the bound allows, then with none.
   template <class Lock>
-  bool fill(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t most) {
-    std::size_t const fresh = lesser(room(), most - lesser(most, held()));
+  bool fill(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t live,
+            std::size_t request_bytes) {
+    std::size_t const fresh = lesser(room(), may_take(lock, live, request_bytes));
     return fill_moving(lock, heap, holes, missing, missing - lesser(missing, fresh)) ||
            fill_moving(lock, heap, holes, missing, missing);
   }
+  /// `moved` of what is missing comes from idle chunks: this pool's, then those of others on the same memory.
   template <class Lock>
   bool fill_moving(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t moved) {
     emptying idle(*this, heap, moved);
     if (room() < missing) return false;
-    bool const is_filled = without(lock, missing, [&] { return idle.unmap() && map(holes); });
+    std::size_t const from_others = moved - lesser(moved, idle.bytes());
+    bool const is_filled = without(lock, missing, [&] {
+      if (!idle.unmap()) return false;
+      if (from_others != 0) reclaim(from_others);
+      return take([&] { return map(holes); });
+    });
     if (!is_filled) return false;
     reserved_.add(missing);
     moved_ += idle.bytes();
     ++growths_;
     calls_.count_success();
     return true;
+  }
+  void reclaim(std::size_t bytes) noexcept {
+    if constexpr (has_tenants<Upstream>) upstream_.tenancy().reclaim(*me_, bytes);
+  }
+  template <class F>
+  bool take(F map) {
+    if constexpr (has_tenants<Upstream>)
+      return upstream_.tenancy().take(*me_, map);
+    else
+      return map();
+  }
+  /// Bytes that may be taken before idle chunks are moved: over what is live together where pools share the upstream.
+  template <class Lock>
+  std::size_t may_take(Lock& lock, std::size_t live, std::size_t request_bytes) {
+    tenant_usage all{live, held()};
+    if constexpr (has_tenants<Upstream>)
+      if (upstream_.tenancy().is_shared())
+        without(lock, 0, [&] { return all = upstream_.tenancy().joint(live, request_bytes), true; });
+    std::size_t const most = bound(all.live);
+    return most - lesser(most, all.held);
   }
   /// All or nothing.
   bool map(pieces& holes) {
@@ -294,12 +410,20 @@ class growable_range {
 
   Upstream& upstream_;
   pool const& options_;
+  tenant* me_ = nullptr;
   std::size_t chunk_;
   address_range range_;
   block_id first_ = 0;
   upstream_calls calls_;
+  parked_memory* parked_ = nullptr;
+  bool is_changing_ = false;  // it is being parked, or unparked, just now
   pool_level reserved_;
   std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
+};
+
+template <growable Upstream>
+struct held_from<Upstream> {
+  using type = growable_range<Upstream>;
 };
 
 }  // namespace weir::detail

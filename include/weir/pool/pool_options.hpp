@@ -74,6 +74,14 @@ struct pool {
   /// before idle memory is moved to where it is needed instead of taking more; 16 MiB (8 chunks) is always allowed. On
   /// others it says nothing.
   double max_waste = 0.02;
+  /// For a pool that shares a growable upstream with others: what it can always have (the upstream's `max_bytes` has to
+  /// cover the sum); up to `low_bytes` it is asked last to give idle memory back for others; above `high_bytes` it
+  /// gives idle memory back by itself, as with `release_threshold`. 0: nothing, at once, never.
+  std::size_t min_bytes = 0;
+  std::size_t low_bytes = 0;
+  std::size_t high_bytes = 0;
+  /// Whose pool it is, for reports of those that share its memory. A literal, or another text that lives as long.
+  char const* name = "";
   stream_lifetime streams = stream_lifetime::may_end;
   when_pending pending = when_pending::grow;
   /// Before giving up, let the host wait for the work that still uses freed memory.
@@ -92,10 +100,14 @@ struct pool {
     f(option::bytes("max_split", "max_split_bytes", &pool::max_split_bytes).or_zero("split all").at_least(1_MiB));
     f(option::bytes("release_threshold", "release_threshold", &pool::release_threshold));
     f(option::part("max_waste", "max_waste", &pool::max_waste, "16 MiB"));
+    f(option::bytes("min", "min_bytes", &pool::min_bytes));
+    f(option::bytes("low", "low_bytes", &pool::low_bytes));
+    f(option::bytes("high", "high_bytes", &pool::high_bytes));
     detail::for_each_pooling_option<pool>(f);
   }
 
   /// What is wrong with these options; empty if nothing is.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     auto const initial_exceeds = [this](char const* what, std::size_t bytes) {
       return "pool: initial_bytes (" + format_bytes(initial_bytes) + ") is more than " + what + " (" +
@@ -103,11 +115,24 @@ struct pool {
     };
     if (std::string what = option::first_problem(*this); !what.empty()) return what;
     if (max_bytes != 0 && initial_bytes > max_bytes) return initial_exceeds("max_bytes", max_bytes);
+    if (std::string what = wrong_order("min_bytes", min_bytes, "max_bytes", max_bytes); !what.empty()) return what;
+    if (std::string what = wrong_order("low_bytes", low_bytes, "high_bytes", high_bytes); !what.empty()) return what;
     if (max_split_bytes != 0 && initial_bytes >= max_split_bytes)
       return initial_exceeds("max_split_bytes allows to be used for small requests", max_split_bytes);
     return {};
   }
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+
+ private:
+  template <class = void>
+  static std::string wrong_order(char const* less, std::size_t a, char const* more, std::size_t b) {
+    if (b == 0 || a <= b) return {};
+    return std::string("pool: ") + less + " (" + format_bytes(a) + ") is more than " + more + " (" + format_bytes(b) +
+           ")";
+  }
 };
 
 /// Bytes of one kind, now and at most.
@@ -121,7 +146,8 @@ struct pool_level {
   }
 };
 
-/// What a pool knows about itself without looking: cheap. Bytes; reserved = allocated + pending + free + captured. All
+/// What a pool knows about itself without looking: cheap. Bytes; reserved + parked = allocated + pending + free +
+/// captured. All
 /// zero once the process exits, and for a parent's pool in a forked child.
 struct pool_numbers {
   pool_level requested;           ///< as callers asked
@@ -129,6 +155,7 @@ struct pool_numbers {
   pool_level reserved;            ///< held from the upstream
   std::size_t pending = 0;        ///< freed, but not known to be done
   std::size_t free = 0;           ///< for anyone to take
+  std::size_t parked = 0;         ///< without memory since `park`: what `unpark` takes again; not in `reserved`
   std::size_t captured = 0;       ///< kept for graphs, until `release_captured`
   std::uint64_t allocations = 0;  ///< since the pool was made
   std::uint64_t deallocations = 0;
@@ -167,6 +194,7 @@ struct pool_numbers {
     pending += other.pending;
     free += other.free;
     captured += other.captured;
+    parked += other.parked;
     allocations += other.allocations;
     deallocations += other.deallocations;
     requested_total += other.requested_total;
@@ -223,6 +251,11 @@ inline std::string under_way_text(pool_snapshot const& s) {
 /// What of a pool is kept for graphs, for its line in a report.
 inline std::string captured_text(pool_numbers const& n) {
   return n.captured == 0 ? std::string() : " + " + format_bytes(n.captured) + " captured";
+}
+
+/// What of a pool has no memory for now, for its line in a report.
+inline std::string parked_text(pool_numbers const& n) {
+  return n.parked == 0 ? std::string() : "; " + format_bytes(n.parked) + " of it parked: call unpark() first";
 }
 
 /// The size from which blocks are kept whole, in units.

@@ -64,6 +64,10 @@ class stream_ordered_heap {
   bool is_idle(block_id segment) const noexcept { return heap_.is_idle(segment); }
   /// True if some of a segment is free, but not known to be done.
   bool is_pending(block_id segment) const noexcept { return heap_.is_pending(segment); }
+  /// The same, but what was freed in a capture does not count: its work is not there to be waited for.
+  bool is_pending_outside_captures(block_id segment) const noexcept {
+    return heap_.is_pending(segment, [&](list_id list) { return !tracker_.is_captured(list); });
+  }
   /// True if the segment that `id` is part of is idle once work that is queued now is done.
   bool will_be_idle(block_id id) const noexcept {
     return heap_.is_all_free(id, [&](list_id list) { return !tracker_.is_captured(list); });
@@ -120,9 +124,21 @@ class stream_ordered_heap {
   block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
   void share(block_id held) noexcept { heap_.share_held(held); }
   void empty(block_id held) noexcept { heap_.empty_held(held, tracker_.on_free(holes_)); }
+  /// See `growable_heap::park`. All work on free blocks has to be done.
+  void park(block_id first) noexcept { heap_.park(first); }
+  void unpark(block_id first) noexcept {
+    heap_.unpark(
+        first, [&](list_id list) { return tracker_.is_captured(list); },
+        [&](list_id list) { return tracker_.on_free(list); });
+  }
+  void give_parked(block_id id) noexcept { heap_.give_parked(id); }
   template <class F>
   void for_each_with_memory(block_id first, F f) const {
     heap_.for_each_with_memory(first, f);
+  }
+  template <class F>
+  void for_each_live(block_id first, F f) const {
+    heap_.for_each_live(first, f);
   }
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.

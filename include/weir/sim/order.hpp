@@ -18,8 +18,8 @@ enum class order_problem {
   use_before_allocation,      ///< used on a stream that does not come after the allocation
   use_after_free,             ///< used by a call made after the free was called
   out_of_bounds,              ///< a range that begins in a block and leaves it
-  free_not_after_use,         ///< freed on a stream (or by the host) that does not come after every use
-  double_free,                ///< freed, though it is freed already
+  free_not_after_use,         ///< freed (or unmapped) on a stream, or by the host, that does not come after every use
+  double_free,                ///< freed, or a handle released, though that was done already
   foreign_free,               ///< freed where it was not allocated, or by a pointer into its middle
   free_on_no_stream,          ///< a block was freed on a stream that is not valid: destroyed, say
   wrong_size,                 ///< freed with another size or alignment than it was allocated with
@@ -30,6 +30,7 @@ enum class order_problem {
   freed_under_pending_work,   ///< memory went back while a block cut from it waits for its last work
   host_access_not_after_use,  ///< the host reads or writes memory whose work it has not waited for
   uninitialised_read,         ///< device memory was read that nobody wrote since its allocation
+  unordered_views,            ///< used through two views of one physical memory, and the uses have no order
   // Warnings, only if asked for: calls that are allowed, but order nothing.
   wait_for_nothing,  ///< a wait for an event that was never recorded, or a query of one
   stale_wait,        ///< a wait that adds nothing, for a record that its stream has had more work since

@@ -59,8 +59,14 @@ void run_all();
 void set_device_count(int count);
 
 /// Sets whether `touch` throws where a kernel on a GPU would crash: at another device's memory without access to it
-/// (`cudaDeviceEnablePeerAccess`; for a pool's memory `cudaMemPoolSetAccess`). Off by default and after `reset`.
+/// (`cudaDeviceEnablePeerAccess`; for a pool's memory `cudaMemPoolSetAccess`, for mapped memory `cuMemSetAccess`). Off
+/// by default and after `reset`.
 void check_access(bool on);
+
+/// Sets whether the devices have virtual memory (`cuMemCreate` and its like), which vGPUs and some others lack. On by
+/// default and after `reset`. While it is off, the attribute of the driver says so, and these functions answer
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+void set_virtual_memory(bool on);
 
 /// Sets how many bytes of memory a device has (default 16 GiB): `cudaMemGetInfo` reports it, and allocations beyond it
 /// fail. It may be set below what is in use; then allocations fail until enough is freed. The memory is host memory,
@@ -100,14 +106,16 @@ void set_latency(std::uint64_t nanoseconds);
 /// What the calls since `reset_counters` cost, of all threads together, in nanoseconds.
 std::uint64_t simulated_time();
 
-/// How many bytes were asked for and not yet freed: memory of every kind (device, stream-ordered, managed, pinned),
-/// counted on the device it was allocated for. Memory counts as freed once the free was called, even if that still
-/// waits in a queue. Throws `std::invalid_argument` for a device other than 0 to 7.
+/// How many bytes were asked for and not yet freed: memory of every kind (device, stream-ordered, managed, pinned, and
+/// that of `cuMemCreate`), counted on the device it was allocated for. Memory counts as freed once the free was called,
+/// even if that still waits in a queue; that of `cuMemCreate` once its last handle is released and its last view
+/// unmapped. Throws `std::invalid_argument` for a device other than 0 to 7.
 std::size_t live_bytes(int device);
 /// How many allocations that is, over all devices.
 std::size_t live_allocations();
 
-/// How many streams, events and memory pools the program created and did not destroy yet. Graphs do not count.
+/// How many streams, events and memory pools the program created and did not destroy yet, and how many ranges of
+/// addresses it reserved (`cuMemAddressReserve`) and did not free. Graphs do not count.
 std::size_t live_handles();
 
 /// Whether the calling thread is inside a runtime call, where the simulated runtime does its own work: false in host
@@ -122,8 +130,8 @@ std::uint64_t captures_invalidated();
 /// the stream gets there, the bytes are really read, or overwritten with a changing pattern. On a stream that is being
 /// captured it stands for a kernel node. Does not count as a runtime call. Throws `std::invalid_argument` for a stream
 /// that is not valid, for a range that leaves its allocation, for memory whose stream-ordered free was already called,
-/// where a capture was invalidated, and, after `check_access(true)`, for another device's memory that the stream's
-/// device has no access to.
+/// for reserved addresses where nothing is mapped or no device has access, where a capture was invalidated, and, after
+/// `check_access(true)`, for another device's memory that the stream's device has no access to.
 void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what);
 
 }  // namespace weir::sim

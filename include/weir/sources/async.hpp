@@ -1,7 +1,18 @@
 #pragma once
 // Source: CUDA's own stream-ordered allocator, on a memory pool.
 
-#include <weir/sources/common.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/process_exit.hpp>
+#include <weir/cuda/stream_ref.hpp>
+#include <weir/sources/rejected_free.hpp>
+#include <weir/sources/shifted_blocks.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +58,13 @@ struct async {
     f(option::flag("default_pool", "use_default_pool", &async::use_default_pool));
   }
 
+  template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const;
-  bool valid() const { return problem().empty(); }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+  template <class = void>
   async_resource operator()() const;
 };
 
@@ -73,6 +89,7 @@ class async_resource {
 
   /// Throws `std::invalid_argument` for wrong options or a device without memory pools, `out_of_memory` if the initial
   /// bytes are not to be had.
+  template <class = void>  // so that only those pay for compiling it who use it
   explicit async_resource(async const& options)
       : device_(usable_device(detail::require_valid(options))),
         max_bytes_(options.max_bytes),
@@ -200,7 +217,8 @@ class async_resource {
   detail::shifted_blocks shifted_;
 };
 
-inline std::string async::problem() const {
+template <class>
+std::string async::problem() const {
   if (std::string what = option::first_problem(*this); !what.empty()) return what;
   if (use_default_pool) {
     async const defaults{.device = device, .use_default_pool = true};
@@ -221,6 +239,9 @@ inline std::string async::problem() const {
   return {};
 }
 
-inline async_resource async::operator()() const { return async_resource(*this); }
+template <class>
+async_resource async::operator()() const {
+  return async_resource(*this);
+}
 
 }  // namespace weir

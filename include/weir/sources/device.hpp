@@ -1,7 +1,11 @@
 #pragma once
 // Source: device memory by cudaMalloc and cudaFree.
 
-#include <weir/sources/common.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/sources/immediate_source.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <string>
@@ -40,9 +44,18 @@ struct device {
     f(detail::device_option<weir::device>());
   }
 
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
-  device_resource operator()() const { return device_resource(detail::require_valid(*this).device); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+  template <class = void>
+  device_resource operator()() const {
+    return device_resource(detail::require_valid(*this).device);
+  }
 };
 
 }  // namespace weir

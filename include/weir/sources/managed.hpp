@@ -1,7 +1,11 @@
 #pragma once
 // Source: managed memory, which moves between host and devices by itself.
 
-#include <weir/sources/common.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/sources/immediate_source.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <string>
@@ -44,9 +48,18 @@ struct managed {
     f(detail::device_option<weir::managed>());
   }
 
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
-  managed_resource operator()() const { return managed_resource(detail::require_valid(*this).device); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+  template <class = void>
+  managed_resource operator()() const {
+    return managed_resource(detail::require_valid(*this).device);
+  }
 };
 
 }  // namespace weir

@@ -1,7 +1,11 @@
 #pragma once
 // Source: page-locked host memory, which devices reach and copies run from at full speed.
 
-#include <weir/sources/common.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/sources/immediate_source.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <string>
@@ -43,9 +47,18 @@ struct pinned {
     f(detail::device_option<weir::pinned>());
   }
 
-  std::string problem() const { return option::first_problem(*this); }
-  bool valid() const { return problem().empty(); }
-  pinned_resource operator()() const { return pinned_resource(detail::require_valid(*this).device); }
+  template <class = void>  // so that only those pay for compiling it who use it
+  std::string problem() const {
+    return option::first_problem(*this);
+  }
+  template <class = void>
+  bool valid() const {
+    return problem().empty();
+  }
+  template <class = void>
+  pinned_resource operator()() const {
+    return pinned_resource(detail::require_valid(*this).device);
+  }
 };
 
 }  // namespace weir

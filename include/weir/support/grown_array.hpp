@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <new>
-#include <type_traits>
 
 namespace weir::detail {
 
@@ -29,7 +28,7 @@ class grown_array {
 
   /// Has at least `size` elements. Moves them; changes nothing if it throws.
   void grow(std::size_t size) {
-    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    static_assert(__is_trivially_copyable(T));  // <type_traits> asks a dozen templates for that
     if (size <= size_) return;
     T* const fresh = static_cast<T*>(::operator new(size * sizeof(T), alignment_of(size)));
     if (is_large(size)) ::madvise(fresh, size * sizeof(T), MADV_HUGEPAGE);  // refused where there are none

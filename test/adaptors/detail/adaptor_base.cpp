@@ -34,16 +34,22 @@ struct plain {
   using on = plain_resource<Upstream>;
 };
 
-/// Never moves, takes twice of what is asked for, keeps something for capture 7.
+/// Never moves, takes twice of what is asked for, keeps something for capture 7, and knows one wrong free.
 struct fixed_place {
   fixed_place() = default;
   fixed_place(fixed_place const&) = delete;
   static constexpr bool host_accessible = true;
   static constexpr bool knows_blocks = true;
   void* allocate(stream_ref, std::size_t, std::size_t) { return this; }
-  void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept {}
+  void deallocate(stream_ref, void*, std::size_t bytes, std::size_t) noexcept {
+    if (bytes == wrong) detail::last_call.what = detail::call_note::misuse;
+    ++frees;
+  }
   std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return 2 * bytes; }
   bool holds_captured(std::uint64_t capture) const noexcept { return capture == 7; }
+
+  static constexpr std::size_t wrong = 13;  // bytes, which it reports
+  int frees = 0;
 };
 constexpr auto in_place = [] { return fixed_place(); };
 
@@ -52,6 +58,32 @@ static_assert(resource<stacked_twice>);
 static_assert(!std::is_copy_constructible_v<stacked_twice>);
 static_assert(host_accessible<stacked_twice> && knows_blocks<stacked_twice>);
 static_assert(!device_accessible<stacked_twice> && !host_ordered<stacked_twice>);
+
+/// Keeps accounts in which nothing is ever live.
+template <resource Upstream>
+class empty_accounts_resource : public detail::adaptor_base<empty_accounts_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<empty_accounts_resource, Upstream>;
+
+ public:
+  template <recipe F>
+  empty_accounts_resource(F const& upstream, auto const&) : base(upstream) {}
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    return this->upstream_.allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    this->deallocate_excess(stream, p, bytes, alignment);
+  }
+  void describe_layer(report&) const {}
+
+ private:
+  friend base;
+  std::string counted() const { return "and nothing is live"; }
+  std::string label_ = "mine: accounts";
+};
+struct empty_accounts {
+  template <resource Upstream>
+  using on = empty_accounts_resource<Upstream>;
+};
 
 }  // namespace
 
@@ -90,4 +122,28 @@ TEST_CASE("null from below is out of memory, for each layer once") {
   CHECK(contains(what, "refused by a resource that returned null; chain: plain > plain > source\n"));
   CHECK(memory.failures == 1);
   CHECK(memory.upstream().failures == 1);
+}
+
+TEST_CASE("a free of more than was counted is reported below, or by the layer that counts") {
+  caught_misuse const misuse;
+  auto memory = make(in_place | empty_accounts{});
+  void* const p = memory.allocate(host_order, 1000);
+  memory.deallocate(host_order, p, fixed_place::wrong);
+  CHECK(misuse.count() == 0);  // the layer below has spoken
+  memory.deallocate(host_order, p, 1000);
+  CHECK(memory.upstream().frees == 2);
+  CHECK(misuse.last() == "weir: mine: accounts: deallocate of " + detail::hex(p) +
+                             ": 1000 B were given back and nothing is live; a size or a pointer is wrong, or it was "
+                             "freed twice");
+}
+
+TEST_CASE("without a layer that knows its blocks, memory that was not counted is kept") {
+  caught_misuse const misuse;
+  source_state state;
+  auto memory = make(source{&state} | empty_accounts{});
+  void* const p = memory.allocate(host_order, 1000);
+  memory.deallocate(host_order, p, 1000);
+  CHECK(misuse.count() == 1);
+  CHECK(state.live_count == 1);
+  memory.upstream().deallocate(host_order, p, 1000, default_alignment);
 }

@@ -4,6 +4,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/destroyable_stream.hpp>
 
 #include <set>
 #include <thread>
@@ -12,16 +13,9 @@ using namespace weir;
 using detail::capture_key;
 using detail::stream_identity;
 using detail::stream_key;
+using weir::test::destroyable_stream;
 
 namespace {
-
-/// A stream that may be destroyed at any time.
-struct destroyable {
-  cudaStream_t handle = nullptr;
-  destroyable() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
-  ~destroyable() { cudaStreamDestroy(handle); }
-  operator stream_ref() const { return handle; }
-};
 
 stream_key known(stream_ref stream, bool all_last = false) { return stream_identity::known_key(stream, all_last); }
 
@@ -38,7 +32,7 @@ stream_key asked(stream_ref stream) {
 TEST_CASE("streams that last, and the default streams, are recognised without a call") {
   sim::reset();
   weir::stream const lasting;
-  destroyable const m;
+  destroyable_stream const m;
   sim::reset_counters();
   std::set<stream_key> keys{known(cudaStreamLegacy), known(cudaStreamPerThread), known(lasting), known(host_order),
                             known(m, true)};
@@ -58,8 +52,8 @@ TEST_CASE("a stream that gets a dead one's handle is another stream") {
   std::set<cudaStream_t> handles;
   std::set<stream_key> keys;
   for (int i = 0; i < 50; ++i) {
-    destroyable const m;
-    handles.insert(m.handle);
+    destroyable_stream const m;
+    handles.insert(m.get());
     keys.insert(asked(m));
   }
   CHECK(keys.size() == 50);
@@ -68,7 +62,7 @@ TEST_CASE("a stream that gets a dead one's handle is another stream") {
 
 TEST_CASE("a stream that CUDA does not know has no key") {
   sim::reset();
-  destroyable const m;
+  destroyable_stream const m;
   sim::fail_call(1, cudaErrorUnknown);
   auto const who = stream_identity::ask(m, stream_key::none);
   CHECK(who.code == cudaErrorUnknown);

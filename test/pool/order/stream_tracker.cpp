@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/destroyable_stream.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <memory>
@@ -13,17 +14,10 @@
 
 using namespace weir;
 using detail::stream_tracker;
+using weir::test::destroyable_stream;
 using weir::test::lazy_world;
 
 namespace {
-
-/// A stream that may be destroyed at any time.
-struct destroyable {
-  cudaStream_t handle = nullptr;
-  destroyable() { REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess); }
-  ~destroyable() { cudaStreamDestroy(handle); }
-  operator stream_ref() const { return handle; }
-};
 
 void queue_work(stream_ref stream) {
   REQUIRE(cudaLaunchHostFunc(
@@ -50,7 +44,7 @@ TEST_CASE("a free leaves an event behind only where the stream may end") {
   lazy_world const world;
   clock_with_lists clock;
   weir::stream const lasting;
-  destroyable const m;
+  destroyable_stream const m;
   for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting)}) {
     auto const list = clock.list(s);
     sim::reset_counters();
@@ -69,7 +63,7 @@ TEST_CASE("polling says what is done, without waiting") {
   lazy_world const world;
   clock_with_lists clock;
   weir::stream const lasting;
-  destroyable const m;
+  destroyable_stream const m;
   for (stream_ref const s :
        {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting), stream_ref(m)}) {
     auto const list = clock.list(s);
@@ -88,7 +82,7 @@ TEST_CASE("polling says what is done, without waiting") {
 TEST_CASE("a stream that never rests is still seen to make progress") {
   lazy_world const world;
   clock_with_lists clock;
-  destroyable const m;
+  destroyable_stream const m;
   auto const list = clock.list(m);
   std::vector<weir::event> reached(1000);
   std::vector<detail::sequence_number> sequences;
@@ -109,7 +103,7 @@ TEST_CASE("a stream that never rests is still seen to make progress") {
 TEST_CASE("a join is one wait, and none for what is known") {
   lazy_world const world;
   clock_with_lists clock;
-  destroyable const giver, taker;
+  destroyable_stream const giver, taker;
   auto const from = clock.list(giver), to = clock.list(taker);
   queue_work(giver);
   auto const first = clock.on_free(from);
@@ -128,7 +122,7 @@ TEST_CASE("a join with a stream that left no event records one then") {
   lazy_world const world;
   clock_with_lists clock;
   weir::stream const giver;
-  destroyable const taker;
+  destroyable_stream const taker;
   auto const from = clock.list(giver), to = clock.list(taker);
   queue_work(giver);
   auto const t = clock.on_free(from);
@@ -143,15 +137,15 @@ TEST_CASE("where an event cannot be had, nobody is told that the work is done") 
     CAPTURE(fails);
     lazy_world const world;
     clock_with_lists clock;
-    auto giver = std::make_unique<destroyable>();
-    destroyable const taker;
+    auto giver = std::make_unique<destroyable_stream>();
+    destroyable_stream const taker;
     auto const from = clock.list(*giver), to = clock.list(taker);
     queue_work(*giver);
     sim::fail_call(static_cast<std::uint64_t>(fails), cudaErrorUnknown);  // the device, the creation, the record
     auto const t = clock.on_free(from);
     sim::clear_failure();
     giver.reset();  // whoever has this handle next must not be asked
-    destroyable const next;
+    destroyable_stream const next;
     CHECK(clock.poll(from) < t);
     CHECK_FALSE(clock.join(to, taker, from, t));
     CHECK(clock.begin_wait(from) == nullptr);
@@ -164,7 +158,7 @@ TEST_CASE("where an event cannot be had, nobody is told that the work is done") 
 TEST_CASE("another thread's default stream is waited for through the legacy stream") {
   lazy_world const world;
   clock_with_lists clock;
-  destroyable const taker;
+  destroyable_stream const taker;
   bool ran = false;
   auto const to = clock.list(taker);
   detail::list_id from{};
@@ -176,7 +170,7 @@ TEST_CASE("another thread's default stream is waited for through the legacy stre
     t = clock.on_free(from);
   }).join();
   CHECK(clock.join(to, taker, from, t));
-  REQUIRE(cudaStreamSynchronize(taker.handle) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(taker.get()) == cudaSuccess);
   CHECK(ran);
 }
 
@@ -212,9 +206,9 @@ TEST_CASE("what a thread that ended left behind is found to be done") {
 TEST_CASE("events belong to the stream's device, whichever is current") {
   lazy_world const world;
   clock_with_lists clock;
-  destroyable const near;
+  destroyable_stream const near;
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
-  destroyable const far;
+  destroyable_stream const far;
   for (stream_ref const s : {stream_ref(far), stream_ref(near), stream_ref(cudaStreamLegacy)}) {
     auto const list = clock.list(s);
     for (int i = 0; i < 6; ++i) {  // more often than there are events to be made
@@ -237,7 +231,7 @@ TEST_CASE("a free list that is met again for another device's stream gets events
     clock_with_lists clock;
     for (int i = 0; i < 20; ++i) {
       REQUIRE(cudaSetDevice(i % 2) == cudaSuccess);
-      destroyable const m;
+      destroyable_stream const m;
       auto const list = clock.list(m);
       auto const t = clock.on_free(list);
       sim::run_all();
@@ -263,7 +257,7 @@ TEST_CASE("streams that cannot end keep their free lists") {
 TEST_CASE("a captured free list is no stream's, and never done before it is ended") {
   lazy_world const world;
   clock_with_lists clock;
-  destroyable const m;
+  destroyable_stream const m;
   auto const list = clock.open_captured(), other = clock.list(m);
   CHECK(list != other);
   CHECK(clock.open_captured() != list);
@@ -302,7 +296,7 @@ TEST_CASE("the device is not waited for while a stream that is known here captur
 TEST_CASE("a stream whose event the host waits for keeps its free list meanwhile") {
   lazy_world const world;
   clock_with_lists clock;
-  destroyable const m;
+  destroyable_stream const m;
   auto const list = clock.list(m);
   clock.on_free(list);
   CHECK(clock.begin_wait(list) != nullptr);
@@ -323,7 +317,7 @@ TEST_CASE("a free list that was a capture's between streams of two devices recor
   detail::list_id first{};
   {
     device_guard const on_other(1);
-    destroyable const m;
+    destroyable_stream const m;
     first = clock.list(m);
     for (int i = 0; i < detail::stream_timeline<cudaEvent_t>::max_events; ++i) {  // all the events that a free list has
       clock.on_free(first);
@@ -333,7 +327,7 @@ TEST_CASE("a free list that was a capture's between streams of two devices recor
   }
   REQUIRE(clock.open_captured() == first);
   clock.end_captured(first);
-  destroyable const m;
+  destroyable_stream const m;
   REQUIRE(clock.list(m) == first);
   clock.on_free(first);
   CHECK(clock.begin_wait(first) != nullptr);

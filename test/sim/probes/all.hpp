@@ -8,13 +8,15 @@
 #include "memory.hpp"
 #include "pools.hpp"
 #include "streams.hpp"
+#include "virtual_memory.hpp"
 
 #include <span>
 
 namespace probes {
 
 inline constexpr std::span<probe const> subjects[] = {
-    error_probes, event_probes, stream_probes, memory_probes, pool_probes, kernel_probes, capture_probes,
+    error_probes, event_probes,  stream_probes,  memory_probes,
+    pool_probes,  kernel_probes, capture_probes, virtual_memory_probes,
 };
 
 /// Calls `visit(probe)` for each.

@@ -1,6 +1,7 @@
 #pragma once
 // What all adaptors have in common: the upstream, built in place, and what they pass on of it and to it.
 
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -72,6 +73,25 @@ class adaptor_base {
                                                      report own) const {
     weir::describe(upstream_, own);
     throw out_of_memory(request, name, own);
+  }
+
+  /// A free of more than this layer has counted: for a `Derived` that keeps accounts and has `label_` and `counted()`.
+  /// A layer below that knows its blocks can say what is wrong, or this memory passed this layer by. Without such a
+  /// layer it is reported here, and the memory kept.
+  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
+                                                      std::size_t alignment) noexcept {
+    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
+    if constexpr (weir::knows_blocks<Upstream>) {
+      last_call.clear();
+      upstream_.deallocate(stream, p, bytes, alignment);
+      if (last_call.what == call_note::misuse) return;
+    }
+    report_excess(address, bytes);
+  }
+  [[gnu::noinline, gnu::cold]] void report_excess(std::uintptr_t address, std::size_t bytes) const noexcept {
+    auto const& layer = static_cast<Derived const&>(*this);
+    report_misuse("weir: " + layer.label_ + ": deallocate of " + hex(address) + ": " + std::to_string(bytes) +
+                  " B were given back " + layer.counted() + "; a size or a pointer is wrong, or it was freed twice");
   }
 
   Upstream upstream_;

@@ -3,8 +3,8 @@
 
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/core/any_ref.hpp>
+#include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
-#include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/support/shared_owner.hpp>

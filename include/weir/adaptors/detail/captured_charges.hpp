@@ -1,13 +1,13 @@
 #pragma once
 // What of a budget is charged for memory that stream captures keep, one sum a capture.
 
+#include <weir/support/atomic.hpp>
+#include <weir/support/grown_array.hpp>
 #include <weir/support/spin_lock.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <vector>
 
 namespace weir::detail {
 
@@ -18,12 +18,12 @@ class captured_charges {
   captured_charges() : accounts_(1) {}
 
   /// The sum of all. One load.
-  std::size_t total() const noexcept { return total_.load(std::memory_order_relaxed); }
+  std::size_t total() const noexcept { return total_.load(); }
 
   /// Makes room for one more capture, if there is host memory for that.
   void reserve() noexcept try {
     spin_guard const lock(mutex_);
-    accounts_.reserve(accounts_.size() + 1);
+    accounts_.grow(count_ + 1);
   } catch (std::bad_alloc const&) {  // then captures share a place
   }
 
@@ -31,22 +31,22 @@ class captured_charges {
   void keep(std::uint64_t capture, std::size_t bytes) noexcept {
     spin_guard const lock(mutex_);
     find_or_add(capture).bytes += bytes;
-    total_.fetch_add(bytes, std::memory_order_relaxed);
+    total_.add(bytes);
   }
 
   /// Takes off up to `most` bytes; returns how many. None of a capture that has no place of its own.
   std::size_t take(std::uint64_t capture, std::size_t most) noexcept {
     spin_guard const lock(mutex_);
-    for (account& a : accounts_)
-      if (a.capture == capture && capture != 0) return take_off(a, a.bytes < most ? a.bytes : most);
-    return 0;
+    account* const a = capture != 0 ? find(capture) : nullptr;
+    return a == nullptr ? 0 : take_off(*a, a->bytes < most ? a->bytes : most);
   }
   /// Takes off all of `bytes`, or nothing and returns false.
   bool take_all(std::uint64_t capture, std::size_t bytes) noexcept {
     spin_guard const lock(mutex_);
-    for (account& a : accounts_)
-      if (a.capture == capture && capture != 0 && a.bytes >= bytes) return take_off(a, bytes), true;
-    return false;
+    account* const a = capture != 0 ? find(capture) : nullptr;
+    if (a == nullptr || a->bytes < bytes) return false;
+    take_off(*a, bytes);
+    return true;
   }
 
   /// Takes off everything of captures that `holds(capture)` denies; returns how many bytes. `holds` is asked under the
@@ -55,12 +55,11 @@ class captured_charges {
   std::size_t release(Holds holds) noexcept {
     spin_guard const lock(mutex_);
     std::size_t released = 0;
-    for (std::size_t i = accounts_.size(); i-- > 0;) {
+    for (std::size_t i = count_; i-- > 0;) {
       account& a = accounts_[i];
       if (a.bytes != 0 && !holds(a.capture)) released += take_off(a, a.bytes);
       if (a.bytes != 0 || i == 0) continue;
-      a = accounts_.back();
-      accounts_.pop_back();
+      a = accounts_[--count_];
     }
     return released;
   }
@@ -71,21 +70,26 @@ class captured_charges {
     std::size_t bytes = 0;
   };
 
+  account* find(std::uint64_t capture) noexcept {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (accounts_[i].capture == capture) return &accounts_[i];
+    return nullptr;
+  }
   account& find_or_add(std::uint64_t capture) noexcept {
-    for (account& a : accounts_)
-      if (a.capture == capture) return a;
-    if (accounts_.size() == accounts_.capacity()) return accounts_.front();
-    return accounts_.emplace_back(account{capture, 0});
+    if (account* const known = find(capture); known != nullptr) return *known;
+    if (count_ == accounts_.size()) return accounts_[0];
+    return accounts_[count_++] = {capture, 0};
   }
   std::size_t take_off(account& a, std::size_t bytes) noexcept {
     a.bytes -= bytes;
-    total_.fetch_sub(bytes, std::memory_order_relaxed);
+    total_.subtract(bytes);
     return bytes;
   }
 
   spin_lock mutex_;
-  std::vector<account> accounts_;  // the first is that of those without a place
-  std::atomic<std::size_t> total_{0};
+  grown_array<account> accounts_;  // the first is that of those without a place
+  std::size_t count_ = 1;
+  atomic<std::size_t> total_;
 };
 
 }  // namespace weir::detail

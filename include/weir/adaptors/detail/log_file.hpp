@@ -2,6 +2,8 @@
 // The file behind `logging`: opened with care, written through a buffer, complete when the process exits.
 
 #include <weir/core/printable.hpp>
+#include <weir/support/grown_array.hpp>
+#include <weir/support/mutex.hpp>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,12 +15,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 namespace weir::detail {
 
@@ -37,7 +37,7 @@ class log_file {
   /// The log at that path, emptied and started with `header` unless it is open already. Throws `std::system_error`.
   static log_file& open(log_file_options const& options, std::string_view header) {
     registry& all = registry::instance();
-    std::lock_guard const lock(all.mutex);
+    mutex_guard const lock(all.lock);
     int const fd = open_safely(options);
     struct stat about {};
     ::fstat(fd, &about);
@@ -65,7 +65,7 @@ class log_file {
   void release() noexcept {
     if (::getpid() != process_) return;  // a forked child: not its file
     registry& all = registry::instance();
-    std::lock_guard const lock(all.mutex);
+    mutex_guard const lock(all.lock);
     if (--users_ != 0) return;
     log_file** at = &all.first;
     while (*at != this) at = &(*at)->next_;
@@ -79,21 +79,21 @@ class log_file {
 
   /// Adds a line (with its newline, and no longer than `max_line`); `now` also writes it out. Allocates nothing.
   void append(std::string_view line, bool now) noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     if (used_ + line.size() > buffer_.size()) write_out();
-    std::memcpy(buffer_.data() + used_, line.data(), line.size());
+    std::memcpy(&buffer_[used_], line.data(), line.size());
     used_ += line.size();
     if (now || at_once_) write_out();
   }
 
   void flush() noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     write_out();
   }
 
   /// Lines that could not be written (the disk was full, say).
   std::uint64_t lost() const noexcept {
-    std::lock_guard const lock(mutex_);
+    mutex_guard const lock(mutex_);
     return lost_;
   }
 
@@ -102,7 +102,7 @@ class log_file {
  private:
   /// All open logs, to write them out at exit. Never destroyed: a log may be in use until the very end.
   struct registry {
-    std::mutex mutex;
+    mutex lock;
     log_file* first = nullptr;
     bool exiting = false;
 
@@ -117,10 +117,10 @@ class log_file {
 
     /// Runs after the destructors of objects made later than the first log. What is logged after it is written at once.
     void flush_all() noexcept {
-      std::lock_guard const lock(mutex);
+      mutex_guard const all(lock);
       exiting = true;
       for (log_file* each = first; each != nullptr; each = each->next_) {
-        std::lock_guard const one(each->mutex_);
+        mutex_guard const one(each->mutex_);
         each->at_once_ = true;
         each->write_out();
       }
@@ -129,9 +129,9 @@ class log_file {
     /// In a forked child, alone: the parent writes its lines itself. Its threads, which may have held the locks, are
     /// not here to give them back.
     void forget_parent() noexcept {
-      new (&mutex) std::mutex;
+      lock.renew_in_child();
       for (log_file* each = first; each != nullptr; each = each->next_) {
-        new (&each->mutex_) std::mutex;
+        each->mutex_.renew_in_child();
         each->is_inherited_ = true;
       }
       first = nullptr;
@@ -224,8 +224,8 @@ class log_file {
   bool at_once_;
   ::pid_t process_ = ::getpid();
   bool is_inherited_ = false;  // changes only in a child with one thread
-  mutable std::mutex mutex_;
-  std::vector<char> buffer_;
+  mutable mutex mutex_;
+  grown_array<char> buffer_;
   std::size_t used_ = 0;
   std::uint64_t lost_ = 0;
   std::size_t users_ = 1;  // with `next_`, guarded by the registry's lock

@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,20 +22,20 @@ class log_line {
 
   /// `action` is one of ours; a text from outside would go through `csv_field`.
   log_line(std::string_view action, void const* p, std::size_t bytes, stream_ref stream) noexcept {
-    number(thread_id(), 10);
+    number<10>(thread_id());
     time();
     text(",");
     text(action);
     text(",0x");
-    number(reinterpret_cast<std::uintptr_t>(p), 16);
+    number<16>(reinterpret_cast<std::uintptr_t>(p));
     text(",");
-    number(bytes, 10);
+    number<10>(bytes);
     // RMM writes 0 for the default stream; the host's order has none.
     if (stream.get() == cudaStreamLegacy) {
       text(",0\n");
     } else {
       text(",0x");
-      number(reinterpret_cast<std::uintptr_t>(stream.get()), 16);
+      number<16>(reinterpret_cast<std::uintptr_t>(stream.get()));
       text("\n");
     }
   }
@@ -48,8 +47,14 @@ class log_line {
     std::memcpy(end_, piece.data(), piece.size());
     end_ += piece.size();
   }
-  void number(std::uint64_t value, int base) noexcept {
-    end_ = std::to_chars(end_, text_ + sizeof text_, value, base).ptr;
+  /// In base 10 or 16.
+  template <unsigned Base>
+  void number(std::uint64_t value) noexcept {
+    char digits[20];
+    char* first = digits + sizeof digits;
+    do *--first = "0123456789abcdef"[value % Base];
+    while ((value /= Base) != 0);
+    text({first, static_cast<std::size_t>(digits + sizeof digits - first)});
   }
   void two_digits(int value) noexcept {
     *end_++ = static_cast<char>('0' + value / 10);

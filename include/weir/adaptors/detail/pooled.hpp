@@ -14,6 +14,14 @@
 #include <cstdint>
 #include <string>
 
+namespace weir {
+
+/// For `park`: nobody needs the contents.
+struct drop_contents_t {};
+inline constexpr drop_contents_t drop_contents{};
+
+}  // namespace weir
+
 namespace weir::detail {
 
 /// The base of `Derived`, which has a `layer_name`, a `label()` and a `state(pool_snapshot)` for reports, and an
@@ -50,6 +58,31 @@ class pooled : public adaptor_base<Derived, Upstream> {
 
   /// Lets the host wait until all work on freed blocks is done.
   void synchronize() noexcept { segments_.synchronize(); }
+
+  /// Gives all memory back to the upstream and further down, though blocks are live: their addresses stay, and
+  /// `unpark` puts memory behind them again. Waits for the work on freed blocks; for the work that uses live ones the
+  /// caller has waited (`cudaDeviceSynchronize`), and none may come before `unpark`.
+  /// `to`: a handle to memory of the host, pinned at best, where the contents are kept meanwhile. Parked, the pool
+  /// refuses requests, but takes frees. What a graph uses stays too, but only what is live keeps its contents. Only on
+  /// a growable upstream; does nothing to a pool that is parked, and with `WEIR_NO_CACHING=1`. Throws what `to` throws,
+  /// or `cuda_error`, and then nothing has changed. When not to use it: for room for a moment. It copies all that is
+  /// live, twice.
+  template <handle To>
+  void park(To const& to) requires growable<Upstream> && weir::host_accessible<To> {
+    if (!pass_through_) segments_.park(new content_store_on<To>(to));
+    weir::trim(upstream_);
+  }
+  /// The same, but the contents are lost: what is behind the addresses after `unpark` is undefined.
+  void park(drop_contents_t) requires growable<Upstream> {
+    if (!pass_through_) segments_.park(nullptr);
+    weir::trim(upstream_);
+  }
+  /// Puts memory behind the addresses again, with the contents if those were kept, and returns when they are there.
+  /// Throws `out_of_memory` or `cuda_error`, and then the pool stays parked, and this can be tried again.
+  void unpark() requires growable<Upstream> {
+    if (!segments_.unpark()) refuse_at_once(host_order, segments_.numbers().parked, "cannot be unparked: ");
+  }
+  bool is_parked() const noexcept { return segments_.is_parked(); }
 
   /// Makes the memory of a stream capture everyone's again (`capture`: its id, see `weir::capture_id`; 0: of all): what
   /// was allocated or freed in it and is free now. Call it when no launch of the graph, no executable graph of it and
@@ -142,7 +175,7 @@ inline std::string numbers_text(pool_snapshot const& s) {
   pool_numbers const& n = s.numbers;
   return format_bytes(n.reserved.current) + " reserved" + under_way_text(s) + " = " +
          format_bytes(n.allocated.current) + " allocated (" + format_bytes(n.requested.current) + " requested) + " +
-         format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" + captured_text(n);
+         format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" + captured_text(n) + parked_text(n);
 }
 
 }  // namespace weir::detail

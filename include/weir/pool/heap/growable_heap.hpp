@@ -111,6 +111,39 @@ class growable_heap : public block_heap {
   /// A held piece is a hole.
   void empty_held(block_id id, sequence_number sequence) noexcept { put_merged(id, holes_, sequence); }
 
+  /// While a range is parked nothing in it is free: free blocks are held, and live ones count as captured by the list
+  /// of holes, so that none is found but by who looks for that.
+  void park(block_id first) noexcept {
+    for (block_id id = first; id != 0; id = table_[id].right) {
+      block& b = table_[id];
+      if (b.state() == block_state::live && b.captured == shared) b.captured = holes_;
+      if (!b.is_free() || b.list == holes_) continue;
+      free_.pull(id);
+      b.set_held(b.list);
+    }
+  }
+  /// Takes back a live block of a range that is parked.
+  void give_parked(block_id id) noexcept {
+    table_.delist(id);
+    table_[id].captured = shared;
+    table_[id].set_held(shared);
+  }
+  /// Free blocks are free again: those in lists that `is_captured(list)` where they were, all others for everyone,
+  /// since their work is done. `number(list)` gives sequence numbers.
+  template <class IsCaptured, class Number>
+  void unpark(block_id first, IsCaptured is_captured, Number number) noexcept {
+    for (block_id id = first, next = 0; id != 0; id = next) {
+      next = table_[id].right;
+      block& b = table_[id];
+      if (b.state() == block_state::live && b.captured == holes_) b.captured = shared;
+      if (b.state() != block_state::held) continue;
+      if (is_captured(b.list))
+        put_merged(id, b.list, number(b.list));
+      else
+        share_held(id);
+    }
+  }
+
   /// Calls `f(address, bytes)` for all that has memory, in pieces as large as can be; `first`: the range's first block.
   template <class F>
   void for_each_with_memory(block_id first, F f) const {
@@ -122,11 +155,22 @@ class growable_heap : public block_heap {
       if (is_hole) begin = end_of(id);
     }
   }
-  /// True if some of a range or a segment is free, but not known to be done.
-  bool is_pending(block_id first) const noexcept {
+  /// Calls `f(address, bytes)` for all that is live, as it was asked for, in rising order.
+  template <class F>
+  void for_each_live(block_id first, F f) const {
     for (block_id id = first; id != 0; id = table_[id].right)
-      if (table_[id].is_free() && table_[id].list != shared && table_[id].list != holes_) return true;
+      if (table_[id].state() == block_state::live) f(table_[id].address(), std::size_t{table_[id].requested()});
+  }
+  /// True if some of a range or a segment is free, but not known to be done, in a list that `counts(list)`.
+  template <class Counts>
+  bool is_pending(block_id first, Counts counts) const noexcept {
+    for (block_id id = first; id != 0; id = table_[id].right)
+      if (block const& b = table_[id]; b.is_free() && b.list != shared && b.list != holes_ && counts(b.list))
+        return true;
     return false;
+  }
+  bool is_pending(block_id first) const noexcept {
+    return is_pending(first, [](list_id) { return true; });
   }
   /// Bytes of the largest free block. Looks at every list.
   std::size_t largest_free() const noexcept {

@@ -1,10 +1,10 @@
 // needs: tsan
-#include <weir/sources/common.hpp>
-
-#include <weir/sim/sim.hpp>
+#include <weir/sources/shifted_blocks.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -86,20 +86,4 @@ TEST_CASE("blocks are moved and found by many threads at once") {
   std::vector<std::thread> threads;
   for (std::size_t thread = 0; thread < 4; ++thread) threads.emplace_back(work, thread);
   for (auto& thread : threads) thread.join();
-}
-
-TEST_CASE("the current device is chosen where none is named") {
-  sim::reset();
-  device_guard const on_other(1);
-  CHECK(detail::chosen_device("x", -1) == 1);
-  CHECK(detail::chosen_device("x", 0) == 0);
-  CHECK_THROWS_AS(detail::chosen_device("x", 2), std::invalid_argument);
-}
-
-TEST_CASE("a free that fails for a reason that is not the caller's is quiet") {
-  sim::reset();
-  auto const before = set_misuse_handler(+[](char const*) noexcept { FAIL_CHECK("misuse was reported"); });
-  for (cudaError_t const code : {cudaSuccess, cudaErrorCudartUnloading, cudaErrorLaunchFailure})
-    detail::freed(code, "x", "cudaFree", nullptr, 0);
-  set_misuse_handler(before);
 }

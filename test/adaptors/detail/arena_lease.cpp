@@ -1,5 +1,5 @@
 // needs: tsan
-#include <weir/adaptors/detail/arena_share.hpp>
+#include <weir/adaptors/detail/arena_lease.hpp>
 
 #include <doctest/doctest.h>
 
@@ -8,11 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/test_source.hpp"
-
-using namespace weir;
-using namespace weir::test;
-using detail::arena_lease;
+using weir::detail::arena_lease;
 
 namespace {
 
@@ -115,71 +111,4 @@ TEST_CASE("closed leases are forgotten when the thread meets the next resource")
     arena_lease::of_this_thread(lease_handle::make(1u));
     CHECK(lease.alone());
   }).join();
-}
-
-TEST_CASE("the directory keeps one budget and knows whose a segment is") {
-  source_state state;
-  source_resource upstream(state);
-  {
-    detail::arena_directory directory(upstream, 1_MiB);
-    detail::arena_share first(directory, 3), second(directory, 5);
-    auto* const p = static_cast<std::byte*>(first.allocate(host_order, 512_KiB, 256));
-    auto* const q = static_cast<std::byte*>(second.allocate(host_order, 256_KiB, 256));
-    CHECK(directory.owner(p) == 3);
-    CHECK(directory.owner(p + 512_KiB - 1) == 3);
-    CHECK(directory.owner(q) == 5);
-    CHECK(directory.owner(&state) > arena_lease::most);
-    CHECK_THROWS_AS(second.allocate(host_order, 256_KiB + 1, 256), std::bad_alloc);
-    CHECK_THROWS_AS(second.allocate(host_order, SIZE_MAX, 256), std::bad_alloc);
-    CHECK(directory.reserved() == 768_KiB);
-    first.deallocate(host_order, p, 512_KiB, 256);
-    CHECK(directory.owner(p) > arena_lease::most);
-    CHECK(directory.reserved() == 256_KiB);
-    state.fail = failing::out_of_memory;
-    CHECK_THROWS_AS(first.allocate(host_order, 1, 256), std::bad_alloc);
-    state.fail = failing::other;
-    CHECK_THROWS_AS(first.allocate(host_order, 1, 256), std::logic_error);
-    state.fail = failing::no;
-    CHECK(directory.reserved() == 256_KiB);
-    void* const rest = first.allocate(host_order, 768_KiB, 256);
-    CHECK(directory.level().peak == 1_MiB);
-    first.deallocate(host_order, rest, 768_KiB, 256);
-    second.deallocate(host_order, q, 256_KiB, 256);
-  }
-  CHECK(state.live_count == 0);
-}
-
-TEST_CASE("a segment is forgotten before the upstream has it back") {
-  source_state state;
-  source_resource upstream(state);
-  detail::arena_directory directory(upstream, 0);
-  void* const p = directory.take(256, 256, 3);
-  std::size_t owner = 3;
-  state.on_deallocate = [&] { owner = directory.owner(p); };  // another thread may get the same memory from now on
-  directory.give(p, 256, 256);
-  CHECK(owner > arena_lease::most);
-}
-
-TEST_CASE("whatever eight threads take, the budget is kept") {
-  source_state state;
-  source_resource upstream(state);
-  detail::arena_directory directory(upstream, 64_KiB);
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < 8; ++t)
-    threads.emplace_back([&, t] {
-      detail::arena_share share(directory, t);
-      for (std::size_t i = 0; i < 500; ++i) {
-        std::size_t const bytes = 256 * (1 + (i * 37 + t) % 128);
-        try {
-          void* const p = share.allocate(host_order, bytes, 256);
-          if (directory.owner(p) != t) FAIL_CHECK("a segment is another's");
-          share.deallocate(host_order, p, bytes, 256);
-        } catch (std::bad_alloc const&) {
-        }
-      }
-    });
-  for (auto& t : threads) t.join();
-  CHECK(state.peak_bytes <= 64_KiB);
-  CHECK(directory.level().peak <= 64_KiB);
-  CHECK(directory.reserved() == 0);
 }

@@ -1,0 +1,130 @@
+#pragma once
+// One layer of a stack, whatever the layer's type; and how a stack whose type is forgotten shows its layers.
+
+#include <weir/core/layer_numbers.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/limit_ref.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace weir {
+
+namespace detail {
+
+/// The functions of a layer whose type is forgotten; one table a type.
+struct layer_functions {
+  bool keeps_memory;
+  std::size_t (*trim)(void* layer, std::size_t keep) noexcept;
+  std::size_t (*reserved)(void const* layer) noexcept;
+  void (*synchronize)(void* layer) noexcept;
+  std::size_t (*release_captured)(void* layer, std::uint64_t capture) noexcept;
+  void (*visit_parts)(void* layer, layer_visitor& visitor);
+  layer_numbers (*numbers)(void const* layer);
+  std::optional<limit_ref> (*limit)(void* layer) noexcept;
+};
+template <class Layer>
+layer_functions const& functions_of_layer() noexcept;
+
+}  // namespace detail
+
+/// One layer of a stack whose type is forgotten. Two words; refers to the layer, which must outlive it. Unlike the
+/// functions of the same names for a stack, these ask this layer alone.
+class layer_ref {
+ public:
+  template <class Layer>
+  requires(!std::same_as<Layer, layer_ref>) explicit layer_ref(Layer& layer) noexcept
+      : layer_(&layer), functions_(&detail::functions_of_layer<Layer>()) {}
+
+  /// Whether there is anything for `trim` to do, ever.
+  bool keeps_memory() const noexcept { return functions_->keeps_memory; }
+  /// Gives idle memory back to the layer below until at most `keep` bytes are held; returns how many bytes went.
+  std::size_t trim(std::size_t keep = 0) const noexcept { return functions_->trim(layer_, keep); }
+  /// Bytes held from the layer below; 0 where the layer does not say.
+  std::size_t reserved() const noexcept { return functions_->reserved(layer_); }
+  void synchronize() const noexcept { functions_->synchronize(layer_); }
+  std::size_t release_captured(std::uint64_t capture = 0) const noexcept {
+    return functions_->release_captured(layer_, capture);
+  }
+  layer_numbers numbers() const { return functions_->numbers(layer_); }
+  /// Empty where this layer is no limit.
+  std::optional<limit_ref> limit() const noexcept { return functions_->limit(layer_); }
+
+  /// Shows the layers that stand beside the upstream, as those of bins do.
+  void visit_parts(layer_visitor& visitor) const { functions_->visit_parts(layer_, visitor); }
+
+ private:
+  void* layer_;
+  detail::layer_functions const* functions_;
+};
+
+namespace detail {
+
+template <class Layer>
+std::optional<limit_ref> limit_of(Layer& layer) noexcept {
+  if constexpr (budget<Layer>)
+    return limit_ref(layer);
+  else
+    return std::nullopt;
+}
+
+/// Shows the layers that stand beside a layer's upstream, if it has some.
+template <class Layer>
+void visit_parts(Layer& layer, layer_visitor& visitor) {
+  if constexpr (requires { layer.visit_parts(visitor); }) layer.visit_parts(visitor);
+}
+
+template <class Layer>
+layer_functions const& functions_of_layer() noexcept {
+  static constexpr layer_functions functions = {
+      keeper<Layer>,
+      [](void* layer, std::size_t keep) noexcept { return detail::trim_layer(*static_cast<Layer*>(layer), keep); },
+      [](void const* layer) noexcept { return detail::reserved_by_layer(*static_cast<Layer const*>(layer)); },
+      [](void* layer) noexcept { detail::synchronize_layer(*static_cast<Layer*>(layer)); },
+      [](void* layer, std::uint64_t capture) noexcept {
+        return detail::release_captured_layer(*static_cast<Layer*>(layer), capture);
+      },
+      [](void* layer, layer_visitor& visitor) { detail::visit_parts(*static_cast<Layer*>(layer), visitor); },
+      [](void const* layer) { return detail::numbers_of_layer(*static_cast<Layer const*>(layer)); },
+      [](void* layer) noexcept { return detail::limit_of(*static_cast<Layer*>(layer)); },
+  };
+  return functions;
+}
+
+// ---- what can be asked of a layer, asked of a reference to one
+
+inline layer_numbers numbers_of_layer(layer_ref const& layer) { return layer.numbers(); }
+inline std::optional<limit_ref> limit_of(layer_ref& layer) noexcept { return layer.limit(); }
+
+template <class Layer>
+layer_ref ref_to(Layer& layer) noexcept {
+  return layer_ref(layer);
+}
+inline layer_ref ref_to(layer_ref& layer) noexcept { return layer; }
+
+/// Shows the layers of a stack to a visitor that came through an erased type.
+template <class Top>
+void show_layers(Top& top, layer_visitor& visitor) {
+  auto const show_one = [&](auto& layer) {
+    layer_ref shown = detail::ref_to(layer);
+    visitor.see(shown);
+  };
+  detail::for_each_layer(top, show_one, visitor.how_far());
+}
+
+/// What the lowest layer that keeps memory holds: all that the stack took from below. 0 where none does.
+template <class Top>
+std::size_t reserved_by_layers(Top& top, layer_visitor::extent how_far) noexcept {
+  std::size_t reserved = 0;
+  auto const ask_one = [&](auto& layer) {
+    if (detail::keeps_memory(layer)) reserved = detail::reserved_by_layer(layer);
+  };
+  detail::for_each_layer(top, ask_one, how_far);
+  return reserved;
+}
+
+}  // namespace detail
+
+}  // namespace weir

@@ -1,0 +1,58 @@
+#pragma once
+// A budget of a stack, whatever the stack's type.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir {
+
+namespace detail {
+
+/// A layer with a budget, as `limit` makes one.
+template <class Layer>
+concept budget = requires(Layer const& layer) {
+  std::size_t{layer.used()};
+  std::size_t{layer.max_bytes()};
+  std::size_t{layer.peak()};
+  std::uint64_t{layer.refused()};
+};
+
+/// The functions of a budget whose type is forgotten.
+struct budget_functions {
+  std::size_t (*used)(void const* layer) noexcept;
+  std::size_t (*max_bytes)(void const* layer) noexcept;
+  std::size_t (*peak)(void const* layer) noexcept;
+  std::uint64_t (*refused)(void const* layer) noexcept;
+};
+template <budget Layer>
+inline constexpr budget_functions functions_of_budget = {
+    [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->used(); },
+    [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->max_bytes(); },
+    [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->peak(); },
+    [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->refused(); },
+};
+
+}  // namespace detail
+
+/// A stack's limit, whatever the stack's type. Two words; refers to the layer, which must outlive it. A call costs a
+/// load and an indirect call, from any thread.
+class limit_ref {
+ public:
+  template <detail::budget Layer>
+  explicit limit_ref(Layer& layer) noexcept : layer_(&layer), functions_(&detail::functions_of_budget<Layer>) {}
+
+  /// Bytes charged now.
+  std::size_t used() const noexcept { return functions_->used(layer_); }
+  /// The budget in bytes.
+  std::size_t max_bytes() const noexcept { return functions_->max_bytes(layer_); }
+  /// The most bytes that were charged at one time by requests that were served.
+  std::size_t peak() const noexcept { return functions_->peak(layer_); }
+  /// How many requests this limit refused.
+  std::uint64_t refused() const noexcept { return functions_->refused(layer_); }
+
+ private:
+  void* layer_;
+  detail::budget_functions const* functions_;
+};
+
+}  // namespace weir

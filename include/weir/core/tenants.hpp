@@ -1,0 +1,162 @@
+#pragma once
+// Several pools on one set of memory: who has how much, what each is promised, and who gives back for whom.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/report.hpp>
+#include <weir/support/mutex.hpp>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+namespace weir {
+
+/// What a tenant has, in bytes.
+struct tenant_usage {
+  std::size_t live = 0;  ///< in blocks that are in use
+  std::size_t held = 0;  ///< with memory, what is on its way included
+};
+
+/// A pool that shares a `growable` resource with others. Its functions are called by threads that use other pools, and
+/// while the list of tenants is locked; it takes its own lock in them, and never calls `tenants` with that held.
+class tenant {
+ public:
+  virtual tenant_usage usage() noexcept = 0;
+  /// Gives idle memory back, at most `bytes` rounded up to chunks. Does not wait. Returns how many bytes that was.
+  virtual std::size_t give_idle(std::size_t bytes) noexcept = 0;
+  virtual std::string name() const = 0;
+
+  std::size_t min_bytes = 0;  ///< that it can always have
+  std::size_t low_bytes = 0;  ///< up to this it is asked last to give back
+
+ protected:
+  tenant() = default;
+  tenant(tenant const&) = delete;
+  tenant& operator=(tenant const&) = delete;
+  ~tenant() = default;
+
+ private:
+  friend class tenants;
+  tenant* next_ = nullptr;
+};
+
+/// The pools on one growable resource, which has one of these as `tenancy()`. Thread-safe.
+///
+/// Each may be promised a minimum. A tenant gets memory if it is below its own minimum, or if what is left serves all
+/// minimums that are not used yet: so a promise is kept without taking anything back. What tenants hold above their
+/// minimum and do not use goes to whoever needs it.
+class tenants {
+ public:
+  /// `capacity`: the most bytes of the resource; 0 where it has no limit of its own, and then nothing can be promised.
+  explicit tenants(std::size_t capacity) noexcept : capacity_(capacity) {}
+  tenants(tenants const&) = delete;
+  tenants& operator=(tenants const&) = delete;
+
+  /// Throws `std::invalid_argument` if it is promised more than there is beside the others' minimums.
+  void join(tenant& t) {
+    detail::mutex_guard const lock(mutex_);
+    std::size_t promised = t.min_bytes;
+    for (tenant* other = first_; other != nullptr; other = other->next_) promised += other->min_bytes;
+    if (t.min_bytes != 0 && capacity_ == 0)
+      throw std::invalid_argument("weir: pool: min_bytes is " + format_bytes(t.min_bytes) +
+                                  "; it can be kept only where the shared memory has max_bytes");
+    if (promised > capacity_ && t.min_bytes != 0)
+      throw std::invalid_argument("weir: pool: min_bytes is " + format_bytes(t.min_bytes) + "; with the other pools' " +
+                                  format_bytes(promised - t.min_bytes) + " that is more than the shared memory's " +
+                                  format_bytes(capacity_));
+    t.next_ = first_;
+    first_ = &t;
+    ++count_;
+  }
+  void leave(tenant& t) noexcept {
+    detail::mutex_guard const lock(mutex_);
+    tenant** link = &first_;
+    while (*link != &t) link = &(*link)->next_;
+    *link = t.next_;
+    --count_;
+  }
+
+  /// True if more than one pool uses it.
+  bool is_shared() const noexcept {
+    detail::mutex_guard const lock(mutex_);
+    return count_ > 1;
+  }
+
+  /// What all tenants together hold, and the most of it that was live: as far as was seen, at the calls to this.
+  /// `own_peak`: the most that was live of the caller's; `more`: bytes that it is about to add to what its usage says.
+  tenant_usage joint(std::size_t own_peak, std::size_t more) noexcept {
+    detail::mutex_guard const lock(mutex_);
+    tenant_usage all = sum();
+    all.live += more;
+    if (own_peak > peak_) peak_ = own_peak;
+    if (all.live > peak_) peak_ = all.live;
+    return {peak_, all.held};
+  }
+
+  /// Lets others give idle memory back, `bytes` in all if they have that: first those above their low mark, never below
+  /// a minimum. Returns how many bytes that was.
+  std::size_t reclaim(tenant const& for_whom, std::size_t bytes) noexcept {
+    detail::mutex_guard const lock(mutex_);
+    std::size_t got = 0;
+    for (bool const last : {false, true})
+      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
+        if (t == &for_whom) continue;
+        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
+        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
+        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
+      }
+    return got;
+  }
+
+  /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
+  /// others; false then. Where promises were made, one such call at a time.
+  template <class F>
+  bool take(tenant& who, F map) {
+    if (!has_promises()) return map();
+    detail::mutex_guard const lock(mutex_);
+    std::size_t needed = 0;
+    for (tenant* t = first_; t != nullptr; t = t->next_) {
+      std::size_t const held = t->usage().held;
+      if (t == &who && held <= t->min_bytes) return map();
+      needed += held > t->min_bytes ? held : t->min_bytes;
+    }
+    return needed <= capacity_ && map();
+  }
+
+  /// A line for each tenant.
+  void describe(report& out) const {
+    detail::mutex_guard const lock(mutex_);
+    if (count_ < 2) return;
+    for (tenant* t = first_; t != nullptr; t = t->next_) {
+      tenant_usage const has = t->usage();
+      out.below("shared by", t->name() + ": holds " + format_bytes(has.held) + ", " + format_bytes(has.live) +
+                                 " of it in use" +
+                                 (t->min_bytes == 0 ? std::string() : ", at least " + format_bytes(t->min_bytes)));
+    }
+  }
+
+ private:
+  tenant_usage sum() const noexcept {
+    tenant_usage all;
+    for (tenant* t = first_; t != nullptr; t = t->next_) {
+      tenant_usage const has = t->usage();
+      all.live += has.live;
+      all.held += has.held;
+    }
+    return all;
+  }
+  bool has_promises() const noexcept {
+    detail::mutex_guard const lock(mutex_);
+    for (tenant* t = first_; t != nullptr; t = t->next_)
+      if (t->min_bytes != 0) return true;
+    return false;
+  }
+
+  std::size_t const capacity_;
+  detail::mutex mutable mutex_;
+  tenant* first_ = nullptr;
+  std::size_t count_ = 0;
+  std::size_t peak_ = 0;
+};
+
+}  // namespace weir

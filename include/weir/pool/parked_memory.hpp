@@ -1,0 +1,168 @@
+#pragma once
+// The memory of a pool that is parked: its addresses stay, what was behind them is gone, or on the host meanwhile.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/core/handle.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+
+namespace weir::detail {
+
+/// Memory of the host for the contents of a pool, whatever it comes from.
+class content_store {
+ public:
+  content_store() = default;
+  content_store(content_store const&) = delete;
+  content_store& operator=(content_store const&) = delete;
+  virtual ~content_store() = default;
+  /// Throws what the resource throws.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(void* p, std::size_t bytes) noexcept = 0;
+};
+
+template <handle To>
+class content_store_on final : public content_store {
+ public:
+  explicit content_store_on(To const& to) : to_(to) {}
+  void* allocate(std::size_t bytes) override { return weir::allocate_sync(to_, bytes); }
+  void deallocate(void* p, std::size_t bytes) noexcept override { weir::deallocate_sync(to_, p, bytes); }
+
+ private:
+  To to_;
+};
+
+/// Spans of addresses, in whole chunks, that had memory and get it again, and the contents if they are kept. Used by
+/// one thread at a time.
+class parked_memory {
+ public:
+  /// Takes over `store`; null: contents are dropped.
+  explicit parked_memory(content_store* store) noexcept : store_(store) {}
+  ~parked_memory() {
+    forget_contents();
+    delete store_;
+  }
+  parked_memory(parked_memory const&) = delete;
+  parked_memory& operator=(parked_memory const&) = delete;
+
+  /// Room for as many spans and blocks; may throw `std::bad_alloc`.
+  void reserve(std::size_t spans, std::size_t blocks) {
+    spans_.grow(spans);
+    blocks_.grow(store_ == nullptr ? 0 : blocks);
+  }
+  /// Needs room.
+  void add(void* begin, std::size_t bytes) noexcept {
+    spans_[span_count_++] = {begin, bytes};
+    bytes_ += bytes;
+  }
+  /// A live block, whose contents are kept; in the order of addresses, after all spans. Needs room.
+  void add_block(void* begin, std::size_t bytes) noexcept {
+    if (store_ == nullptr) return;
+    while (!spans_[filling_].has(begin)) ++filling_;
+    blocks_[block_count_++] = {begin, bytes, filling_, spans_[filling_].contents_bytes};
+    spans_[filling_].contents_bytes += (bytes + default_alignment - 1) / default_alignment * default_alignment;
+  }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+  /// Copies the contents to the host, if they are kept. Throws what the store or CUDA throws; nothing is lost then.
+  void save(int device) {
+    if (store_ == nullptr) return;
+    try {
+      for (std::size_t i = 0; i < span_count_; ++i)
+        if (span& s = spans_[i]; s.contents_bytes != 0) s.contents = store_->allocate(s.contents_bytes);
+      copy(device, [](void* on_device, void* on_host, std::size_t bytes, cudaStream_t stream) {
+        check(cudaMemcpyAsync(on_host, on_device, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+      });
+    } catch (...) {
+      forget_contents();
+      throw;
+    }
+  }
+  /// Takes the memory away. False where the driver refuses some of it; that stays.
+  template <growable Upstream>
+  bool unmap(Upstream& upstream) noexcept {
+    bool all = true;
+    for (std::size_t i = 0; i < span_count_; ++i) {
+      span& s = spans_[i];
+      s.is_mapped = s.is_mapped && !upstream.unmap(s.begin, s.bytes);
+      all = all && !s.is_mapped;
+    }
+    return all;
+  }
+  /// Puts memory there again, and the contents into it. False if there is not as much; throws what CUDA throws. Then
+  /// all is as before, and it can be tried again.
+  template <growable Upstream>
+  bool restore(Upstream& upstream, int device) {
+    bool is_filled = false;
+    try {
+      is_filled = map(upstream);
+      if (is_filled && store_ != nullptr)
+        copy(device, [](void* on_device, void* on_host, std::size_t bytes, cudaStream_t stream) {
+          check(cudaMemcpyAsync(on_device, on_host, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+        });
+    } catch (...) {
+      unmap(upstream);
+      throw;
+    }
+    if (!is_filled) unmap(upstream);
+    return is_filled;
+  }
+
+ private:
+  struct span {
+    void* begin = nullptr;
+    std::size_t bytes = 0;
+    void* contents = nullptr;
+    std::size_t contents_bytes = 0;
+    bool is_mapped = true;
+    bool has(void* p) const noexcept { return static_cast<std::byte*>(p) < static_cast<std::byte*>(begin) + bytes; }
+  };
+  struct block_contents {
+    void* begin = nullptr;
+    std::size_t bytes = 0;
+    std::size_t span = 0;
+    std::size_t offset = 0;
+  };
+
+  /// Block by block: what is between them is nobody's.
+  template <class Copy>
+  void copy(int device, Copy one) {
+    device_guard const on_device(device);
+    stream const side;
+    for (std::size_t i = 0; i < block_count_; ++i) {
+      block_contents const& b = blocks_[i];
+      one(b.begin, static_cast<std::byte*>(spans_[b.span].contents) + b.offset, b.bytes, side.get());
+    }
+    check(relaxed([&] { return cudaStreamSynchronize(side.get()); }), "cudaStreamSynchronize");
+  }
+  template <growable Upstream>
+  bool map(Upstream& upstream) {
+    for (std::size_t i = 0; i < span_count_; ++i) {
+      span& s = spans_[i];
+      if (!s.is_mapped && !upstream.map(s.begin, s.bytes)) return false;
+      s.is_mapped = true;
+    }
+    return true;
+  }
+  void forget_contents() noexcept {
+    for (std::size_t i = 0; i < span_count_; ++i) {
+      if (spans_[i].contents != nullptr) store_->deallocate(spans_[i].contents, spans_[i].contents_bytes);
+      spans_[i].contents = nullptr;
+    }
+  }
+
+  content_store* store_;
+  grown_array<span> spans_;
+  grown_array<block_contents> blocks_;
+  std::size_t span_count_ = 0, block_count_ = 0;
+  std::size_t filling_ = 0;  // the span that the latest block is in
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace weir::detail

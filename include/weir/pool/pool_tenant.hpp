@@ -1,0 +1,52 @@
+#pragma once
+// A pool as one of several tenants of a growable upstream.
+
+#include <weir/core/growable.hpp>
+#include <weir/core/tenants.hpp>
+#include <weir/pool/pool_options.hpp>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+namespace weir::detail {
+
+/// Joins the tenants of `Upstream`, if that has some, for an `Allocator` that answers `usage()` and `give_idle(bytes)`;
+/// leaves them when it ends, which is before the allocator does.
+template <class Allocator, class Upstream>
+class pool_tenant {
+ public:
+  /// Throws `std::invalid_argument` if something is promised that nobody keeps.
+  pool_tenant(Allocator&, Upstream&, pool const& options) {
+    if (options.min_bytes != 0 || options.low_bytes != 0)
+      throw std::invalid_argument(
+          "weir: pool: min_bytes and low_bytes are for pools that share a growable upstream, as "
+          "`share(pages) | pool{...}` with `pages` of weir::virtual_memory; set neither here");
+  }
+  tenant* get() noexcept { return nullptr; }
+  void leave() noexcept {}
+};
+
+template <class Allocator, has_tenants Upstream>
+class pool_tenant<Allocator, Upstream> final : public tenant {
+ public:
+  pool_tenant(Allocator& pool_of, Upstream& upstream, pool const& options)
+      : allocator_(pool_of), upstream_(upstream), name_(options.name) {
+    min_bytes = options.min_bytes;
+    low_bytes = options.low_bytes;
+    upstream_.tenancy().join(*this);
+  }
+  tenant* get() noexcept { return this; }
+  void leave() noexcept { upstream_.tenancy().leave(*this); }
+
+  tenant_usage usage() noexcept override { return allocator_.usage(); }
+  std::size_t give_idle(std::size_t bytes) noexcept override { return allocator_.give_idle(bytes); }
+  std::string name() const override { return name_ == nullptr || *name_ == 0 ? "a pool" : name_; }
+
+ private:
+  Allocator& allocator_;
+  Upstream& upstream_;
+  char const* name_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,224 @@
+#pragma once
+// Reserved addresses of one device, and which chunk of physical memory is mapped where.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/driver.hpp>
+#include <weir/cuda/process_exit.hpp>
+#include <weir/sources/physical_chunks.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weir::detail {
+
+/// Ranges of addresses, each with a table of the chunks that are mapped in it. Thread-safe for calls about different
+/// addresses; the lock is not held while the driver works.
+class address_ranges {
+ public:
+  /// `users`: the devices that may use what is mapped.
+  address_ranges(driver_functions const& driver, physical_chunks& chunks, std::vector<CUmemAccessDesc> users)
+      : driver_(driver), chunks_(chunks), users_(std::move(users)) {}
+  /// What was reserved and not given back stays as it is: something may still use it.
+  ~address_ranges() {
+    if (life_.is_exiting()) return;
+    relaxed([&] {
+      for (auto& [begin, left] : refused_) vacate(begin, left);
+    });
+  }
+  address_ranges(address_ranges const&) = delete;
+  address_ranges& operator=(address_ranges const&) = delete;
+
+  /// Addresses in whole chunks, aligned to a chunk and to `max_alignment`; a null range if there are none. Throws
+  /// `cuda_error` and `std::bad_alloc`.
+  address_range reserve(std::size_t bytes) {
+    reservation made{bytes, std::vector<chunk*>(bytes / chunk_bytes())};
+    CUdeviceptr begin = 0;
+    CUresult const code = driver_.cuMemAddressReserve(&begin, bytes, std::max(chunk_bytes(), max_alignment), 0, 0);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) return {};
+    check(code, "cuMemAddressReserve");
+    try {
+      std::lock_guard const lock(mutex_);
+      ranges_.emplace(begin, std::move(made));
+    } catch (...) {
+      driver_.cuMemAddressFree(begin, bytes);
+      throw;
+    }
+    return {to_pointer(begin), bytes};
+  }
+
+  /// Whether that range, and no part of it, was reserved and not given back.
+  bool knows(address_range range) const noexcept {
+    std::lock_guard const lock(mutex_);
+    auto const found = ranges_.find(to_address(range.begin));
+    return found != ranges_.end() && found->second.bytes == range.bytes;
+  }
+
+  /// Unmaps what is mapped there and gives the addresses back; false if the range is not known. What the driver refuses
+  /// is tried again, at once, since it may have reported an error of earlier work, and at the end.
+  bool release(address_range range) noexcept {
+    auto node = take_out(range);
+    if (node.empty()) return false;
+    if (vacate(node.key(), node.mapped()) || vacate(node.key(), node.mapped())) return true;
+    std::lock_guard const lock(mutex_);
+    refused_.insert(std::move(node));
+    return true;
+  }
+
+  /// As `growable` says.
+  bool map(void* p, std::size_t bytes) {
+    std::span<chunk*> const slots = slots_of(p, bytes);
+    require(is_empty(slots), "map", p, bytes, "where something is mapped");
+    auto const fresh = chunks_.take(slots);
+    if (!fresh) return false;
+    outcome const shown = show(to_address(p), slots);
+    if (shown.code == CUDA_SUCCESS) return true;
+    if (shown.is_undone) {
+      chunks_.drop(slots);
+      chunks_.trim(0, *fresh);
+    }
+    return refused(shown);
+  }
+
+  bool alias(void* to, void* from, std::size_t bytes) {
+    std::span<chunk*> const source = slots_of(from, bytes), slots = slots_of(to, bytes);
+    require(is_full(source), "alias", from, bytes, "where not everything is mapped");
+    require(is_empty(slots), "alias", to, bytes, "where something is mapped");
+    chunks_.share(source, slots);
+    outcome const shown = show(to_address(to), slots);
+    if (shown.code == CUDA_SUCCESS) return true;
+    if (shown.is_undone) chunks_.drop(slots);
+    return refused(shown);
+  }
+
+  bool unmap(void* p, std::size_t bytes) noexcept {
+    std::span<chunk*> const slots = find(p, bytes);
+    if (slots.data() == nullptr || !is_full(slots)) {
+      report_misuse("weir: virtual_memory: unmap of " + hex(p) + " (" + std::to_string(bytes) +
+                    " B): there is not everywhere something mapped");
+      return false;
+    }
+    std::size_t const gone = hide(to_address(p), slots);
+    if (gone != slots.size()) {
+      show(to_address(p), slots.first(gone));
+      return false;
+    }
+    chunks_.drop(slots);
+    return true;
+  }
+
+ private:
+  struct reservation {
+    std::size_t bytes;
+    std::vector<chunk*> slots;  // nullptr: nothing is mapped there
+  };
+  using range_map = std::map<CUdeviceptr, reservation>;
+
+  struct outcome {
+    CUresult code = CUDA_SUCCESS;
+    char const* call = "";
+    bool is_undone = true;
+  };
+
+  static CUdeviceptr to_address(void* p) noexcept { return reinterpret_cast<CUdeviceptr>(p); }
+  static void* to_pointer(CUdeviceptr address) noexcept { return reinterpret_cast<void*>(address); }
+  static bool is_empty(std::span<chunk* const> slots) noexcept {
+    return std::all_of(slots.begin(), slots.end(), [](chunk const* c) { return c == nullptr; });
+  }
+  static bool is_full(std::span<chunk* const> slots) noexcept {
+    return std::none_of(slots.begin(), slots.end(), [](chunk const* c) { return c == nullptr; });
+  }
+  /// Throws what the driver would say to addresses that cannot be mapped.
+  static void require(bool holds, char const* what, void* p, std::size_t bytes, char const* otherwise) {
+    if (holds) return;
+    std::string const call = std::string("virtual_memory: ") + what + " of " + hex(p) + " (" + std::to_string(bytes) +
+                             " B), " + otherwise + ",";
+    throw cuda_error(cudaErrorInvalidValue, call.c_str(), __FILE__, __LINE__);
+  }
+  /// Too little memory is an answer; anything else is an error.
+  static bool refused(outcome const& shown) {
+    if (shown.code == CUDA_ERROR_OUT_OF_MEMORY && shown.is_undone) return false;
+    throw cuda_error(runtime_code(shown.code), shown.call, __FILE__, __LINE__);
+  }
+
+  std::size_t chunk_bytes() const noexcept { return chunks_.chunk_bytes(); }
+
+  /// The slots of these addresses; no data where they are not whole chunks of one range. They stay where they are as
+  /// long as the range does.
+  std::span<chunk*> find(void* p, std::size_t bytes) noexcept {
+    CUdeviceptr const address = to_address(p);
+    std::lock_guard const lock(mutex_);
+    auto above = ranges_.upper_bound(address);
+    if (above == ranges_.begin()) return {};
+    auto& [begin, reserved] = *--above;
+    std::size_t const offset = address - begin;
+    if (offset % chunk_bytes() != 0 || bytes % chunk_bytes() != 0) return {};
+    if (offset >= reserved.bytes || bytes > reserved.bytes - offset) return {};
+    return std::span(reserved.slots).subspan(offset / chunk_bytes(), bytes / chunk_bytes());
+  }
+  std::span<chunk*> slots_of(void* p, std::size_t bytes) {
+    std::span<chunk*> const found = find(p, bytes);
+    require(found.data() != nullptr, "use", p, bytes, "which is not in one range, or not in whole chunks");
+    return found;
+  }
+
+  range_map::node_type take_out(address_range range) noexcept {
+    std::lock_guard const lock(mutex_);
+    auto const found = ranges_.find(to_address(range.begin));
+    if (found == ranges_.end() || found->second.bytes != range.bytes) return {};
+    return ranges_.extract(found);
+  }
+
+  /// Maps what the slots say, for all users; where a call fails, what it mapped is unmapped again.
+  outcome show(CUdeviceptr at, std::span<chunk* const> slots) noexcept {
+    if (slots.empty()) return {};
+    std::size_t mapped = 0;
+    for (chunk const* c : slots) {
+      CUresult const code = driver_.cuMemMap(at + mapped * chunk_bytes(), chunk_bytes(), 0, c->handle, 0);
+      if (code != CUDA_SUCCESS) return {code, "cuMemMap", hide(at, slots.first(mapped)) == mapped};
+      ++mapped;
+    }
+    CUresult const code = set_access(driver_, at, mapped * chunk_bytes(), users_.data(), users_.size());
+    if (code != CUDA_SUCCESS) return {code, "cuMemSetAccess", hide(at, slots) == mapped};
+    return {};
+  }
+
+  /// Unmaps from the first slot on, until the driver refuses one; how many it unmapped.
+  std::size_t hide(CUdeviceptr at, std::span<chunk* const> slots) noexcept {
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      if (driver_.cuMemUnmap(at + i * chunk_bytes(), chunk_bytes()) != CUDA_SUCCESS) return i;
+    return slots.size();
+  }
+
+  /// Unmaps whatever is mapped in a range and gives its addresses back; false if the driver refuses. May be repeated.
+  bool vacate(CUdeviceptr begin, reservation& r) noexcept {
+    for (std::size_t i = 0; i < r.slots.size(); ++i) {
+      if (r.slots[i] == nullptr) continue;
+      CUresult const code = driver_.cuMemUnmap(begin + i * chunk_bytes(), chunk_bytes());
+      // An invalid value: `unmap` could unmap it, but not map it again when the chunk after it was refused.
+      if (code != CUDA_SUCCESS && code != CUDA_ERROR_INVALID_VALUE) return false;
+      chunks_.drop({&r.slots[i], 1});
+    }
+    return driver_.cuMemAddressFree(begin, r.bytes) == CUDA_SUCCESS;
+  }
+
+  process_exit life_;
+  driver_functions const& driver_;
+  physical_chunks& chunks_;
+  std::vector<CUmemAccessDesc> const users_;
+
+  std::mutex mutable mutex_;
+  range_map ranges_;
+  range_map refused_;  // given back, but the driver would not have them
+};
+
+}  // namespace weir::detail

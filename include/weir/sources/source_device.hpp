@@ -1,0 +1,42 @@
+#pragma once
+// The device that a source is for: how options name it, what it can do, and its line in reports.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/options.hpp>
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/error.hpp>
+
+#include <stdexcept>
+#include <string>
+
+namespace weir::detail {
+
+template <class Source>
+constexpr auto device_option() {
+  return option::count("device", "device", &Source::device).at_least(-1, "which is the current device");
+}
+
+/// The device that a source is for: `wanted`, or the current one. Throws `std::invalid_argument` if there is no such.
+inline int chosen_device(char const* source, int wanted) {
+  int const count = device_count();
+  if (wanted >= count)
+    throw std::invalid_argument(std::string("weir: ") + source + ": there is no device " + std::to_string(wanted) +
+                                "; this process sees " + std::to_string(count) + ", numbered from 0");
+  return wanted < 0 ? current_device() : wanted;
+}
+
+/// Throws `std::invalid_argument` unless `device` has the attribute; `what` says what that means to people.
+inline void require_ability(char const* source, int device, cudaDeviceAttr attribute, char const* what) {
+  if (device_attribute(attribute, device) != 0) return;
+  throw std::invalid_argument(std::string("weir: ") + source + ": device " + std::to_string(device) + " " + what);
+}
+
+/// A line for the report. CUDA may be past answering when it is asked for.
+inline std::string device_state(int device) try {
+  auto const [free_bytes, total_bytes] = memory_info(device);
+  return "device " + std::to_string(device) + ": " + format_bytes(free_bytes) + " free of " + format_bytes(total_bytes);
+} catch (cuda_error const&) {
+  return "device " + std::to_string(device) + ": its memory could not be asked for";
+}
+
+}  // namespace weir::detail

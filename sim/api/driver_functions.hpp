@@ -1,0 +1,48 @@
+#pragma once
+// The functions of the driver that a program finds by name, internal. They have no names to the linker: a program may
+// link the driver's library as well.
+
+#include "api/entry.hpp"
+
+#include <cuda.h>
+
+#include <cstddef>
+
+namespace weir::sim::detail {
+
+/// A call of the driver. It leaves the runtime's last error alone. Driver and runtime number their errors alike, so
+/// that an injected `cudaError_t` comes out as the `CUresult` of its number.
+template <class Body>
+CUresult driver_api(call which, Body&& body) {
+  return static_cast<CUresult>(counted(which, std::forward<Body>(body)));
+}
+
+// ---- driver_device.cpp
+CUresult device_get(CUdevice* device, int ordinal);
+CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device);
+CUresult get_error_name(CUresult error, char const** name);
+CUresult get_error_string(CUresult error, char const** meaning);
+
+// ---- addresses.cpp
+CUresult mem_address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
+                             unsigned long long flags);
+CUresult mem_address_free(CUdeviceptr at, std::size_t bytes);
+CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+                 unsigned long long flags);
+CUresult mem_unmap(CUdeviceptr at, std::size_t bytes);
+CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* access, std::size_t count);
+CUresult mem_get_access(unsigned long long* flags, CUmemLocation const* location, CUdeviceptr p);
+
+// ---- physical_memory.cpp
+CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes, CUmemAllocationProp const* properties,
+                    unsigned long long flags);
+CUresult mem_release(CUmemGenericAllocationHandle handle);
+CUresult mem_get_allocation_granularity(std::size_t* bytes, CUmemAllocationProp const* properties,
+                                        CUmemAllocationGranularity_flags option);
+CUresult mem_get_allocation_properties_from_handle(CUmemAllocationProp* properties,
+                                                   CUmemGenericAllocationHandle handle);
+CUresult mem_retain_allocation_handle(CUmemGenericAllocationHandle* handle, void* p);
+CUresult mem_export_to_shareable_handle(void* shareable, CUmemGenericAllocationHandle handle,
+                                        CUmemAllocationHandleType type, unsigned long long flags);
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,110 @@
+#include <weir/core/tenants.hpp>
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/test_source.hpp"
+
+using namespace weir;
+
+namespace {
+
+struct program final : tenant {
+  program(std::string what, std::size_t held, std::size_t live, std::size_t min = 0, std::size_t low = 0)
+      : what(std::move(what)), has{live, held} {
+    min_bytes = min;
+    low_bytes = low;
+  }
+  tenant_usage usage() noexcept override { return has; }
+  std::size_t give_idle(std::size_t bytes) noexcept override {
+    std::size_t const idle = has.held - has.live, gone = bytes < idle ? bytes : idle;
+    has.held -= gone;
+    asked.push_back(bytes);
+    return gone;
+  }
+  std::string name() const override { return what; }
+
+  std::string what;
+  tenant_usage has;
+  std::vector<std::size_t> asked;
+};
+
+}  // namespace
+
+TEST_CASE("together they hold the sum, and the most that was live is remembered") {
+  tenants all(0);
+  program a("a", 100, 60), b("b", 50, 50);
+  all.join(a);
+  CHECK_FALSE(all.is_shared());
+  all.join(b);
+  CHECK(all.is_shared());
+  CHECK(all.joint(60, 10).live == 120);
+  CHECK(all.joint(60, 10).held == 150);
+  a.has.live = 0;
+  CHECK(all.joint(60, 0).live == 120);
+  CHECK(all.joint(300, 0).live == 300);
+  all.leave(b);
+  CHECK_FALSE(all.is_shared());
+  CHECK(all.joint(0, 0).held == 100);
+}
+
+TEST_CASE("others give back what they do not use: those above their low mark first, nobody below its minimum") {
+  tenants all(1000);
+  program me("me", 0, 0), low("low", 100, 0, 0, 100), high("high", 100, 20, 0, 40), kept("kept", 100, 0, 70);
+  for (program* p : {&me, &low, &high, &kept}) all.join(*p);
+  CHECK(all.reclaim(me, 50) == 50);
+  CHECK(low.has.held == 100);
+  CHECK(high.has.held + kept.has.held == 150);
+  CHECK(all.reclaim(me, 1000) == 40 + 100 + 20);  // what was left of 60 and 30, then what is below the low marks
+  CHECK(low.has.held == 0);
+  CHECK(high.has.held == 20);
+  CHECK(kept.has.held == 70);
+  CHECK(me.asked.empty());
+  CHECK(all.reclaim(me, 1) == 0);
+}
+
+TEST_CASE("a tenant above its minimum takes only what no promise needs") {
+  tenants all(100);
+  program a("a", 0, 0, 40), b("b", 0, 0);
+  all.join(a);
+  all.join(b);
+  bool mapped = false;
+  auto const map = [&] { return mapped = true; };
+  b.has.held = 60;  // what is on its way included
+  CHECK(all.take(b, map));
+  b.has.held = 61;
+  mapped = false;
+  CHECK_FALSE(all.take(b, map));
+  CHECK_FALSE(mapped);
+  a.has.held = 40;
+  CHECK(all.take(a, map));
+  a.has.held = 41;
+  CHECK_FALSE(all.take(a, map));
+  CHECK_FALSE(all.take(b, [] { return false; }));
+}
+
+TEST_CASE("what cannot be promised is refused, with the numbers") {
+  tenants none(0), some(100);
+  program a("a", 0, 0, 60), b("b", 0, 0, 41), c("c", 0, 0, 40);
+  CHECK_THROWS_WITH_AS(none.join(a), doctest::Contains("min_bytes is 60 B"), std::invalid_argument);
+  some.join(a);
+  CHECK_THROWS_WITH_AS(some.join(b), doctest::Contains("more than the shared memory's 100 B"), std::invalid_argument);
+  CHECK_NOTHROW(some.join(c));
+}
+
+TEST_CASE("the report has a line for each, where there are several") {
+  tenants all(100);
+  program a("search", 50, 20, 30), b("train", 10, 10);
+  all.join(a);
+  report alone;
+  all.describe(alone);
+  CHECK(alone.lines().empty());
+  all.join(b);
+  report both;
+  all.describe(both);
+  CHECK(both.lines().find("search: holds 50 B, 20 B of it in use, at least 30 B") != std::string::npos);
+  CHECK(both.lines().find("train: holds 10 B, 10 B of it in use") != std::string::npos);
+}

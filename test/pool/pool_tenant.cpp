@@ -1,0 +1,43 @@
+// What tenants do together is tested in core/tenants.cpp, and with pools in growable_range.cpp.
+#include <weir/pool/pool_tenant.hpp>
+
+#include <doctest/doctest.h>
+#include <support/test_growable.hpp>
+
+#include <stdexcept>
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+struct allocator {
+  tenant_usage usage() const noexcept { return {1, 2}; }
+  std::size_t give_idle(std::size_t bytes) noexcept { return bytes / 2; }
+};
+
+}  // namespace
+
+TEST_CASE("a pool asks for what it is promised, answers for its allocator, and leaves") {
+  shared_growable memory(100);
+  allocator of;
+  {
+    detail::pool_tenant<allocator, shared_growable> t(of, memory, pool{.min_bytes = 60, .low_bytes = 7, .name = "me"});
+    CHECK(t.get()->usage().held == 2);
+    CHECK(t.get()->give_idle(10) == 5);
+    CHECK(t.get()->name() == "me");
+    CHECK(t.get()->low_bytes == 7);
+    CHECK(memory.tenancy().joint(0, 0).live == 1);
+    t.leave();
+  }
+  CHECK(memory.tenancy().joint(0, 0).held == 0);
+}
+
+TEST_CASE("on an upstream that has no tenants nothing can be promised") {
+  test_growable memory;
+  allocator of;
+  using alone = detail::pool_tenant<allocator, test_growable>;
+  CHECK(alone(of, memory, pool{}).get() == nullptr);
+  CHECK_THROWS_WITH_AS(alone(of, memory, pool{.min_bytes = 1}), doctest::Contains("share a growable upstream"),
+                       std::invalid_argument);
+}

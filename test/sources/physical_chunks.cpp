@@ -1,0 +1,145 @@
+// needs: tsan
+#include <weir/sources/physical_chunks.hpp>
+
+#include <weir/core/bytes.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
+
+#include <array>
+#include <thread>
+#include <vector>
+
+using namespace weir;
+using weir::detail::chunk;
+using weir::detail::physical_chunks;
+
+namespace {
+
+constexpr std::size_t chunk_bytes = 2_MiB;
+
+/// Chunks of device 0, and a place for eight of them.
+struct chunks_of_a_device : weir::test::fresh_world {
+  static CUmemAllocationProp kind() {
+    CUmemAllocationProp made{};
+    made.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    made.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return made;
+  }
+  physical_chunks made(std::size_t max_bytes = 0) {
+    return physical_chunks(detail::driver(), kind(), chunk_bytes, max_bytes);
+  }
+
+  std::array<chunk*, 8> place{};
+  std::span<chunk*> slots{place};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "spare chunks are taken before new ones are created") {
+  physical_chunks chunks = made();
+  CHECK(chunks.take(slots.first(3)) == 3);
+  CHECK(sim::live_bytes(0) == 3 * chunk_bytes);
+  chunks.drop(slots.first(3));
+  CHECK(place[0] == nullptr);
+  CHECK(sim::live_bytes(0) == 3 * chunk_bytes);
+  CHECK(chunks.take(slots.first(5)) == 2);
+  CHECK(sim::live_bytes(0) == 5 * chunk_bytes);
+  chunks.drop(slots.first(5));
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "a chunk is spare once it is in no place any more") {
+  physical_chunks chunks = made();
+  chunks.take(slots.first(2));
+  chunks.share(slots.first(2), slots.subspan(2, 2));
+  CHECK(place[2] == place[0]);
+  chunks.drop(slots.first(2));
+  CHECK(chunks.now().spare == 0);
+  CHECK(chunks.now().mapped == 2 * chunk_bytes);
+  chunks.drop(slots.subspan(2, 2));
+  CHECK(chunks.now().spare == 2 * chunk_bytes);
+  CHECK(chunks.now().mapped == 0);
+  CHECK(chunks.now().mapped_peak == 2 * chunk_bytes);
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "trim gives spare chunks to the device, and no more than is asked") {
+  physical_chunks chunks = made();
+  chunks.take(slots);
+  chunks.drop(slots.first(6));
+  CHECK(chunks.trim(5 * chunk_bytes) == 3 * chunk_bytes);
+  CHECK(sim::live_bytes(0) == 5 * chunk_bytes);
+  CHECK(chunks.trim(0, 1) == chunk_bytes);
+  CHECK(chunks.trim(0) == 2 * chunk_bytes);
+  CHECK(chunks.trim(0) == 0);  // the rest is in a place
+  CHECK(sim::live_bytes(0) == 2 * chunk_bytes);
+  CHECK(chunks.now().held_peak == 8 * chunk_bytes);
+  chunks.drop(slots.last(2));
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "no more than the limit is created, in whole chunks") {
+  physical_chunks chunks = made(5 * chunk_bytes - 1);
+  CHECK_FALSE(chunks.take(slots.first(5)));
+  CHECK(sim::calls("cuMemCreate") == 0);
+  CHECK(chunks.take(slots.first(4)) == 4);
+  CHECK_FALSE(chunks.take(slots.last(1)));
+  chunks.drop(slots.first(4));
+  CHECK(chunks.take(slots.first(4)) == 0);
+  chunks.drop(slots.first(4));
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "what a device does not have changes nothing") {
+  sim::set_capacity(0, 3 * chunk_bytes);
+  physical_chunks chunks = made();
+  chunks.take(slots.first(1));
+  chunks.drop(slots.first(1));
+  CHECK_FALSE(chunks.take(slots));
+  CHECK(sim::live_bytes(0) == chunk_bytes);
+  CHECK(chunks.now().spare == chunk_bytes);
+  CHECK(chunks.now().held_peak == chunk_bytes);
+  CHECK(place[0] == nullptr);
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "whichever creation fails, nothing has changed") {
+  for (std::uint64_t k = 1; k <= 4; ++k) {
+    CAPTURE(k);
+    physical_chunks chunks = made();
+    chunks.take(slots.first(2));
+    chunks.drop(slots.first(2));
+    sim::fail_call("cuMemCreate", k, cudaErrorUnknown);
+    CHECK_THROWS_AS(chunks.take(slots.first(6)), cuda_error);
+    CHECK(sim::live_bytes(0) == 2 * chunk_bytes);
+    CHECK(chunks.now().held == 2 * chunk_bytes);
+    CHECK(chunks.take(slots.first(6)) == 4);
+    chunks.drop(slots.first(6));
+  }
+  CHECK(sim::live_allocations() == 0);
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "a chunk that the driver does not take back stays spare") {
+  physical_chunks chunks = made();
+  chunks.take(slots.first(2));
+  chunks.drop(slots.first(2));
+  sim::fail_call("cuMemRelease", 2, cudaErrorUnknown);
+  CHECK(chunks.trim(0) == chunk_bytes);
+  CHECK(chunks.now().spare == chunk_bytes);
+  CHECK(chunks.trim(0) == chunk_bytes);
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "threads never hold more than the limit together") {
+  physical_chunks chunks = made(6 * chunk_bytes);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&chunks] {
+      std::array<chunk*, 3> own{};
+      for (int round = 0; round < 200; ++round) {
+        if (!chunks.take(own)) continue;
+        chunks.drop(own);
+        chunks.trim(3 * chunk_bytes);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(chunks.now().mapped == 0);
+  CHECK(chunks.now().held_peak <= 6 * chunk_bytes);
+  CHECK(sim::live_bytes(0) == chunks.now().held);
+}

@@ -1,0 +1,30 @@
+#include <weir/sources/source_device.hpp>
+
+#include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
+
+#include <stdexcept>
+#include <string>
+
+using namespace weir;
+using weir::test::fresh_world;
+
+TEST_CASE_FIXTURE(fresh_world, "the current device is chosen where none is named") {
+  device_guard const on_other(1);
+  CHECK(detail::chosen_device("x", -1) == 1);
+  CHECK(detail::chosen_device("x", 0) == 0);
+  CHECK_THROWS_AS(detail::chosen_device("x", 2), std::invalid_argument);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a device that lacks something is refused with what that means") {
+  detail::require_ability("x", 0, cudaDevAttrManagedMemory, "cannot");
+  CHECK_THROWS_WITH_AS(detail::require_ability("x", 1, cudaDevAttrIntegrated, "is no part of the host"),
+                       "weir: x: device 1 is no part of the host", std::invalid_argument);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a report has a line on the device, whether CUDA answers or not") {
+  sim::set_capacity(0, 1_GiB);
+  CHECK(detail::device_state(0) == "device 0: 1.00 GiB free of 1.00 GiB");
+  sim::fail_call("cudaMemGetInfo", 1, cudaErrorUnknown);
+  CHECK(detail::device_state(0) == "device 0: its memory could not be asked for");
+}
