@@ -8,6 +8,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -175,6 +176,32 @@ TEST_CASE("requests in host order spill too") {
   auto handles = make_handles(memory, a, 2);
   void* const p = memory.allocate(host_order, 2_MiB);
   memory.deallocate(host_order, p, 2_MiB);
+}
+
+TEST_CASE("over memory that is mapped in chunks, what was spilled in pieces serves one request") {
+  watched_world const world;
+  queued_checks checks;
+  auto host = make(host_stack());
+  auto memory = make(virtual_memory{.max_bytes = 16_MiB} | pool{} | checked{"device"} | spill{.to = share(host)});
+  stream const a;
+  std::list<byte_handle> handles;
+  for (unsigned char value = 1; value <= 4; ++value) {
+    handles.emplace_back(memory, a, 4_MiB);
+    fill_pinned(handles.back(), a, value);
+  }
+  fill_pinned(handles.front(), a, 1);
+  fill_pinned(*std::next(handles.begin(), 2), a, 3);  // the second and the fourth are the longest unused
+  void* const p = memory.allocate(a, 8_MiB);
+  CHECK(spilled(handles) == "-x-x");
+  write(a, p, 8_MiB);
+  memory.deallocate(a, p, 8_MiB);
+  for (unsigned char value = 1; auto& x : handles) {
+    auto const pin = x.pin(a);
+    checks.expect(a, pin.data(), pin.size(), value++);
+  }
+  a.synchronize();
+  CHECK(checks.done() == 4);
+  CHECK(checks.wrong() == 0);
 }
 
 TEST_CASE("a budget below makes its tenant spill") {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -107,7 +108,7 @@ TEST_CASE("pins overlap; what comes next waits for all of them") {
       fill_pinned(x, a, 7);
       {
         auto const first = x.pin(a);
-        std::optional second(x.pin(b));
+        auto second = std::make_unique<spill_pin<unsigned char>>(x.pin(b));
         CHECK(second->data() == first.data());
         sim::touch(b.get(), second->data(), second->size(), sim::access::read);
         second.reset();
@@ -127,7 +128,7 @@ TEST_CASE("a pin that ends earlier does not stand for one that began before it a
   stream const a, b;
   bytes_handle x(memory, a, 2_MiB);
   {
-    std::optional late(x.pin(b));
+    auto late = std::make_unique<spill_pin<unsigned char>>(x.pin(b));
     {
       auto const early = x.pin(a);
       sim::touch(a.get(), early.data(), early.size(), sim::access::write);
@@ -391,7 +392,7 @@ TEST_CASE("a graph uses what is pinned for as long as it may run") {
   bytes_handle x(memory, a, 2_MiB);
   {
     auto const p = x.pin(a);
-    std::optional<capture_scope> declared(std::in_place);
+    auto declared = std::make_unique<capture_scope>();
     begin_capture(a);
     write(a, p.data(), p.size());
     captured_graph const graph(a);

@@ -5,6 +5,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
 
@@ -29,6 +30,7 @@ static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
+static_assert(facts_rise<spill>);
 
 }  // namespace
 
@@ -52,4 +54,12 @@ TEST_CASE("pool that gives back early keeps the laws") {
 }
 TEST_CASE("pool that waits rather than grows keeps the laws") {
   check_resource(async{} | pool{.pending = when_pending::wait});
+}
+TEST_CASE("spill keeps the laws") {
+  auto to = make(host{});
+  check_over_all_sources(spill{.to = share(to)});
+}
+TEST_CASE("spill over a pool keeps the laws") {
+  auto to = make(host{});
+  check_resource(async{} | pool{.max_bytes = 56 * mib} | spill{.to = share(to)});
 }

@@ -7,15 +7,17 @@
 #include <weir/sources/host.hpp>
 #include <weir/sources/pinned.hpp>
 
+#include <utility>
+
 namespace weir::laws {
 
 template <class Adaptor>
-constexpr bool facts_rise =
-    device_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    !host_accessible<made_by<decltype(async{} | Adaptor{})>> &&
-    device_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(pinned{} | Adaptor{})>> &&
-    !device_accessible<made_by<decltype(host{} | Adaptor{})>> &&
-    host_accessible<made_by<decltype(host{} | Adaptor{})>> && host_ordered<made_by<decltype(async{} | Adaptor{})>>;
+constexpr bool facts_rise = device_accessible<made_by<decltype(async{} | std::declval<Adaptor>())>> &&
+                            !host_accessible<made_by<decltype(async{} | std::declval<Adaptor>())>> &&
+                            device_accessible<made_by<decltype(pinned{} | std::declval<Adaptor>())>> &&
+                            host_accessible<made_by<decltype(pinned{} | std::declval<Adaptor>())>> &&
+                            !device_accessible<made_by<decltype(host{} | std::declval<Adaptor>())>> &&
+                            host_accessible<made_by<decltype(host{} | std::declval<Adaptor>())>> &&
+                            host_ordered<made_by<decltype(async{} | std::declval<Adaptor>())>>;
 
 }  // namespace weir::laws

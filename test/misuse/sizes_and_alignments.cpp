@@ -1,4 +1,5 @@
 // Sizes and alignments that cannot be: every stack refuses them with the right error, is as it was, and goes on.
+#include <weir/adaptors/spill.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/testing/checked.hpp>
 #include <weir/weir.hpp>
@@ -96,6 +97,11 @@ TEST_CASE("statistics and logging") {
   check_refuses_what_cannot_be(device{} | statistics{});
   check_refuses_what_cannot_be(device{} | logging{.path = "/dev/null"});
   check_refuses_what_cannot_be(device{} | pool{} | statistics{} | logging{.path = "/dev/null"});
+}
+TEST_CASE("spill") {
+  auto to = make(host{});
+  check_refuses_what_cannot_be(device{} | spill{.to = share(to)});
+  check_refuses_what_cannot_be(device{} | pool{} | spill{.to = share(to)});
 }
 TEST_CASE("checked") {
   check_refuses_what_cannot_be(device{} | checked{});

@@ -100,7 +100,7 @@ class program {
     handles_.clear();
     for (one_block const& b : blocks_) memory_.deallocate(b.stream, b.p, b.bytes);
     for (cudaStream_t const s : own_) cudaStreamDestroy(s);
-    sim::run_all();  // before the looks go
+    cudaDeviceSynchronize();  // before the looks go
   }
   program(program const&) = delete;
   program& operator=(program const&) = delete;
@@ -136,6 +136,10 @@ class program {
     }
   }
 
+  void finish() {
+    if (capture_) end_capture();
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+  }
   int wrong() const { return looks_.wrong(); }
   bool has_failed() const { return has_failed_; }
   int refused() const { return refused_; }
@@ -334,7 +338,7 @@ TEST_CASE("whatever a program does with handles, contents stay and everything is
                          checked{"device"} | spill{.to = share(host)});
       program run(memory, seed);
       for (std::uint64_t i = 0; i < steps && sim::report_count() == 0 && run.wrong() == 0; ++i) run.step();
-      sim::run_all();
+      run.finish();
       CHECK(run.wrong() == 0);
       lost = run.has_failed();
       spill_numbers const n = memory.numbers();

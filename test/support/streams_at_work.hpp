@@ -9,6 +9,7 @@
 #include <support/sim_fixture.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -59,8 +60,8 @@ class queued_checks {
 
   std::vector<std::unique_ptr<look>> looks_;
   std::size_t writes_ = 0;
-  int wrong_ = 0;
-  int done_ = 0;
+  std::atomic<int> wrong_{0};  // streams may work at the same time
+  std::atomic<int> done_{0};
 };
 
 }  // namespace weir::test

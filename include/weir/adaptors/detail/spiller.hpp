@@ -243,6 +243,8 @@ class spiller {
 /// end.
 class spiller::pin {
  public:
+  /// Of nothing.
+  pin() = default;
   /// Throws as `add`, and what comes of bringing contents back.
   pin(spiller& owner, block b, stream_ref stream)
       : owner_(&owner), block_(b), stream_(stream), end_(owner.copies_.marks().take()) {
@@ -263,7 +265,7 @@ class spiller::pin {
   void* data() const noexcept { return data_; }
 
  private:
-  spiller* owner_;
+  spiller* owner_ = nullptr;
   block block_;
   stream_ref stream_;
   std::uint64_t comes_after_ = 0;  // the number of the last mark that its stream has waited for
