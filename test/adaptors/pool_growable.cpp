@@ -1,0 +1,127 @@
+// needs: tsan
+// Pools that grow in place on the simulated driver's memory, by several threads: what one thread moves, no other meets.
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/virtual_memory.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "support/sim_fixture.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+constexpr std::size_t chunk = std::size_t{2} << 20;
+
+/// Takes and gives blocks with marks at both ends; returns how many marks were gone.
+template <class Pool>
+int churn(Pool& memory, unsigned seed, int steps, std::atomic<int>& served) {
+  struct live {
+    unsigned char* p;
+    std::size_t bytes;
+    unsigned char mark;
+  };
+  std::mt19937 random(seed);
+  std::vector<live> all;
+  int wrong = 0;
+  auto const give = [&](std::size_t i) {
+    live const l = all[i];
+    wrong += l.p[0] != l.mark || l.p[l.bytes - 1] != l.mark;
+    memory.deallocate(host_order, l.p, l.bytes);
+    all[i] = all.back();
+    all.pop_back();
+  };
+  for (int step = 0; step < steps; ++step) {
+    std::size_t const bytes = 1 + random() % (random() % 4 == 0 ? 3 * chunk : chunk / 8);
+    try {
+      auto* const p = static_cast<unsigned char*>(memory.allocate(host_order, bytes));
+      all.push_back({p, bytes, static_cast<unsigned char>(random())});
+      p[0] = p[bytes - 1] = all.back().mark;
+      ++served;
+    } catch (out_of_memory const&) {  // the others have it
+    }
+    while (all.size() > 12 || (!all.empty() && random() % 2 == 0)) give(random() % all.size());
+    if (random() % 64 == 0) memory.trim(random() % 8 * chunk);
+  }
+  while (!all.empty()) give(0);
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("threads on one pool that moves its memory keep what they wrote") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 24 * chunk} | pool{.max_waste = 0});
+  std::atomic<int> wrong{0}, served{0};
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < 4; ++i) threads.emplace_back([&, i] { wrong += churn(memory, i, 400, served); });
+  }
+  CHECK(wrong == 0);
+  CHECK(served > 400);
+  CHECK(memory.numbers().allocated.current == 0);
+  CHECK(memory.numbers().reserved.peak <= 24 * chunk);
+  memory.trim();
+  CHECK(memory.numbers().reserved.current == 0);
+  CHECK(find<virtual_memory_resource>(memory).numbers().reserved.current == 0);
+}
+
+TEST_CASE("threads on pools that share their chunks keep what they wrote, and the promise is kept") {
+  fresh_world const world;
+  virtual_memory_resource pages(virtual_memory{.max_bytes = 16 * chunk});
+  std::atomic<int> wrong{0}, served{0}, refused_below_minimum{0};
+  {
+    auto kept = make(share(pages) | pool{.min_bytes = 4 * chunk});
+    auto other = make(share(pages) | pool{.max_waste = 0});
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < 2; ++i) threads.emplace_back([&, i] { wrong += churn(other, i, 400, served); });
+    threads.emplace_back([&] {
+      for (int step = 0; step < 400; ++step) try {
+          void* const p = kept.allocate(host_order, 4 * chunk);
+          std::memset(p, step, 4 * chunk);
+          ++served;
+          kept.deallocate(host_order, p, 4 * chunk);
+          if (step % 4 == 0) kept.trim();
+        } catch (out_of_memory const&) {
+          ++refused_below_minimum;
+        }
+    });
+  }
+  CHECK(wrong == 0);
+  CHECK(served > 400);
+  CHECK(refused_below_minimum == 0);
+  CHECK(pages.numbers().allocated.current == 0);
+  CHECK(pages.numbers().reserved.peak <= 16 * chunk);
+}
+
+TEST_CASE("a pool is parked and unparked while other threads use another one on the same chunks") {
+  fresh_world const world;
+  virtual_memory_resource pages(virtual_memory{.max_bytes = 16 * chunk});
+  std::atomic<int> wrong{0}, served{0};
+  auto sleeper = make(share(pages) | pool{.min_bytes = 4 * chunk});
+  auto* const p = static_cast<unsigned char*>(sleeper.allocate(host_order, 4 * chunk));
+  {
+    auto other = make(share(pages) | pool{.max_waste = 0});
+    std::jthread const busy([&] { wrong += churn(other, 1, 300, served); });
+    for (int turn = 0; turn < 20; ++turn) {
+      p[0] = static_cast<unsigned char>(turn);
+      sleeper.park(drop_contents);
+      sleeper.unpark();
+      p[4 * chunk - 1] = p[0] = static_cast<unsigned char>(turn);
+    }
+  }
+  CHECK(wrong == 0);
+  sleeper.deallocate(host_order, p, 4 * chunk);
+}
