@@ -29,6 +29,7 @@ SIM_VIEWS = "sim/checker/views.cpp"
 SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
+TENANTS = "core/tenants.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -435,4 +436,6 @@ BUGS = [
         "mark.stream.lasting_id() == 0 || mark", "mark", "adaptors/detail/stream_marks", random=False),
     bug(0, "a use that CUDA did not record is not waited for", MARKS,
         "|| wait_for(stream, device)", "|| device >= 0", "adaptors/detail/stream_marks", random=False),
+    bug(0, "pools that share a source stand in each other's chain of layers", TENANTS,
+        'out.note("shared by"', 'out.below("shared by"', "core/tenants", random=False),
 ]
