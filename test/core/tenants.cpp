@@ -13,8 +13,8 @@ using namespace weir;
 namespace {
 
 struct program final : tenant {
-  program(std::string what, std::size_t held, std::size_t live, std::size_t min = 0, std::size_t low = 0)
-      : what(std::move(what)), has{live, held} {
+  program(std::string called, std::size_t held, std::size_t live, std::size_t min = 0, std::size_t low = 0)
+      : what(std::move(called)), has{live, held} {
     min_bytes = min;
     low_bytes = low;
   }
