@@ -126,7 +126,7 @@ std::size_t replay(trace const& t, Allocate allocate, Deallocate deallocate) {
   return done;
 }
 
-/// What calls for chunks take on an A100, in microseconds for one of 2 MiB (the page on performance has the source).
+/// What calls for chunks take on an A100, in microseconds for one of 2 MiB (docs/virtual-memory.md has the source).
 inline double mapping_time(call_counts const& made) {
   auto const calls = [&](call_kind kind) { return static_cast<double>(made.by_kind[static_cast<std::size_t>(kind)]); };
   return 193 * calls(call_kind::create) + 1.5 * calls(call_kind::map) + 36 * calls(call_kind::access) +

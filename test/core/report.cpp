@@ -24,6 +24,18 @@ TEST_CASE("a layer that has nothing to say is in the chain only") {
   CHECK(r.lines().empty());
 }
 
+TEST_CASE("a note is a line below the layers, and not in the chain") {
+  report r;
+  r.below("device", "1 GiB left");
+  r.note("shared by", "search");
+  r.above("pool", "8 free");
+  CHECK(r.chain() == "pool > device");
+  CHECK(r.lines() ==
+        "  pool       8 free\n"
+        "  device     1 GiB left\n"
+        "  shared by  search\n");
+}
+
 TEST_CASE("a long name is separated from its line") {
   report r;
   r.below("a_name_of_more_than_thirteen", "text");

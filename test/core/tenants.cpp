@@ -13,8 +13,8 @@ using namespace weir;
 namespace {
 
 struct program final : tenant {
-  program(std::string what, std::size_t held, std::size_t live, std::size_t min = 0, std::size_t low = 0)
-      : what(std::move(what)), has{live, held} {
+  program(std::string called, std::size_t held, std::size_t live, std::size_t min = 0, std::size_t low = 0)
+      : what(std::move(called)), has{live, held} {
     min_bytes = min;
     low_bytes = low;
   }
@@ -107,4 +107,5 @@ TEST_CASE("the report has a line for each, where there are several") {
   all.describe(both);
   CHECK(both.lines().find("search: holds 50 B, 20 B of it in use, at least 30 B") != std::string::npos);
   CHECK(both.lines().find("train: holds 10 B, 10 B of it in use") != std::string::npos);
+  CHECK(both.chain().empty());  // they are no layers of the stack
 }

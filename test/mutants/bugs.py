@@ -29,6 +29,8 @@ SIM_VIEWS = "sim/checker/views.cpp"
 SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
+PARSE = "tools/parse.hpp"
+TENANTS = "core/tenants.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -435,4 +437,10 @@ BUGS = [
         "mark.stream.lasting_id() == 0 || mark", "mark", "adaptors/detail/stream_marks", random=False),
     bug(0, "a use that CUDA did not record is not waited for", MARKS,
         "|| wait_for(stream, device)", "|| device >= 0", "adaptors/detail/stream_marks", random=False),
+    bug(0, "a pool from text does not know that its source is growable", PARSE,
+        "if constexpr (growable<made_by<Source>>)", "if constexpr (false)", "tools/parse", random=False),
+    bug(0, "what is wrong with a growable source from text is told of the layer above", PARSE,
+        "return made_from(layers.front(), source);", "return source();", "tools/parse", random=False),
+    bug(0, "pools that share a source stand in each other's chain of layers", TENANTS,
+        'out.note("shared by"', 'out.below("shared by"', "core/tenants", random=False),
 ]

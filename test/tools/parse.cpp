@@ -1,5 +1,7 @@
 #include <weir/tools/parse.hpp>
 
+#include <weir/core/bytes.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -9,9 +11,11 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace {
 
+using namespace weir::literals;
 using weir::parse;
 using anything = weir::basic_any_resource<false, false>;
 
@@ -111,6 +115,41 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | pool(pending=later)").column == 22);
   CHECK(refused("async | pool(synchronize=1)").column == 26);
   CHECK(refused("async | statistics(1)").column == 20);
+}
+
+TEST_CASE("a pool right on virtual_memory grows in place, and moves chunks") {
+  weir::sim::reset();
+  // In segments of whole chunks 10 MiB hold two blocks of 3 MiB, and one of 5 MiB.
+  std::string pool;
+  std::size_t block = 3_MiB;
+  SUBCASE("pool") { pool = "pool"; }
+  SUBCASE("fixed_size") { pool = "fixed_size(5MiB, blocks_per_chunk=1)", block = 5_MiB; }
+  SUBCASE("under other layers") { pool = "pool | limit(1GiB)"; }
+  auto const memory = parse("virtual_memory(max=10MiB) | " + pool);
+  std::vector<void*> blocks(10_MiB / block);
+  for (void*& p : blocks) p = memory.allocate(weir::host_order, block);
+  CHECK(weir::numbers(memory).back().allocated == 10_MiB);
+  // Of those of 3 MiB two chunks at the end and one at the beginning are idle now.
+  memory.deallocate(weir::host_order, blocks.front(), block);
+  memory.deallocate(weir::host_order, blocks.back(), block);
+  void* const large = memory.allocate(weir::host_order, 5_MiB);
+  std::memset(large, 1, 5_MiB);
+  memory.deallocate(weir::host_order, large, 5_MiB);
+  for (std::size_t i = 1; i + 1 < blocks.size(); ++i) memory.deallocate(weir::host_order, blocks[i], block);
+}
+
+TEST_CASE("what is wrong with a source is its own error, whatever stands on it") {
+  weir::sim::reset();
+  for (std::string const above : {"", " | pool", " | limit(1GiB)"}) {
+    CAPTURE(above);
+    CHECK(refused("virtual_memory(chunk=3MiB)" + above).column == 1);
+    CHECK(refused("virtual_memory(device=7)" + above).column == 1);
+    CHECK(refused("virtual_memory(chunks=2MiB)" + above).column == 16);
+  }
+  CHECK(refused("virtual_memory | pol").column == 18);
+  CHECK(refused("virtual_memory | pool(size=1)").column == 23);
+  CHECK(refused("virtual_memory | pool(max=1MiB, initial=2MiB)").column == 18);
+  CHECK(refused("virtual_memory | virtual_memory").column == 18);
 }
 
 TEST_CASE("text that is no stack is refused where it breaks") {

@@ -23,6 +23,9 @@ class report {
     lines_ = line(name, text) + lines_;
   }
 
+  /// Adds a line that stands for no layer, so that the chain does not have it.
+  void note(std::string const& name, std::string const& text) { lines_ += line(name, text); }
+
   std::string const& chain() const noexcept { return chain_; }
   std::string const& lines() const noexcept { return lines_; }
 

@@ -129,9 +129,9 @@ class tenants {
     if (count_ < 2) return;
     for (tenant* t = first_; t != nullptr; t = t->next_) {
       tenant_usage const has = t->usage();
-      out.below("shared by", t->name() + ": holds " + format_bytes(has.held) + ", " + format_bytes(has.live) +
-                                 " of it in use" +
-                                 (t->min_bytes == 0 ? std::string() : ", at least " + format_bytes(t->min_bytes)));
+      out.note("shared by", t->name() + ": holds " + format_bytes(has.held) + ", " + format_bytes(has.live) +
+                                " of it in use" +
+                                (t->min_bytes == 0 ? std::string() : ", at least " + format_bytes(t->min_bytes)));
     }
   }
 

@@ -9,7 +9,9 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
+#include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
+#include <weir/core/recipe.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/host.hpp>
@@ -76,9 +78,9 @@ struct layer_list {
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
 using adaptors_in_text = layer_list<arena, bins_in_text, fixed_size, limit, logging, pool, statistics>;
 
-/// One adaptor over what is there; the kind of memory stays.
-template <class Any>
-Any add_layer(Any const& upstream, config_layer& layer) {
+/// One adaptor over what `upstream` makes; the kind of memory stays.
+template <class Any, recipe Upstream>
+Any add_layer(Upstream const& upstream, config_layer& layer) {
   std::optional<Any> made;
   auto const add = [&](auto options) {
     layer.take_options(options);
@@ -122,11 +124,18 @@ class promised_resource {
   basic_any_resource<false, false> stack_;
 };
 
-/// The adaptors of a stack on its source. Two kinds of upstream are enough for all: with a device, and without.
+/// The adaptors of a stack on its source. Two kinds of upstream are enough for all: with a device, and without. But
+/// what stands right on growable memory is made on its type, since a pool that does not know it cannot grow in place.
 template <class Erased, class Source>
 Erased build(Source const& source, std::vector<config_layer>& layers) {
-  Erased stack = made_from(layers.front(), [&] { return Erased(source); });
-  for (std::size_t i = 1; i < layers.size(); ++i) stack = add_layer(stack, layers[i]);
+  auto const bottom = [&] { return made_from(layers.front(), source); };
+  std::size_t made = 1;
+  Erased stack = [&] {
+    if constexpr (growable<made_by<Source>>)
+      if (layers.size() > 1) return add_layer<Erased>(bottom, layers[made++]);
+    return Erased(bottom);
+  }();
+  while (made < layers.size()) stack = add_layer<Erased>(stack, layers[made++]);
   return stack;
 }
 
@@ -158,7 +167,8 @@ Any build_as(Source const& source, std::vector<config_layer>& layers) {
 /// Bytes are written `4096`, `64KiB`, `1.5GiB`. `Any` is the promise wanted: `any_resource` (the default), or
 /// `any_host_resource`, `any_host_device_resource`, or `basic_any_resource<false, false>` for memory of any kind.
 /// Throws `config_error` for text that is no stack, and whatever making the stack throws. Each layer costs a virtual
-/// call a request: where the stack is known when compiled, write it in C++.
+/// call a request: where the stack is known when compiled, write it in C++. A pool grows in place where it stands right
+/// on `virtual_memory`.
 template <class Any = any_resource>
 [[nodiscard]] Any parse(std::string_view text) {
   std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
