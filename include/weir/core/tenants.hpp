@@ -3,6 +3,7 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/core/report.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/mutex.hpp>
 
 #include <cstddef>
@@ -21,6 +22,8 @@ struct tenant_usage {
 /// while the list of tenants is locked; it takes its own lock in them, and never calls `tenants` with that held.
 class tenant {
  public:
+  tenant(tenant const&) = delete;
+  tenant& operator=(tenant const&) = delete;
   virtual tenant_usage usage() noexcept = 0;
   /// Gives idle memory back, at most `bytes` rounded up to chunks. Does not wait. Returns how many bytes that was.
   virtual std::size_t give_idle(std::size_t bytes) noexcept = 0;
@@ -31,8 +34,6 @@ class tenant {
 
  protected:
   tenant() = default;
-  tenant(tenant const&) = delete;
-  tenant& operator=(tenant const&) = delete;
   ~tenant() = default;
 
  private:
@@ -66,21 +67,18 @@ class tenants {
                                   format_bytes(capacity_));
     t.next_ = first_;
     first_ = &t;
-    ++count_;
+    count_.add(1);
   }
   void leave(tenant& t) noexcept {
     detail::mutex_guard const lock(mutex_);
     tenant** link = &first_;
     while (*link != &t) link = &(*link)->next_;
     *link = t.next_;
-    --count_;
+    count_.subtract(1);
   }
 
-  /// True if more than one pool uses it.
-  bool is_shared() const noexcept {
-    detail::mutex_guard const lock(mutex_);
-    return count_ > 1;
-  }
+  /// True if more than one pool uses it. The one call that a pool may make with its own lock held.
+  bool is_shared() const noexcept { return count_.load() > 1; }
 
   /// What all tenants together hold, and the most of it that was live: as far as was seen, at the calls to this.
   /// `own_peak`: the most that was live of the caller's; `more`: bytes that it is about to add to what its usage says.
@@ -126,7 +124,7 @@ class tenants {
   /// A line for each tenant.
   void describe(report& out) const {
     detail::mutex_guard const lock(mutex_);
-    if (count_ < 2) return;
+    if (count_.load() < 2) return;
     for (tenant* t = first_; t != nullptr; t = t->next_) {
       tenant_usage const has = t->usage();
       out.note("shared by", t->name() + ": holds " + format_bytes(has.held) + ", " + format_bytes(has.live) +
@@ -155,7 +153,7 @@ class tenants {
   std::size_t const capacity_;
   detail::mutex mutable mutex_;
   tenant* first_ = nullptr;
-  std::size_t count_ = 0;
+  detail::atomic<std::size_t> count_;
   std::size_t peak_ = 0;
 };
 

@@ -194,7 +194,7 @@ class growable_range {
     bool is_full() const noexcept { return count_ == all_.size(); }
     /// Needs room.
     void add(piece const& p) noexcept { all_[count_++] = p; }
-    piece* begin() noexcept { return count_ == 0 ? nullptr : &all_[0]; }
+    piece* begin() noexcept { return all_.data(); }
     piece* end() noexcept { return begin() + count_; }
 
    private:

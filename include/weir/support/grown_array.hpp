@@ -54,6 +54,7 @@ class grown_array {
   T const& operator[](Index i) const noexcept {
     return first_[static_cast<std::size_t>(i)];
   }
+  T* data() noexcept { return first_; }
   T const* data() const noexcept { return first_; }
   std::size_t size() const noexcept { return size_; }
   std::size_t bytes() const noexcept { return size_ * sizeof(T); }
