@@ -1,5 +1,6 @@
 #pragma once
-// The calls that there are, of the runtime and of the driver, internal: their names, their numbers, and how often each was made.
+// The calls that there are, of the runtime and of the driver, internal: their names, their numbers, and how often each
+// was made.
 
 #include "model/vector_clock.hpp"
 

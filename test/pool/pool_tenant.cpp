@@ -23,6 +23,7 @@ TEST_CASE("a pool asks for what it is promised, answers for its allocator, and l
   allocator of;
   {
     detail::pool_tenant<allocator, shared_growable> t(of, memory, pool{.min_bytes = 60, .low_bytes = 7, .name = "me"});
+    t.join();
     CHECK(t.get()->usage().held == 2);
     CHECK(t.get()->give_idle(10) == 5);
     CHECK(t.get()->name() == "me");
@@ -37,7 +38,9 @@ TEST_CASE("on an upstream that has no tenants nothing can be promised") {
   test_growable memory;
   allocator of;
   using alone = detail::pool_tenant<allocator, test_growable>;
-  CHECK(alone(of, memory, pool{}).get() == nullptr);
-  CHECK_THROWS_WITH_AS(alone(of, memory, pool{.min_bytes = 1}), doctest::Contains("share a growable upstream"),
+  alone nothing(of, memory, pool{});
+  nothing.join();
+  CHECK(nothing.get() == nullptr);
+  CHECK_THROWS_WITH_AS(alone(of, memory, pool{.min_bytes = 1}).join(), doctest::Contains("share a growable upstream"),
                        std::invalid_argument);
 }

@@ -64,6 +64,7 @@ class caching_allocator {
         tenant_(*this, upstream, options_) {
     if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
     if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
+    tenant_.join();  // last: from now on it is asked
   }
 
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.

@@ -11,20 +11,25 @@
 
 namespace weir::detail {
 
-/// Joins the tenants of `Upstream`, if that has some, for an `Allocator` that answers `usage()` and `give_idle(bytes)`;
-/// leaves them when it ends, which is before the allocator does.
+/// One of the tenants of `Upstream`, if that has some, for an `Allocator` that answers `usage()` and `give_idle(bytes)`
+/// from `join` to `leave`.
 template <class Allocator, class Upstream>
 class pool_tenant {
  public:
+  pool_tenant(Allocator&, Upstream&, pool const& options) noexcept
+      : is_promised_something_(options.min_bytes != 0 || options.low_bytes != 0) {}
   /// Throws `std::invalid_argument` if something is promised that nobody keeps.
-  pool_tenant(Allocator&, Upstream&, pool const& options) {
-    if (options.min_bytes != 0 || options.low_bytes != 0)
+  void join() const {
+    if (is_promised_something_)
       throw std::invalid_argument(
           "weir: pool: min_bytes and low_bytes are for pools that share a growable upstream, as "
           "`share(pages) | pool{...}` with `pages` of weir::virtual_memory; set neither here");
   }
   tenant* get() noexcept { return nullptr; }
   void leave() noexcept {}
+
+ private:
+  bool is_promised_something_;
 };
 
 template <class Allocator, has_tenants Upstream>
@@ -34,8 +39,8 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
       : allocator_(pool_of), upstream_(upstream), name_(options.name) {
     min_bytes = options.min_bytes;
     low_bytes = options.low_bytes;
-    upstream_.tenancy().join(*this);
   }
+  void join() { upstream_.tenancy().join(*this); }
   tenant* get() noexcept { return this; }
   void leave() noexcept { upstream_.tenancy().leave(*this); }
 

@@ -1,7 +1,7 @@
 #pragma once
-// What a probe is: one question about CUDA's behaviour, asked with the runtime API and what that finds of the driver, so
-// that the same source runs on the simulated runtime and on a GPU. A new probe is a function and a line in the table at
-// the end of its file.
+// What a probe is: one question about CUDA's behaviour, asked with the runtime API and what that finds of the driver,
+// so that the same source runs on the simulated runtime and on a GPU. A new probe is a function and a line in the table
+// at the end of its file.
 
 #include <cuda_runtime_api.h>
 
