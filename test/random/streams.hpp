@@ -23,7 +23,7 @@ inline void require(cudaError_t code) {
 struct a_stream {
   cudaStream_t handle = nullptr;
   unsigned long long id = 0;
-  std::unique_ptr<weir::stream> lasting;
+  std::unique_ptr<weir::stream> lasting{};
   bool blocking = false;  // before the legacy stream's next work, and after its work so far
   int device = 0;
   bool destroyable() const { return id != 0; }
