@@ -20,6 +20,7 @@ namespace {
 
 struct held_segments {
   explicit held_segments(pool const& with) : options(with), segments(upstream, options), lock(mutex) {}
+  ~held_segments() { segments.give_all(heap); }
 
   static stream_ordered_heap::request of(std::size_t bytes) {
     return stream_ordered_heap::request::of(bytes, bytes, 256, ~detail::units{0});

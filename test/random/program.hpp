@@ -63,6 +63,7 @@ class world {
     misuse().clear();
     before_ = weir::set_misuse_handler([](char const* what) noexcept { misuse() = what; });
     make_stack();
+    if (stack_.sleep) sim::check_order(true);  // contents are copied, whether anybody wrote them or not
     streams_.open(home());
     if (how.starving) sim::starve(streams_[3 + how.schedule % 5].id);
   }

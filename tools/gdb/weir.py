@@ -11,7 +11,8 @@ import gdb
 import gdb.printing
 
 # The library's names that this script reads. Where one of them is renamed, rename it here.
-POOL_NUMBERS = "weir::pool_numbers"  # reserved, allocated, requested (each .current, .peak), out_of_memory
+POOL_NUMBERS = "weir::pool_numbers"  # allocated, requested (each .current, .peak), out_of_memory
+RESERVED = "reserved_"  # what a pool holds from its upstream (.current, .peak)
 STATISTICS = "weir::memory_statistics"  # requested, allocations (each .current, .peak), failures
 UPSTREAM = "upstream_"  # the layer below, in every adaptor
 REFERRED = "resource_"  # what a handle refers to
@@ -50,8 +51,8 @@ def member(value, name):
     return None
 
 
-def inside(value, wanted, depth=5):
-    """The outermost part of `value` that is of type `wanted`, not looking into the layers below; None if there is none."""
+def inside(value, is_wanted, depth=5):
+    """The outermost part of `value` that `is_wanted(field, part)`, not looking into the layers below; None if there is none."""
     level = [value]
     for _ in range(depth):
         below = []
@@ -60,7 +61,7 @@ def inside(value, wanted, depth=5):
                 if field.name == UPSTREAM or not hasattr(field, "bitpos"):
                     continue
                 part = each[field]
-                if type_name(part) == wanted:
+                if is_wanted(field, part):
                     return part
                 below.append(part)
         level = below
@@ -94,8 +95,10 @@ def text(value):
 
 def sum_of_pools(pools):
     total = {"reserved": 0, "allocated": 0, "requested": 0, "refused": 0}
-    for numbers in pools:
-        for level in ("reserved", "allocated", "requested"):
+    for pool in pools:
+        numbers = inside(pool, lambda field, part: type_name(part) == POOL_NUMBERS)
+        total["reserved"] += number(inside(pool, lambda field, part: field.name == RESERVED)["current"])
+        for level in ("allocated", "requested"):
             total[level] += number(numbers[level]["current"])
         total["refused"] += number(numbers["out_of_memory"])
     return total
@@ -108,8 +111,7 @@ def pool_line(total):
 
 
 def describe_pool(layer):
-    numbers = inside(layer, POOL_NUMBERS)
-    return pool_line(sum_of_pools([numbers])) if numbers is not None else ""
+    return pool_line(sum_of_pools([layer]))
 
 
 def describe_fixed_size(layer):
@@ -120,7 +122,7 @@ def describe_arena(layer):
     array = member(layer, ARENAS)["_M_elems"]
     low, high = array.type.strip_typedefs().range()
     made = [at.dereference() for at in (plain(array[i]) for i in range(low, high + 1)) if int(at) != 0]
-    return f"{len(made)} arenas: {pool_line(sum_of_pools([inside(one, POOL_NUMBERS) for one in made]))}"
+    return f"{len(made)} arenas: {pool_line(sum_of_pools(made))}"
 
 
 def describe_binning(layer):

@@ -1,6 +1,8 @@
 #pragma once
 // A budget of a stack, whatever the stack's type.
 
+#include <weir/version.hpp>
+
 #include <cstddef>
 #include <cstdint>
 
