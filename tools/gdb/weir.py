@@ -52,7 +52,7 @@ def member(value, name):
 
 
 def inside(value, is_wanted, depth=5):
-    """The outermost part of `value` that `is_wanted(field, part)`, not looking into the layers below; None if there is none."""
+    """The outermost part of `value` that `is_wanted(field, part)`, not looking into the layers below; None if none is."""
     level = [value]
     for _ in range(depth):
         below = []
@@ -137,7 +137,7 @@ def describe_limit(layer):
 
 
 def describe_statistics(layer):
-    numbers = inside(layer, STATISTICS)
+    numbers = inside(layer, lambda field, part: type_name(part) == STATISTICS)
     return (f"{size(number(numbers['requested']['current']))} requested in "
             f"{number(numbers['allocations']['current'])} live allocations; "
             f"peak {size(number(numbers['requested']['peak']))}, {number(numbers['failures'])} failures")
