@@ -92,7 +92,12 @@ TEST_CASE("a range is four times the device's memory, less than 1 TiB, or as ask
   sim::set_capacity(0, 1_MiB);
   CHECK(range_of(virtual_memory{}) == 4_MiB);
   sim::set_capacity(0, 256_GiB);
-  CHECK(range_of(virtual_memory{.chunk_bytes = 16_MiB}) == 1024_GiB - 16_MiB);
+  std::size_t const most = range_of(virtual_memory{.chunk_bytes = 16_MiB});
+#if defined(__SANITIZE_THREAD__)  // which leaves a program so little of its addresses that a range may be halved
+  CHECK(most >= 256_GiB);
+#else
+  CHECK(most == 1024_GiB - 16_MiB);
+#endif
 }
 
 TEST_CASE("a range is halved while the driver refuses, and then there is none") {
