@@ -43,10 +43,10 @@ std::list<byte_handle> make_handles(Memory& memory, stream_ref stream, std::size
   return made;
 }
 
-/// Which handles are spilled, as `x` and `-` for those that are not.
+/// Which handles are spilled, as `h` (on the host) and `-` for those that are not.
 std::string spilled(std::list<byte_handle> const& handles) {
   std::string text;
-  for (byte_handle const& x : handles) text += x.is_on_device() ? '-' : 'x';
+  for (byte_handle const& x : handles) text += x.is_on_device() ? '-' : 'h';
   return text;
 }
 
@@ -76,9 +76,9 @@ TEST_CASE("a request spills the longest unused handles, and no more than make it
   CHECK(spilled(handles) == "----");
   fill_pinned(handles.front(), a, 1);  // used last now
   void* const one = memory.allocate(a, 1_MiB);
-  CHECK(spilled(handles) == "-x--");
+  CHECK(spilled(handles) == "-h--");
   void* const other = memory.allocate(a, 1000);
-  CHECK(spilled(handles) == "-xx-");
+  CHECK(spilled(handles) == "-hh-");
   memory.deallocate(a, one, 1_MiB);
   memory.deallocate(a, other, 1000);
 }
@@ -112,7 +112,7 @@ TEST_CASE("what is pinned stays; the refusal says what there was") {
                    "4 handles: 1.00 MiB on the device, 1.00 MiB of it pinned by 1 handles; 3.00 MiB "
                    "spilled; 3 spills, 0 that the host or CUDA refused"));
   }
-  CHECK(spilled(handles) == "xxx-");
+  CHECK(spilled(handles) == "hhh-");
 }
 
 TEST_CASE("what the host has no room for stays on the device, with its contents") {
@@ -123,7 +123,7 @@ TEST_CASE("what the host has no room for stays on the device, with its contents"
   stream const a;
   auto handles = make_handles(memory, a, 4);
   CHECK_THROWS_AS(memory.allocate(a, 4_MiB), out_of_memory);
-  CHECK(spilled(handles) == "xx--");
+  CHECK(spilled(handles) == "hh--");
   CHECK(memory.numbers().not_spilled != 0);
   unsigned char value = 3;
   for (auto x = std::next(handles.begin(), 2); x != handles.end(); ++x) {
@@ -144,14 +144,14 @@ TEST_CASE("bringing one back spills others; if that does not help, it stays on t
   auto memory = make(spilling_stack(host, 2_MiB));
   stream const a;
   auto handles = make_handles(memory, a, 3);
-  CHECK(spilled(handles) == "x--");
+  CHECK(spilled(handles) == "h--");
   {
     auto const second = std::next(handles.begin())->pin(a), third = handles.back().pin(a);
     CHECK_THROWS_AS(static_cast<void>(handles.front().pin(a)), out_of_memory);
-    CHECK(spilled(handles) == "x--");
+    CHECK(spilled(handles) == "h--");
   }
   auto const p = handles.front().pin(a);
-  CHECK(spilled(handles) == "--x");  // whose pin ended first
+  CHECK(spilled(handles) == "--h");  // whose pin ended first
   checks.expect(a, p.data(), p.size(), 1);
   a.synchronize();
   CHECK(checks.done() == 1);
@@ -192,7 +192,7 @@ TEST_CASE("over memory that is mapped in chunks, what was spilled in pieces serv
   fill_pinned(handles.front(), a, 1);
   fill_pinned(*std::next(handles.begin(), 2), a, 3);  // the second and the fourth are the longest unused
   void* const p = memory.allocate(a, 8_MiB);
-  CHECK(spilled(handles) == "-x-x");
+  CHECK(spilled(handles) == "-h-h");
   write(a, p, 8_MiB);
   memory.deallocate(a, p, 8_MiB);
   for (unsigned char value = 1; auto& x : handles) {
@@ -211,7 +211,7 @@ TEST_CASE("a budget below makes its tenant spill") {
   auto memory = make(share(shared) | limit{2_MiB} | spill{.to = share(host)});
   stream const a;
   auto handles = make_handles(memory, a, 4);
-  CHECK(spilled(handles) == "xx--");
+  CHECK(spilled(handles) == "hh--");
   CHECK(find<limit_resource>(memory).used() == 2_MiB);
 }
 

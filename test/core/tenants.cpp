@@ -46,7 +46,8 @@ TEST_CASE("together they hold the sum, and the most that was live is remembered"
   a.has.live = 0;
   CHECK(all.joint(60, 0).live == 120);
   CHECK(all.joint(300, 0).live == 300);
-  all.leave(b);
+  all.leave(b);  // and what it had live with it
+  CHECK(all.joint(0, 0).live == 0);
   CHECK_FALSE(all.is_shared());
   CHECK(all.joint(0, 0).held == 100);
 }

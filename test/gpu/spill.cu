@@ -13,25 +13,13 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels.cuh"
+
 namespace {
 
 using namespace weir::literals;
 using weir::detail::check;
-
-constexpr int blocks = 64, threads = 256;
-
-/// Lets time pass before it writes, so that whoever copies too early copies something else.
-__global__ void write_late(int* p, std::size_t n, int value, long long cycles) {
-  for (long long const start = clock64(); clock64() - start < cycles;) {
-  }
-  for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) p[i] = value;
-}
-
-/// How many of `p`'s elements are not `value`, in stream order.
-__global__ void count_others(int const* p, std::size_t n, int value, unsigned long long* others) {
-  for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
-    if (p[i] != value) atomicAdd(others, 1ULL);
-}
+using weir::test::blocks, weir::test::threads, weir::test::write_late, weir::test::count_others;
 
 }  // namespace
 

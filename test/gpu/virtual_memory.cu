@@ -17,25 +17,16 @@
 #include <thread>
 #include <vector>
 
+#include "kernels.cuh"
+
 namespace {
 
 using namespace weir::literals;
 using weir::detail::check;
 using weir::detail::driver;
+using weir::test::blocks, weir::test::threads, weir::test::write_late, weir::test::count_others;
 
-constexpr int blocks = 64, threads = 256;
 constexpr long long slow = 100'000'000;  // cycles: some tens of milliseconds
-
-__global__ void write_late(int* p, std::size_t n, int value, long long cycles) {
-  for (long long const start = clock64(); clock64() - start < cycles;) {
-  }
-  for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) p[i] = value;
-}
-
-__global__ void count_others(int const* p, std::size_t n, int value, unsigned long long* others) {
-  for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
-    if (p[i] != value) atomicAdd(others, 1ULL);
-}
 
 /// Counts, in a stream's order, elements that are not as they should be.
 class counter {

@@ -120,6 +120,18 @@ TEST_CASE("max_bytes counts what has memory, and is kept by moving") {
   CHECK(memory.peak == 4 * chunk);
 }
 
+TEST_CASE("memory that must stay where it is is not parked either") {
+  sim::reset();
+  test_growable memory;
+  memory.is_movable = false;
+  auto p = make_pool(memory);
+  void* const a = p.allocate(host_order, chunk);
+  CHECK_THROWS_WITH_AS(p.park(drop_contents), doctest::Contains("promised to stay where it is"), std::logic_error);
+  CHECK_FALSE(p.is_parked());
+  CHECK(memory.in_use() == chunk);
+  p.deallocate(host_order, a, chunk);
+}
+
 TEST_CASE("memory that must stay where it is is neither moved nor given back before the pool goes") {
   test_growable memory(5 * chunk);
   memory.is_movable = false;
@@ -292,6 +304,19 @@ TEST_CASE("together pools stay within the bound over what was live together") {
     }
   CHECK(memory.peak <= 108 * chunk);  // each alone had 100 live: two pools that know nothing of each other hold 200
   CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("initial memory of one pool does not lift the bound over what is live together") {
+  shared_growable memory(1000 * chunk);
+  auto first = make(share(memory) | pool{});
+  auto later = make(share(memory) | pool{.initial_bytes = 10 * chunk});
+  std::vector<void*> blocks(100);
+  for (void*& at : blocks) at = first.allocate(host_order, chunk);
+  for (std::size_t i = 0; i < 100; i += 2) first.deallocate(host_order, blocks[i], chunk);
+  void* const large = first.allocate(host_order, 50 * chunk);
+  CHECK(memory.peak <= (10 + 100 + 8) * chunk);
+  first.deallocate(host_order, large, 50 * chunk);
+  for (std::size_t i = 1; i < 100; i += 2) first.deallocate(host_order, blocks[i], chunk);
 }
 
 TEST_CASE("what a pool is promised it gets, whatever others hold by then") {

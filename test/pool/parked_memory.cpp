@@ -52,31 +52,39 @@ TEST_CASE("contents come back, as often as they go") {
   CHECK(s.state.live_bytes == 2 * chunk + 256);
   CHECK(s.parked.unmap(s.memory));
   CHECK(s.memory.in_use() == 0);
-  CHECK(s.parked.restore(s.memory, 0));
+  REQUIRE(s.parked.map(s.memory));
+  s.parked.load(s.memory, 0);
   CHECK(s.first[3] == 1);
   CHECK(s.second[2 * chunk - 1] == 2);
 }
 
-TEST_CASE("contents that cannot be copied leave nothing behind on the host") {
+TEST_CASE("contents that cannot be copied leave nothing behind on the host, and no copy under way") {
   two_spans s;
+  sim::set_mode(sim::mode::lazy);
   sim::fail_call("cudaMemcpyAsync", 2, cudaErrorUnknown);
+  sim::reset_counters();
   CHECK_THROWS_AS(s.parked.save(0), cuda_error);
+  CHECK(sim::calls("cudaStreamSynchronize") == 1);  // the first copy still wrote to the host
   CHECK(s.state.live_bytes == 0);
   CHECK(s.memory.in_use() == 3 * chunk);
 }
 
 TEST_CASE("contents that cannot be copied back are kept for the next time") {
   two_spans s;
+  sim::set_mode(sim::mode::lazy);
   s.parked.save(0);
   s.parked.unmap(s.memory);
+  REQUIRE(s.parked.map(s.memory));
   sim::fail_call("cudaMemcpyAsync", 2, cudaErrorUnknown);
-  CHECK_THROWS_AS(s.parked.restore(s.memory, 0), cuda_error);
+  CHECK_THROWS_AS(s.parked.load(s.memory, 0), cuda_error);
   CHECK(s.memory.in_use() == 0);
+  sim::run_all();  // nothing is left to write where no memory is
   s.memory.capacity = 2 * chunk;
-  CHECK_FALSE(s.parked.restore(s.memory, 0));
+  CHECK_FALSE(s.parked.map(s.memory));
   CHECK(s.memory.in_use() == 0);
   s.memory.capacity = 3 * chunk;
-  CHECK(s.parked.restore(s.memory, 0));
+  REQUIRE(s.parked.map(s.memory));
+  s.parked.load(s.memory, 0);
   CHECK(s.second[2 * chunk - 1] == 2);
   CHECK(s.memory.wrong == 0);
 }

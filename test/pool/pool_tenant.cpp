@@ -19,15 +19,17 @@ struct allocator {
 }  // namespace
 
 TEST_CASE("a pool asks for what it is promised, answers for its allocator, and leaves") {
-  shared_growable memory(100);
+  shared_growable memory(4 * test_growable::chunk);
   allocator of;
   {
-    detail::pool_tenant<allocator, shared_growable> t(of, memory, pool{.min_bytes = 60, .low_bytes = 7, .name = "me"});
+    detail::pool_tenant<allocator, shared_growable> t(of, memory,
+                                                      pool{.min_bytes = 3_MiB, .low_bytes = 5_MiB, .name = "me"});
     t.join();
     CHECK(t.get()->usage().held == 2);
     CHECK(t.get()->give_idle(10) == 5);
     CHECK(t.get()->name() == "me");
-    CHECK(t.get()->low_bytes == 7);
+    CHECK(t.get()->min_bytes == 4_MiB);  // in whole chunks
+    CHECK(t.get()->low_bytes == 6_MiB);
     CHECK(memory.tenancy().joint(0, 0).live == 1);
     t.leave();
   }

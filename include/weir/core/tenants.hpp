@@ -75,6 +75,7 @@ class tenants {
     while (*link != &t) link = &(*link)->next_;
     *link = t.next_;
     count_.subtract(1);
+    peak_ = 0;  // it may have been that tenant's: seen anew by the next call that asks
   }
 
   /// True if more than one pool uses it. The one call that a pool may make with its own lock held.

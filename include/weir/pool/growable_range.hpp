@@ -6,11 +6,11 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/idle_chunks.hpp>
 #include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_calls.hpp>
-#include <weir/support/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -59,10 +59,11 @@ class growable_range {
               block_id& taken) {
     upstream_calls::attempt const attempt(calls_);
     if (!has_range(lock, heap)) return attempt.refusal();
+    std::size_t const fresh = may_take(lock, live, std::size_t{r.size} * unit_bytes);
     heap.reserve();
     auto const window = heap.find_window(who, r, chunk_);
     if (window.first == 0) return attempt.refusal();
-    auto const held = fill(lock, heap, window, who, live);
+    auto const held = fill(lock, heap, window, who, fresh);
     if (held.held == 0) return attempt.refusal();
     taken = heap.take(held, r);
     return growth::done;
@@ -77,7 +78,7 @@ class growable_range {
     stream_identity const nobody{.stream = host_order};
     auto const window = heap.find_window(nobody, request::of(bytes, bytes, unit_bytes, ~units{0}), chunk_);
     if (window.first == 0) return false;
-    auto const held = fill(lock, heap, window, nobody, max_block_bytes);
+    auto const held = fill(lock, heap, window, nobody, ~std::size_t{0});
     if (held.held != 0) heap.put_back(held, true);
     return held.held != 0;
   }
@@ -91,10 +92,10 @@ class growable_range {
   std::size_t give_idle(Lock& lock, stream_ordered_heap& heap, std::size_t keep) noexcept try {
     std::size_t released = 0;
     while (held() > keep) {
-      emptying idle(*this, heap, held() - keep);
+      idle_chunks idle(heap, reserved_, chunk_, may_move(held() - keep));
       if (idle.bytes() == 0) break;
       upstream_calls::attempt const attempt(calls_);
-      without(lock, idle.bytes(), [&] { return idle.unmap(); });
+      without(lock, idle.bytes(), [&] { return idle.unmap(upstream_); });
       calls_.count_success();
       ++releases_;
       released += idle.emptied();
@@ -110,17 +111,21 @@ class growable_range {
   /// store or CUDA throws, and then nothing has changed.
   template <class Lock>
   void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
-    if (range_.bytes == 0 || parked_ != nullptr) return forget(store);
-    auto* const parked = new parked_memory(store);
+    auto* const parked = new (std::nothrow) parked_memory(store);
+    if (parked == nullptr) {
+      delete store;
+      throw std::bad_alloc();
+    }
+    bool is_needed = false;
     try {
-      give_idle(lock, heap, 0);
-      while (calls_.wait(lock)) {  // for windows that are held
-      }
-      if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
-      note(heap, *parked);
+      is_needed = prepare(lock, heap, *parked);
     } catch (...) {
       delete parked;
       throw;
+    }
+    if (!is_needed) {
+      delete parked;
+      return;
     }
     upstream_calls::attempt const attempt(calls_);
     parked_ = parked;
@@ -148,8 +153,10 @@ class growable_range {
     bool done = false;
     try {
       done = without(lock, parked_->bytes(), [&] {
-        auto const restore = [&] { return take([&] { return parked_->restore(upstream_, device); }); };
-        return restore() || (reclaim(parked_->bytes()), restore());
+        auto const map = [&] { return take([&] { return parked_->map(upstream_); }); };
+        if (!map() && (reclaim(parked_->bytes()), !map())) return false;
+        parked_->load(upstream_, device);
+        return true;
       });
     } catch (...) {
       is_changing_ = false;
@@ -163,99 +170,38 @@ class growable_range {
     return true;
   }
   bool is_parked() const noexcept { return parked_ != nullptr; }
+  /// What was meant for `park`, which cannot be called any more.
   static void forget(content_store* store) noexcept { delete store; }
 
   /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
   /// wait, all stays where it is.
   void give_all(stream_ordered_heap const& heap) noexcept {
     if (range_.bytes == 0 || heap.is_pending(first_)) return;
-    if (parked_ != nullptr) return relaxed([&] { upstream_.release_range(range_); });
     bool empty = true;
     relaxed([&] {
-      heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
-        empty = upstream_.unmap(reinterpret_cast<void*>(address), bytes) && empty;
-      });
+      if (parked_ != nullptr)
+        empty = parked_->unmap(upstream_);
+      else
+        heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
+          empty = upstream_.unmap(reinterpret_cast<void*>(address), bytes) && empty;
+        });
       if (empty) upstream_.release_range(range_);
     });
   }
 
  private:
-  /// Addresses that memory comes to or goes from.
-  struct piece {
-    std::uintptr_t address = 0;
-    std::size_t bytes = 0;
-    block_id block = 0;
-    bool is_empty = false;
-    void* begin() const noexcept { return reinterpret_cast<void*>(address); }
-  };
-  class pieces {
-   public:
-    explicit pieces(std::size_t most) : all_(most) {}
-    bool is_full() const noexcept { return count_ == all_.size(); }
-    /// Needs room.
-    void add(piece const& p) noexcept { all_[count_++] = p; }
-    piece* begin() noexcept { return all_.data(); }
-    piece* end() noexcept { return begin() + count_; }
-
-   private:
-    grown_array<piece> all_;
-    std::size_t count_ = 0;
-  };
-
-  /// Idle chunks, held while their memory is taken away. What of it is not taken is shared again.
-  class emptying {
-   public:
-    /// Finds at most `bytes`, rounded up to chunks: the largest pieces first, of which the ends. May throw
-    /// `std::bad_alloc`.
-    emptying(growable_range& range, stream_ordered_heap& heap, std::size_t bytes)
-        : range_(range), heap_(heap), pieces_(bytes == 0 ? 0 : bytes / range.chunk_ + 1) {
-      std::size_t room = weir::chunks_may_move(range.upstream_) ? round_up_or_zero(bytes, range.chunk_) : 0;
-      pieces found(room / range.chunk_);
-      if (room != 0)
-        heap_.for_each_idle(range.chunk_, [&](stream_ordered_heap::idle_chunks const& idle) {
-          std::size_t const most = lesser(room, idle.end - idle.begin);
-          found.add({idle.end - most, most, idle.block});
-          room -= most;
-          return room == 0;
-        });
-      for (piece const& p : found)
-        if (!hold(p)) break;
+  /// Waits for what other threads change, and notes what has memory then. False if there is nothing to park.
+  template <class Lock>
+  bool prepare(Lock& lock, stream_ordered_heap& heap, parked_memory& parked) {
+    if (range_.bytes == 0 || parked_ != nullptr) return false;
+    give_idle(lock, heap, 0);
+    while (calls_.wait(lock)) {  // for windows that are held
     }
-    ~emptying() {
-      for (piece const& p : pieces_) p.is_empty ? heap_.empty(p.block) : heap_.share(p.block);
-      range_.reserved_.current += bytes_ - emptied_;
-    }
-    emptying(emptying const&) = delete;
-    emptying& operator=(emptying const&) = delete;
-
-    std::size_t bytes() const noexcept { return bytes_; }
-    std::size_t emptied() const noexcept { return emptied_; }
-    /// Without the lock. False if the driver refuses some of it.
-    bool unmap() noexcept {
-      for (piece& p : pieces_) {
-        p.is_empty = range_.upstream_.unmap(p.begin(), p.bytes);
-        if (p.is_empty) emptied_ += p.bytes;
-      }
-      return emptied_ == bytes_;
-    }
-
-   private:
-    bool hold(piece const& found) noexcept try {
-      heap_.reserve();
-      pieces_.add({found.address, found.bytes, heap_.hold({found.block, found.address, found.address + found.bytes})});
-      bytes_ += found.bytes;
-      range_.reserved_.current -= found.bytes;
-      return true;
-    } catch (std::bad_alloc const&) {  // then less is moved
-      return false;
-    }
-
-    growable_range& range_;
-    stream_ordered_heap& heap_;
-    pieces pieces_;
-    std::size_t bytes_ = 0, emptied_ = 0;
-  };
-
+    if (parked_ != nullptr) return false;  // another thread was quicker
+    if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
+    note(heap, parked);
+    return true;
+  }
   void note(stream_ordered_heap const& heap, parked_memory& parked) const {
     std::size_t spans = 0, blocks = 0;
     heap.for_each_with_memory(first_, [&](std::uintptr_t, std::size_t) { ++spans; });
@@ -274,6 +220,8 @@ class growable_range {
     is_changing_ = false;
   }
 
+  /// How much of `bytes` may come from chunks that are idle.
+  std::size_t may_move(std::size_t bytes) const noexcept { return chunks_may_move(upstream_) ? bytes : 0; }
   /// Bytes that may still be taken from the upstream.
   std::size_t room() const noexcept {
     std::size_t const most = options_.max_bytes == 0 ? ~std::size_t{0} : options_.max_bytes;
@@ -312,16 +260,18 @@ class growable_range {
   }
   static units units_of(std::size_t bytes) noexcept { return static_cast<units>(bytes / unit_bytes); }
 
-  /// Puts memory behind a window. Then it is held; else nothing has changed, but that idle chunks may have lost theirs.
+  /// Puts memory behind a window, at most `fresh` bytes of it not from idle chunks if there are any. Then it is held;
+  /// else nothing has changed, but that idle chunks may have lost theirs.
   template <class Lock>
   stream_ordered_heap::held_window fill(Lock& lock, stream_ordered_heap& heap,
                                         stream_ordered_heap::window const& window, stream_identity const& who,
-                                        std::size_t live) {
-    pieces holes(window.holes);
-    auto held = heap.hold(window, who, [&](std::uintptr_t address, std::size_t bytes) { add(holes, address, bytes); });
+                                        std::size_t fresh) {
+    piece_list holes(window.holes);
+    auto held =
+        heap.hold(window, who, [&](std::uintptr_t address, std::size_t bytes) { holes.append(address, bytes); });
     bool is_filled = false;
     try {
-      is_filled = fill(lock, heap, holes, window.missing, live, window.end - window.begin);
+      is_filled = fill(lock, heap, holes, window.missing, fresh);
       heap.reserve();
     } catch (...) {
       heap.put_back(held, is_filled);
@@ -331,30 +281,20 @@ class growable_range {
     heap.put_back(held, false);
     return {};
   }
-  static void add(pieces& holes, std::uintptr_t address, std::size_t bytes) noexcept {
-    piece* const last = holes.end();
-    if (last != holes.begin() && last[-1].address + last[-1].bytes == address)
-      last[-1].bytes += bytes;
-    else
-      holes.add({address, bytes, 0});
-  }
-
-  /// First with as much fresh memory as the bound allows, then with none.
+  /// First with as much fresh memory as may be, then with none.
   template <class Lock>
-  bool fill(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t live,
-            std::size_t request_bytes) {
-    std::size_t const fresh = lesser(room(), may_take(lock, live, request_bytes));
-    return fill_moving(lock, heap, holes, missing, missing - lesser(missing, fresh)) ||
+  bool fill(Lock& lock, stream_ordered_heap& heap, piece_list& holes, std::size_t missing, std::size_t fresh) {
+    return fill_moving(lock, heap, holes, missing, missing - lesser(missing, lesser(room(), fresh))) ||
            fill_moving(lock, heap, holes, missing, missing);
   }
   /// `moved` of what is missing comes from idle chunks: this pool's, then those of others on the same memory.
   template <class Lock>
-  bool fill_moving(Lock& lock, stream_ordered_heap& heap, pieces& holes, std::size_t missing, std::size_t moved) {
-    emptying idle(*this, heap, moved);
+  bool fill_moving(Lock& lock, stream_ordered_heap& heap, piece_list& holes, std::size_t missing, std::size_t moved) {
+    idle_chunks idle(heap, reserved_, chunk_, may_move(moved));
     if (room() < missing) return false;
     std::size_t const from_others = moved - lesser(moved, idle.bytes());
     bool const is_filled = without(lock, missing, [&] {
-      if (!idle.unmap()) return false;
+      if (!idle.unmap(upstream_)) return false;
       if (from_others != 0) reclaim(from_others);
       return take([&] { return map(holes); });
     });
@@ -386,8 +326,8 @@ class growable_range {
     return most - lesser(most, all.held);
   }
   /// All or nothing.
-  bool map(pieces& holes) {
-    piece* done = holes.begin();
+  bool map(piece_list& holes) {
+    auto* done = holes.begin();
     auto const undo = [&] {
       while (done-- != holes.begin()) upstream_.unmap(done->begin(), done->bytes);
     };

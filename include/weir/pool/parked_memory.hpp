@@ -95,23 +95,35 @@ class parked_memory {
     }
     return all;
   }
-  /// Puts memory there again, and the contents into it. False if there is not as much; throws what CUDA throws. Then
-  /// all is as before, and it can be tried again.
+  /// Puts memory there again. False if there is not as much; throws what CUDA throws. Then there is none, and it can be
+  /// tried again.
   template <growable Upstream>
-  bool restore(Upstream& upstream, int device) {
-    bool is_filled = false;
+  bool map(Upstream& upstream) {
     try {
-      is_filled = map(upstream);
-      if (is_filled && store_ != nullptr)
-        copy(device, [](void* on_device, void* on_host, std::size_t bytes, cudaStream_t stream) {
-          check(cudaMemcpyAsync(on_device, on_host, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-        });
+      for (std::size_t i = 0; i < span_count_; ++i) {
+        span& s = spans_[i];
+        if (!s.is_mapped && !upstream.map(s.begin, s.bytes)) return unmap(upstream), false;
+        s.is_mapped = true;
+      }
     } catch (...) {
       unmap(upstream);
       throw;
     }
-    if (!is_filled) unmap(upstream);
-    return is_filled;
+    return true;
+  }
+  /// Copies the contents back to where memory is again. Throws what CUDA throws; then there is none again, and the
+  /// contents are kept.
+  template <growable Upstream>
+  void load(Upstream& upstream, int device) {
+    if (store_ == nullptr) return;
+    try {
+      copy(device, [](void* on_device, void* on_host, std::size_t bytes, cudaStream_t stream) {
+        check(cudaMemcpyAsync(on_device, on_host, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+      });
+    } catch (...) {
+      unmap(upstream);
+      throw;
+    }
   }
 
  private:
@@ -130,25 +142,22 @@ class parked_memory {
     std::size_t offset = 0;
   };
 
-  /// Block by block: what is between them is nobody's.
+  /// Block by block: what is between them is nobody's. No copy is under way when it ends, also by an exception.
   template <class Copy>
   void copy(int device, Copy one) {
     device_guard const on_device(device);
     stream const side;
-    for (std::size_t i = 0; i < block_count_; ++i) {
-      block_contents const& b = blocks_[i];
-      one(b.begin, static_cast<std::byte*>(spans_[b.span].contents) + b.offset, b.bytes, side.get());
+    auto const wait = [&] { return relaxed([&] { return cudaStreamSynchronize(side.get()); }); };
+    try {
+      for (std::size_t i = 0; i < block_count_; ++i) {
+        block_contents const& b = blocks_[i];
+        one(b.begin, static_cast<std::byte*>(spans_[b.span].contents) + b.offset, b.bytes, side.get());
+      }
+    } catch (...) {
+      succeeded(wait());
+      throw;
     }
-    check(relaxed([&] { return cudaStreamSynchronize(side.get()); }), "cudaStreamSynchronize");
-  }
-  template <growable Upstream>
-  bool map(Upstream& upstream) {
-    for (std::size_t i = 0; i < span_count_; ++i) {
-      span& s = spans_[i];
-      if (!s.is_mapped && !upstream.map(s.begin, s.bytes)) return false;
-      s.is_mapped = true;
-    }
-    return true;
+    check(wait(), "cudaStreamSynchronize");
   }
   void forget_contents() noexcept {
     for (std::size_t i = 0; i < span_count_; ++i) {

@@ -101,8 +101,8 @@ struct pool {
     f(option::bytes("max_split", "max_split_bytes", &pool::max_split_bytes).or_zero("split all").at_least(1_MiB));
     f(option::bytes("release_threshold", "release_threshold", &pool::release_threshold));
     f(option::part("max_waste", "max_waste", &pool::max_waste, "16 MiB"));
-    f(option::bytes("min", "min_bytes", &pool::min_bytes));
-    f(option::bytes("low", "low_bytes", &pool::low_bytes));
+    f(option::bytes("min", "min_bytes", &pool::min_bytes).at_most(detail::max_block_bytes, "what a pool can be"));
+    f(option::bytes("low", "low_bytes", &pool::low_bytes).at_most(detail::max_block_bytes, "what a pool can be"));
     f(option::bytes("high", "high_bytes", &pool::high_bytes));
     detail::for_each_pooling_option<pool>(f);
   }

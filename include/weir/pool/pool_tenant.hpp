@@ -37,8 +37,9 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
  public:
   pool_tenant(Allocator& pool_of, Upstream& upstream, pool const& options)
       : allocator_(pool_of), upstream_(upstream), name_(options.name) {
-    min_bytes = options.min_bytes;
-    low_bytes = options.low_bytes;
+    // In whole chunks, as all that it has.
+    min_bytes = round_up_or_zero(options.min_bytes, upstream.chunk_bytes());
+    low_bytes = round_up_or_zero(options.low_bytes, upstream.chunk_bytes());
   }
   void join() { upstream_.tenancy().join(*this); }
   tenant* get() noexcept { return this; }

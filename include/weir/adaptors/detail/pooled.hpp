@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace weir {
@@ -65,15 +66,17 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// `to`: a handle to memory of the host, pinned at best, where the contents are kept meanwhile. Parked, the pool
   /// refuses requests, but takes frees. What a graph uses stays too, but only what is live keeps its contents. Only on
   /// a growable upstream; does nothing to a pool that is parked, and with `WEIR_NO_CACHING=1`. Throws what `to` throws,
-  /// or `cuda_error`, and then nothing has changed. When not to use it: for room for a moment. It copies all that is
-  /// live, twice.
+  /// `cuda_error`, or `std::logic_error` on memory that was made not `movable`, and then nothing has changed. When not
+  /// to use it: for room for a moment. It copies all that is live, twice.
   template <handle To>
   void park(To const& to) requires growable<Upstream> && weir::host_accessible<To> {
+    require_movable();
     if (!pass_through_) segments_.park(new content_store_on<To>(to));
     weir::trim(upstream_);
   }
   /// The same, but the contents are lost: what is behind the addresses after `unpark` is undefined.
   void park(drop_contents_t) requires growable<Upstream> {
+    require_movable();
     if (!pass_through_) segments_.park(nullptr);
     weir::trim(upstream_);
   }
@@ -159,6 +162,12 @@ class pooled : public adaptor_base<Derived, Upstream> {
     report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
   }
 
+  void require_movable() const {
+    if (!chunks_may_move(upstream_))
+      throw std::logic_error(
+          "weir: pool: park on memory that was promised to stay where it is (virtual_memory{.movable = false}): other "
+          "chunks would come back; make the source movable, or do not park");
+  }
   void describe_layer(report& out, char const* reason, pool_snapshot const& s) const {
     auto const& layer = static_cast<Derived const&>(*this);
     out.below(layer.label(), reason + layer.state(s));

@@ -1,0 +1,104 @@
+#pragma once
+// Memory on its way in a pool that grows in place: where some is missing, and idle chunks that it can come from.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace weir::detail {
+
+/// Addresses in whole chunks, as pieces: as many as there was room for.
+class piece_list {
+ public:
+  struct piece {
+    std::uintptr_t address = 0;
+    std::size_t bytes = 0;
+    block_id block = 0;
+    bool is_empty = false;  ///< its memory was taken away
+    void* begin() const noexcept { return reinterpret_cast<void*>(address); }
+  };
+
+  /// May throw `std::bad_alloc`.
+  explicit piece_list(std::size_t most) : pieces_(most) {}
+  /// Needs room.
+  void add(piece const& p) noexcept { pieces_[count_++] = p; }
+  /// The same, but what begins where the last piece ends is one with it.
+  void append(std::uintptr_t address, std::size_t bytes) noexcept {
+    piece* const last = count_ == 0 ? nullptr : end() - 1;
+    if (last != nullptr && last->address + last->bytes == address)
+      last->bytes += bytes;
+    else
+      add({address, bytes});
+  }
+  piece* begin() noexcept { return pieces_.data(); }
+  piece* end() noexcept { return begin() + count_; }
+
+ private:
+  grown_array<piece> pieces_;
+  std::size_t count_ = 0;
+};
+
+/// Idle chunks of a heap, held while their memory is taken away, and not counted as reserved. When this ends, what was
+/// taken away is a hole, and the rest is shared again and counted. Guarded by the pool's lock, but for `unmap`.
+class idle_chunks {
+ public:
+  /// Finds at most `bytes`, rounded up to chunks: the largest pieces first, of which the ends. May throw
+  /// `std::bad_alloc`.
+  idle_chunks(stream_ordered_heap& heap, pool_level& reserved, std::size_t chunk, std::size_t bytes)
+      : heap_(heap), reserved_(reserved), held_(round_up_or_zero(bytes, chunk) / chunk) {
+    std::size_t room = round_up_or_zero(bytes, chunk);
+    piece_list found(room / chunk);
+    if (room != 0)
+      heap_.for_each_idle(chunk, [&](stream_ordered_heap::idle_chunks const& idle) {
+        std::size_t const most = lesser(room, idle.end - idle.begin);
+        found.add({idle.end - most, most, idle.block});
+        room -= most;
+        return room == 0;
+      });
+    for (piece_list::piece const& p : found)
+      if (!hold(p)) break;
+  }
+  ~idle_chunks() {
+    for (piece_list::piece const& p : held_) p.is_empty ? heap_.empty(p.block) : heap_.share(p.block);
+    reserved_.current += bytes_ - emptied_;
+  }
+  idle_chunks(idle_chunks const&) = delete;
+  idle_chunks& operator=(idle_chunks const&) = delete;
+
+  std::size_t bytes() const noexcept { return bytes_; }
+  /// What `unmap` took away.
+  std::size_t emptied() const noexcept { return emptied_; }
+  /// Without the lock. False if the driver refuses some of it.
+  template <growable Upstream>
+  bool unmap(Upstream& upstream) noexcept {
+    for (piece_list::piece& p : held_) {
+      p.is_empty = upstream.unmap(p.begin(), p.bytes);
+      if (p.is_empty) emptied_ += p.bytes;
+    }
+    return emptied_ == bytes_;
+  }
+
+ private:
+  bool hold(piece_list::piece const& found) noexcept try {
+    heap_.reserve();
+    held_.add({found.address, found.bytes, heap_.hold({found.block, found.address, found.address + found.bytes})});
+    bytes_ += found.bytes;
+    reserved_.current -= found.bytes;
+    return true;
+  } catch (std::bad_alloc const&) {  // then less is moved
+    return false;
+  }
+
+  stream_ordered_heap& heap_;
+  pool_level& reserved_;
+  piece_list held_;
+  std::size_t bytes_ = 0, emptied_ = 0;
+};
+
+}  // namespace weir::detail
