@@ -1,6 +1,5 @@
 #pragma once
-// Everything that stands on another resource. Not in here: <weir/adaptors/spillable.hpp> (contents that go to the
-// host).
+// Everything that stands on another resource.
 
 #include <weir/adaptors/arena.hpp>       // a pool a thread, over one upstream
 #include <weir/adaptors/binning.hpp>     // a resource for each range of sizes
@@ -8,4 +7,5 @@
 #include <weir/adaptors/limit.hpp>       // a budget
 #include <weir/adaptors/logging.hpp>     // a CSV file of all that happened
 #include <weir/adaptors/pool.hpp>        // keeps memory and hands it out again, in stream order
+#include <weir/adaptors/spillable.hpp>   // contents that go to the host before a request is refused
 #include <weir/adaptors/statistics.hpp>  // numbers: current, peak, total
