@@ -36,6 +36,7 @@ function(weir_compile_sim target)
   list(TRANSFORM sources PREPEND ${folder}/)
   target_sources(${target} PRIVATE ${sources})
   target_include_directories(${target} PRIVATE ${folder})
+  weir_compile_folders_at_once(${target})
 endfunction()
 
 # Turns on .cu files: C++20, for the GPU of this machine, or for every one from compute capability 8.0 up if there is none.

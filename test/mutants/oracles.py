@@ -67,11 +67,7 @@ def main():
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
-        for kind, library in (ADDRESS, options.sim), (THREAD, options.sim_threads):
-            if library:
-                bench.objects[kind] = [library]
-            else:
-                bench.prepare({kind}, 2)
+        bench.prepare({ADDRESS, THREAD}, 2, {ADDRESS: options.sim, THREAD: options.sim_threads})
         programs = {}
 
         def build(bug, kind):

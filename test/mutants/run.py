@@ -6,11 +6,11 @@ says which of them the tests catch.
     run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
 
     --only TEXT        bugs of this number, or whose words have this in them
-    --compiler g++     --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
+    --compiler clang++ --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
 
 Prints a line for each bug: caught, MISSED, or STALE: the place that the bug is put into is not in the file exactly as
-often as bugs.py says, so that bugs.py has to follow the file. Exit status 1 if any bug is missed or stale, or a test
-fails without a bug.
+often as bugs.py says, so that bugs.py has to follow the file. Exit status 1 if any bug is missed or stale. That each
+test passes without a bug is what ctest shows.
 """
 import argparse
 import concurrent.futures
@@ -60,6 +60,21 @@ def put_in(bug, tree):
     return {tree / name for name, *_ in bug.edits if is_source(name)}
 
 
+# What most tests include of others': compiled once.
+OTHERS_HEADERS = ["doctest/doctest.h", "cuda_runtime_api.h", "algorithm", "atomic", "map", "memory", "memory_resource",
+                  "mutex", "optional", "string", "thread", "vector"]
+
+
+def rooms_of(tree):
+    """The simulated runtime's sources as its CMakeLists.txt compiles them: a folder at once, but for one text that is
+    compiled twice."""
+    rooms = {}
+    for source in sorted((tree / "sim").rglob("*.cpp")):
+        room = source.stem if "default_stream" in source.stem else source.parent.name
+        rooms.setdefault(room, []).append(source)
+    return rooms
+
+
 class Bench:
     """Compiles tests against changed headers and sources; what does not depend on those is compiled once."""
 
@@ -70,27 +85,49 @@ class Bench:
         self.flags = ["-std=c++20", *(f"-isystem{path}" for path in [*options.include, cuda]), f"-I{ROOT / 'test'}"]
         self.objects = {}
 
+    @staticmethod
+    def level(sanitizer, optimised):
+        return ["-O1", "-g1", f"-fsanitize={sanitizer}"] if sanitizer else ["-O1" if optimised else "-O0"]
+
     def compile(self, source, output, headers, sanitizer, optimised, *more):
-        level = ["-O1", "-g1", f"-fsanitize={sanitizer}"] if sanitizer else ["-O1" if optimised else "-O0"]
-        command = [self.compiler, *self.flags, *level, f"-I{headers}", str(source), *more, "-o", str(output)]
+        command = [self.compiler, *self.flags, *self.level(sanitizer, optimised), f"-I{headers}", str(source), *more, "-o", str(output)]
         result = run(command)
         if result.returncode != 0:
             raise Broken(" ".join(command) + "\n" + result.stdout)
 
-    def object_of(self, source, kind):
-        return str(self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{source.parent.name}.{source.stem}.o")
+    def name_of(self, kind, name):
+        return self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{name}"
 
-    def prepare(self, kinds, jobs):
-        """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
+    def compile_header(self, header, kind):
+        command = [self.compiler, *self.flags, *self.level(*kind), "-xc++-header", str(header), "-o", f"{header}.gch"]
+        if (result := run(command)).returncode != 0:
+            raise Broken(result.stdout)
+
+    def compile_room(self, sources, name, tree, kind):
+        """Some of the simulated runtime's sources, as one."""
+        together = Path(name).with_suffix(".cpp")
+        together.write_text("".join(f'#include "{source}"\n' for source in sources))
+        self.compile(together, name, tree / "include", *kind, f"-I{tree / 'sim'}", "-c")
+
+    def prepare(self, kinds, jobs, libraries={}):
+        """The simulated runtime, the tests' main and the headers of others, once for each (sanitizer, optimised).
+        `libraries` has, for some of them, a simulated runtime that is compiled already."""
         work = []
         for kind in kinds:
-            self.objects[kind] = []
-            for source in [*sorted((ROOT / "sim").rglob("*.cpp")), ROOT / "test/support/main.cpp"]:
-                name = self.object_of(source, kind)
-                self.objects[kind].append(name)
-                work.append((source, name, ROOT / "include", *kind, f"-I{ROOT / 'sim'}", "-c"))
+            headers = self.name_of(kind, "others.hpp")
+            headers.write_text("".join(f"#include <{name}>\n" for name in OTHERS_HEADERS))
+            work.append((self.compile_header, headers, kind))
+            main = str(self.name_of(kind, "main.o"))
+            work.append((self.compile, ROOT / "test/support/main.cpp", main, ROOT / "include", *kind, "-c"))
+            self.objects[kind] = [main]
+            if libraries.get(kind):
+                self.objects[kind].append(libraries[kind])
+                continue
+            for room, sources in rooms_of(ROOT).items():
+                self.objects[kind].append(str(self.name_of(kind, f"{room}.o")))
+                work.append((self.compile_room, sources, self.objects[kind][-1], ROOT, kind))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(lambda w: self.compile(*w), work))
+            list(pool.map(lambda w: w[0](*w[1:]), work))
 
     def build(self, bug, test, program, sanitizer, optimised):
         """The test, on headers and sources with the bug."""
@@ -100,13 +137,17 @@ class Bench:
             for part in ("include", "sim"):
                 shutil.copytree(ROOT / part, tree / part)
             objects = self.objects[kind]
-            for changed in put_in(bug, tree):
-                self.compile(changed, changed.with_suffix(".o"), headers, *kind, f"-I{tree / 'sim'}", "-c")
-                objects = [str(changed.with_suffix(".o")) if o == self.object_of(changed, kind) else o for o in objects]
+            changed = put_in(bug, tree)
+            for room, sources in rooms_of(tree).items():
+                if changed.isdisjoint(sources):
+                    continue
+                self.compile_room(sources, tree / f"{room}.o", tree, kind)
+                objects = [str(tree / f"{room}.o") if o.endswith(f".{room}.o") else o for o in objects]
             source = ROOT / "test" / f"{test}.cpp"
             if "int main(" in source.read_text():
                 objects = [o for o in objects if not o.endswith(".main.o")]
-            self.compile(source, program, headers, sanitizer, optimised, *objects, "-lpthread")
+            others = str(self.name_of(kind, "others.hpp"))
+            self.compile(source, program, headers, *kind, *objects, "-include", others, "-lpthread")
 
     def try_bug(self, bug, test, environment, sanitizer, optimised):
         """Whether the test failed, what it printed, and how long it ran."""
@@ -171,7 +212,7 @@ def main():
     arguments.add_argument("--only", default="")
     arguments.add_argument("--random", action="store_true")
     arguments.add_argument("--operations", default="1000000", help="how many the random programs have to find each bug")
-    arguments.add_argument("--compiler", default="g++")
+    arguments.add_argument("--compiler", default="clang++")
     arguments.add_argument("--include", action="append", default=[])
     arguments.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     options = arguments.parse_args()
@@ -179,11 +220,7 @@ def main():
     if not bugs:
         sys.exit(f"no bug has number or words '{options.only}'")
     if options.random:
-        bugs = [b for b in bugs if b.random]
-        tests = {(RANDOM, "")}
-    else:
-        tests = {(b.test, b.sanitizer, *b.arguments) for b in bugs}
-    bugs = [Bug(0, NO_BUG, [], t[0], t[1], arguments=list(t[2:])) for t in sorted(tests)] + bugs
+        bugs = [Bug(0, NO_BUG, [], RANDOM)] + [b for b in bugs if b.random]
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
