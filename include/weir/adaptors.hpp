@@ -6,6 +6,7 @@
 #include <weir/adaptors/fixed_size.hpp>  // blocks of one size
 #include <weir/adaptors/limit.hpp>       // a budget
 #include <weir/adaptors/logging.hpp>     // a CSV file of all that happened
+#include <weir/adaptors/on_failure.hpp>  // caches that give back before a request is refused
 #include <weir/adaptors/pool.hpp>        // keeps memory and hands it out again, in stream order
 #include <weir/adaptors/spillable.hpp>   // contents that go to the host before a request is refused
 #include <weir/adaptors/statistics.hpp>  // numbers: current, peak, total

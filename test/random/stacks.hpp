@@ -1,6 +1,7 @@
 #pragma once
 // The stacks that random programs run on: some that people would write, and any number that are made from a number.
 
+#include <random/hoarding.hpp>
 #include <random/open_stack.hpp>
 #include <random/program.hpp>
 
@@ -294,6 +295,7 @@ inline std::vector<candidate> candidates(int d) {
          virtual_memory{.device = d} | pool{.release_threshold = 2_MiB} | above),
       of("pools that share pages", sharing_pages{.device = d} | above),
       of("a pool that sleeps", sleeping{.device = d} | above),
+      of("pool with a hoard", open_stack::hoarding{device{.device = d} | below | pool{.max_bytes = 12_MiB}, 8} | above),
       of("everything", async{.device = d} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
                            statistics{} | logging{.path = "/dev/null"} | binning::powers_of_two(10, 14) | above),
   };
