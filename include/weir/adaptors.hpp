@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/arena.hpp>       // a pool a thread, over one upstream
 #include <weir/adaptors/binning.hpp>     // a resource for each range of sizes
+#include <weir/adaptors/fallback.hpp>    // a second stack that serves what the first refuses
 #include <weir/adaptors/fixed_size.hpp>  // blocks of one size
 #include <weir/adaptors/limit.hpp>       // a budget
 #include <weir/adaptors/logging.hpp>     // a CSV file of all that happened

@@ -2,6 +2,7 @@
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/on_failure.hpp>
@@ -32,6 +33,7 @@ static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
 static_assert(facts_rise<spill>);
+static_assert(facts_rise<fallback<pinned>>);
 static_assert(facts_rise<on_failure>);
 
 /// A reclaimer that says what it is told to say.
@@ -73,4 +75,11 @@ TEST_CASE("spill over a pool keeps the laws") {
 TEST_CASE("on_failure keeps the laws, whether reclaimers give nothing or say that they do") {
   SUBCASE("nothing") { check_over_all_sources(reclaiming(0)); }
   SUBCASE("what is not there") { check_over_all_sources(reclaiming(1)); }
+}
+TEST_CASE("fallback keeps the laws, whoever serves") {
+  SUBCASE("the first") { check_over_all_sources(fallback{pinned{}}); }
+  SUBCASE("the second") { check_resource(device{} | limit{256} | fallback{managed{}}); }
+  SUBCASE("both, pools") {
+    check_resource(device{} | pool{.max_bytes = 2 * mib} | fallback{managed{} | pool{.max_bytes = 60 * mib}});
+  }
 }

@@ -32,6 +32,7 @@ MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
+FALLBACK = "adaptors/fallback.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -460,4 +461,14 @@ BUGS = [
         "adaptors/on_failure", random=False),
     bug(0, "reclaimers are called in a capture", ON_FAILURE,
         "else if (detail::capture_in(missing_.stream) != 0)", "else if (false)", "adaptors/on_failure", random=False),
+
+    # ---- fallback
+    bug(0, "a second stack's block is forgotten where its free was wrong and the memory kept", FALLBACK,
+        "return seconds_.insert(address);", "return seconds_.leave_place();", "adaptors/fallback"),
+    bug(0, "a request is charged with what the first stack alone takes", FALLBACK,
+        "return first > other ? first : other;", "return first;", "adaptors/fallback", random=False),
+    bug(0, "the second stack's frees go to the first", FALLBACK,
+        "if (seconds_.size() != 0 && seconds_.remove", "if (false && seconds_.remove", "adaptors/fallback"),
+    bug(0, "an address is lost behind one that goes", "adaptors/detail/address_set.hpp",
+        "if (from_home < from_gap) continue;", "if (from_home <= from_gap) continue;", "adaptors/detail/address_set"),
 ]
