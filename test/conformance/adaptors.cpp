@@ -2,8 +2,10 @@
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
+#include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
@@ -31,6 +33,13 @@ static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
 static_assert(facts_rise<spill>);
+static_assert(facts_rise<fallback<pinned>>);
+static_assert(facts_rise<on_failure>);
+
+/// A reclaimer that says what it is told to say.
+on_failure reclaiming(std::size_t gives) {
+  return {{{"the same each time", [gives](memory_request const&) { return gives; }}}};
+}
 
 }  // namespace
 
@@ -62,4 +71,15 @@ TEST_CASE("spill keeps the laws") {
 TEST_CASE("spill over a pool keeps the laws") {
   auto to = make(host{});
   check_resource(async{} | pool{.max_bytes = 56 * mib} | spill{.to = share(to)});
+}
+TEST_CASE("on_failure keeps the laws, whether reclaimers give nothing or say that they do") {
+  SUBCASE("nothing") { check_over_all_sources(reclaiming(0)); }
+  SUBCASE("what is not there") { check_over_all_sources(reclaiming(1)); }
+}
+TEST_CASE("fallback keeps the laws, whoever serves") {
+  SUBCASE("the first") { check_over_all_sources(fallback{pinned{}}); }
+  SUBCASE("the second") { check_resource(device{} | limit{256} | fallback{managed{}}); }
+  SUBCASE("both, pools") {
+    check_resource(device{} | pool{.max_bytes = 2 * mib} | fallback{managed{} | pool{.max_bytes = 60 * mib}});
+  }
 }

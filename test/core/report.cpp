@@ -36,6 +36,20 @@ TEST_CASE("a note is a line below the layers, and not in the chain") {
         "  shared by  search\n");
 }
 
+TEST_CASE("the lines of a stack beside this one are below it, and not in the chain") {
+  report other;
+  other.below("pool", "8 free");
+  report r;
+  r.below("fallback(pool)", "the second:");
+  r.beside(other);
+  r.below("device", "1 GiB left");
+  CHECK(r.chain() == "fallback(pool) > device");
+  CHECK(r.lines() ==
+        "  fallback   the second:\n"
+        "  pool       8 free\n"
+        "  device     1 GiB left\n");
+}
+
 TEST_CASE("a long name is separated from its line") {
   report r;
   r.below("a_name_of_more_than_thirteen", "text");

@@ -3,9 +3,11 @@
 // every call on all fail: all ends, and the next stack works. Then devices of any size are filled and emptied.
 #include "failures.hpp"
 #include "conformance/leaks_allowed.hpp"
+#include "random/hoarding.hpp"
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
@@ -199,6 +201,9 @@ std::vector<subject> subjects() {
           of("fixed size", async{} | fixed_size{.block_bytes = 512_KiB, .blocks_per_chunk = 2}),
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
+          of("pool that falls back on another",
+             device{} | pool{.max_bytes = 1_MiB} | fallback{pinned{} | pool{.max_bytes = 2_MiB}}),
+          of("pool with a hoard", open_stack::hoarding{device{} | pool{.max_bytes = 3_MiB}, 2}),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};
 }

@@ -31,6 +31,8 @@ COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
 TENANTS = "core/tenants.hpp"
+ON_FAILURE = "adaptors/on_failure.hpp"
+FALLBACK = "adaptors/fallback.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -447,4 +449,26 @@ BUGS = [
         "return made_from(layers.front(), source);", "return source();", "tools/parse", random=False),
     bug(0, "pools that share a source stand in each other's chain of layers", TENANTS,
         'out.note("shared by"', 'out.below("shared by"', "core/tenants", random=False),
+
+    # ---- on_failure
+    bug(0, "a request from inside a reclaimer calls reclaimers", ON_FAILURE,
+        "if (scope->layer_ == layer) return true;", "if (scope->layer_ == layer) return false;", "adaptors/on_failure",
+        random=False),
+    bug(0, "the upstream is not asked after each reclaimer that gave something", ON_FAILURE,
+        "if (call(next_++)) return ask_again();", "call(next_++);", "adaptors/on_failure", random=False),
+    bug(0, "what reclaimers gave to another thread is not seen", ON_FAILURE,
+        "if (!gave_in_round_ && !others_give()) return false;", "if (!gave_in_round_) return false;",
+        "adaptors/on_failure", random=False),
+    bug(0, "reclaimers are called in a capture", ON_FAILURE,
+        "else if (detail::capture_in(missing_.stream) != 0)", "else if (false)", "adaptors/on_failure", random=False),
+
+    # ---- fallback
+    bug(0, "a second stack's block is forgotten where its free was wrong and the memory kept", FALLBACK,
+        "return seconds_.insert(address);", "return seconds_.leave_place();", "adaptors/fallback"),
+    bug(0, "a request is charged with what the first stack alone takes", FALLBACK,
+        "return first > other ? first : other;", "return first;", "adaptors/fallback", random=False),
+    bug(0, "the second stack's frees go to the first", FALLBACK,
+        "if (seconds_.size() != 0 && seconds_.remove", "if (false && seconds_.remove", "adaptors/fallback"),
+    bug(0, "an address is lost behind one that goes", "adaptors/detail/address_set.hpp",
+        "if (from_home < from_gap) continue;", "if (from_home <= from_gap) continue;", "adaptors/detail/address_set"),
 ]

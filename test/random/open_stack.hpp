@@ -84,6 +84,13 @@ account account_of(Layer const& layer) {
 template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }
 account account_of(Layer const&) { return {.sees_some = true}; }
+template <class Layer>
+requires requires(Layer& layer) { layer.second(); }
+account account_of(Layer const& layer) {
+  auto const now = layer.numbers();
+  bool const is_none = (now.second_live == 0) == (now.second_live_bytes == 0);
+  return {.sees_some = true, .wrong = is_none ? nullptr : "blocks and bytes of the second stack differ"};
+}
 
 /// A stack, made anew for each program. Functions that the stack lacks are empty.
 struct stack {
@@ -119,11 +126,17 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
       f(argument...);
     };
   };
-  if constexpr (requires { layer.trim(std::size_t{}); }) then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
+  if constexpr (requires { layer.trim(std::size_t{}); })
+    then(s.trim, [&layer](std::size_t keep) { layer.trim(keep); });
+  else if constexpr (requires { layer.trim_layer(std::size_t{}); })
+    then(s.trim, [&layer](std::size_t keep) { layer.trim_layer(keep); });
   if constexpr (requires { layer.sleep(); }) then(s.sleep, [&layer] { layer.sleep(); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
   if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
-    if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream
+    // Bins and a fallback leave the rest to their upstream.
+    if constexpr (
+        !requires { layer.bin_count(); } && !requires { layer.second(); })
+      s.pooled = true;
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }
   if constexpr (requires { account_of(layer); }) {

@@ -1,11 +1,13 @@
 #pragma once
 // The stacks that random programs run on: some that people would write, and any number that are made from a number.
 
+#include <random/hoarding.hpp>
 #include <random/open_stack.hpp>
 #include <random/program.hpp>
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
@@ -203,7 +205,7 @@ class drawing {
   }
 
   anything layer(stack& s, anything const& up) {
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
         return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
       case 1:
@@ -225,6 +227,8 @@ class drawing {
         return add(s,
                    up | weir::binning{{weir::bin{4_KiB, weir::fixed_size{.block_bytes = 4_KiB, .blocks_per_chunk = 8}},
                                        weir::bin{64_KiB, a_pool()}, weir::bin{1_MiB, weir::arena{}}}});
+      case 7:
+        return add(s, up | weir::limit{.max_bytes = 4_MiB} | weir::fallback{weir::host{} | a_pool()});
       default:
         return add(s, up | a_pool());
     }
@@ -294,6 +298,10 @@ inline std::vector<candidate> candidates(int d) {
          virtual_memory{.device = d} | pool{.release_threshold = 2_MiB} | above),
       of("pools that share pages", sharing_pages{.device = d} | above),
       of("a pool that sleeps", sleeping{.device = d} | above),
+      of("pool with a hoard", open_stack::hoarding{device{.device = d} | below | pool{.max_bytes = 12_MiB}, 8} | above),
+      of("pool that falls back on another",
+         device{.device = d} | below | pool{.max_bytes = 4_MiB} |
+             fallback{managed{.device = d} | checked{"the second's upstream"} | pool{.growth_bytes = 1_MiB}} | above),
       of("everything", async{.device = d} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
                            statistics{} | logging{.path = "/dev/null"} | binning::powers_of_two(10, 14) | above),
   };

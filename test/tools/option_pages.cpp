@@ -1,4 +1,6 @@
 // The pages' tables of options say what the options structs say. Reads docs/ of the folder that it is started in.
+#include <weir/adaptors/fallback.hpp>
+#include <weir/adaptors/on_failure.hpp>
 #include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
@@ -137,6 +139,8 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::limit>("adaptors.md", "## limit");
   check_page<weir::statistics>("adaptors.md", "## statistics");
   check_page<weir::logging>("adaptors.md", "## logging");
+  check_page<weir::on_failure>("out-of-memory.md", "## on_failure");
+  check_page<weir::fallback<weir::host>>("out-of-memory.md", "## fallback");
   check_page<weir::async>("sources.md", "");
   check_page<weir::virtual_memory>("virtual-memory.md", "");
 }

@@ -75,7 +75,7 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     for (std::uint64_t seen = 0;;) try {
-        return take(stream, bytes, alignment);
+        return this->ask(stream, bytes, alignment);
       } catch (out_of_memory& failure) {
         if (this->taken(bytes, alignment) != 0 && spiller_.make_room(stream, bytes, seen)) continue;
         failure.passed_through(*this);
@@ -105,13 +105,6 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
   using base::upstream_;
   template <class T>
   friend class spillable;
-
-  void* take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    void* const p = share(upstream_).allocate(stream, bytes, alignment);
-    if (p == nullptr) [[unlikely]]
-      this->refuse_null({bytes, this->taken(bytes, alignment), stream});
-    return p;
-  }
 
   std::string name_;
   std::string label_;

@@ -26,6 +26,9 @@ class report {
   /// Adds a line that stands for no layer, so that the chain does not have it.
   void note(std::string const& name, std::string const& text) { lines_ += line(name, text); }
 
+  /// Adds the lines of a stack that stands beside this one, so that the chain does not have it.
+  void beside(report const& other) { lines_ += other.lines_; }
+
   std::string const& chain() const noexcept { return chain_; }
   std::string const& lines() const noexcept { return lines_; }
 

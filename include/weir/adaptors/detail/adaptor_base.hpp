@@ -45,15 +45,19 @@ class adaptor_base {
   explicit adaptor_base(F const& upstream) : upstream_(upstream()) {}
   ~adaptor_base() = default;
 
-  /// Asks the upstream for more than zero bytes. If it throws, `failed()` is called first, and an `out_of_memory` takes
-  /// this layer's line along. An upstream that returns null is out of memory. Kept out of the callers' common path,
-  /// which then carries no landing pads.
-  template <class Failed>
-  void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
+  /// Asks the upstream for more than zero bytes. One that returns null is out of memory.
+  void* ask(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     void* const p = share(upstream_).allocate(stream, bytes, alignment);
     if (p == nullptr) [[unlikely]]
       refuse_null({bytes, taken(bytes, alignment), stream});
     return p;
+  }
+
+  /// The same. If it throws, `failed()` is called first, and an `out_of_memory` takes this layer's line along. Kept out
+  /// of the callers' common path, which then carries no landing pads.
+  template <class Failed>
+  void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
+    return ask(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
     failed();
     failure.passed_through(static_cast<Derived const&>(*this));
