@@ -1,6 +1,7 @@
 #pragma once
 // Everything that stands on another resource.
 
+#include <weir/adaptors/aligned.hpp>     // a larger alignment, from a size on
 #include <weir/adaptors/arena.hpp>       // a pool a thread, over one upstream
 #include <weir/adaptors/binning.hpp>     // a resource for each range of sizes
 #include <weir/adaptors/fixed_size.hpp>  // blocks of one size

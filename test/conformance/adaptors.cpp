@@ -2,6 +2,7 @@
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
@@ -26,6 +27,7 @@ void check_over_all_sources(Adaptor const& adaptor) {
   SUBCASE("host") { check_resource(host{} | adaptor); }
 }
 
+static_assert(facts_rise<aligned>);
 static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
@@ -34,6 +36,7 @@ static_assert(facts_rise<spill>);
 
 }  // namespace
 
+TEST_CASE("aligned keeps the laws") { check_over_all_sources(aligned{.alignment = 4096, .from_bytes = 2000}); }
 TEST_CASE("limit keeps the laws") { check_over_all_sources(limit{.max_bytes = 60 * mib}); }
 TEST_CASE("limit of a fraction keeps the laws") { check_resource(device{} | limit{.fraction = 0.9}); }
 TEST_CASE("statistics keeps the laws") { check_over_all_sources(statistics{}); }

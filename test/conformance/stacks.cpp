@@ -1,6 +1,7 @@
 // Layers keep the laws together, in orders that programs use and in some that they do not.
 #include <conformance/resource_laws.hpp>
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
@@ -100,4 +101,7 @@ TEST_CASE("15: a pool that waits, on the device's default pool") {
 }
 TEST_CASE("16: a pool that large blocks pass unsplit, in a log on both sides") {
   check_resource(device{} | log | pool{.max_split_bytes = 2 * mib} | log);
+}
+TEST_CASE("17: segments and blocks aligned to pages") {
+  check_resource(device{} | aligned{.alignment = 64 * 1024} | pool{} | aligned{.from_bytes = 1000} | statistics{});
 }

@@ -4,6 +4,7 @@
 #include "failures.hpp"
 #include "conformance/leaks_allowed.hpp"
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fixed_size.hpp>
@@ -197,6 +198,7 @@ std::vector<subject> subjects() {
           of("arena for each stream",
              device{} | arena{.max_bytes = 3_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 2}),
           of("fixed size", async{} | fixed_size{.block_bytes = 512_KiB, .blocks_per_chunk = 2}),
+          of("aligned", device{} | aligned{.alignment = 64_KiB, .from_bytes = 2000} | statistics{}),
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),

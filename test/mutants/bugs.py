@@ -19,6 +19,7 @@ RANGE = "pool/growable_range.hpp"
 GROWABLE = "pool/heap/growable_heap.hpp"
 TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
+ALIGNED = "adaptors/aligned.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 CHUNKS = "sources/physical_chunks.hpp"
@@ -447,4 +448,12 @@ BUGS = [
         "return made_from(layers.front(), source);", "return source();", "tools/parse", random=False),
     bug(0, "pools that share a source stand in each other's chain of layers", TENANTS,
         'out.note("shared by"', 'out.below("shared by"', "core/tenants", random=False),
+    # ---- aligned
+    bug(0, "aligned memory is freed with the alignment that was asked for", ALIGNED,
+        "deallocate(stream, p, bytes, raised(bytes, alignment))", "deallocate(stream, p, bytes, alignment)",
+        "adaptors/aligned"),
+    bug(0, "a budget does not pay for an alignment that is raised below it", ALIGNED,
+        "base::taken(bytes, raised(bytes, alignment))", "base::taken(bytes, alignment)", "adaptors/aligned"),
+    bug(0, "raising an alignment hides one that is not valid", ALIGNED,
+        " && is_valid_alignment(alignment)", "", "adaptors/aligned", random=False),
 ]

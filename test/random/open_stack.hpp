@@ -84,6 +84,10 @@ account account_of(Layer const& layer) {
 template <class Layer>
 requires requires(Layer const& layer) { layer.bin_count(); }
 account account_of(Layer const&) { return {.sees_some = true}; }
+/// What raises alignments: what is below is asked for other things than the program asks for.
+template <class Layer>
+requires requires(Layer const& layer) { layer.from_bytes(); }
+account account_of(Layer const&) { return {.sees_some = true}; }
 
 /// A stack, made anew for each program. Functions that the stack lacks are empty.
 struct stack {

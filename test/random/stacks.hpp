@@ -4,6 +4,7 @@
 #include <random/open_stack.hpp>
 #include <random/program.hpp>
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fixed_size.hpp>
@@ -203,7 +204,7 @@ class drawing {
   }
 
   anything layer(stack& s, anything const& up) {
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
         return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
       case 1:
@@ -225,6 +226,9 @@ class drawing {
         return add(s,
                    up | weir::binning{{weir::bin{4_KiB, weir::fixed_size{.block_bytes = 4_KiB, .blocks_per_chunk = 8}},
                                        weir::bin{64_KiB, a_pool()}, weir::bin{1_MiB, weir::arena{}}}});
+      case 7:
+        return add(s, up | weir::aligned{.alignment = one_of<std::size_t>({512, 4_KiB, 2_MiB}),
+                                         .from_bytes = one_of<std::size_t>({0, 4_KiB, 1_MiB})});
       default:
         return add(s, up | a_pool());
     }
@@ -268,6 +272,8 @@ inline std::vector<candidate> candidates(int d) {
       of("pool on pinned memory", pinned{.device = d} | below | pool{} | above),
       of("pool on host memory", host{} | below | pool{} | above),
       of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
+      of("aligned source", async{.device = d} | below | aligned{.alignment = 64_KiB, .from_bytes = 4_KiB} | above),
+      of("aligned pool", device{.device = d} | below | pool{} | aligned{} | limit{.max_bytes = 10_MiB} | above),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",
          async{.device = d} | below |

@@ -124,6 +124,16 @@ TEST_CASE("synchronize: the host waits before a request is refused, or does not;
   }
 }
 
+TEST_CASE("aligned: how far, and from which size on") {
+  sim::reset();
+  for (char const* const text : {"device | aligned(4KiB, from=1KiB)", "device | aligned(alignment=4KiB, from=1KiB)"}) {
+    auto const memory = parse(text);
+    CHECK(weir::taken(memory, 1023) == 1023);
+    CHECK(weir::taken(memory, 1024) == 1024 + 4096 - 256);
+  }
+  CHECK(mentions(refusal("device | aligned(100)"), "aligned: alignment is 100 B; it must be a power of two"));
+}
+
 TEST_CASE("arena: one for each thread or stream, and how many") {
   struct expected {
     char const* options;

@@ -1,6 +1,7 @@
 #pragma once
 // Makes a stack from text, for tools and services that are configured.
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fixed_size.hpp>
@@ -76,7 +77,7 @@ struct layer_list {
   }
 };
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
-using adaptors_in_text = layer_list<arena, bins_in_text, fixed_size, limit, logging, pool, statistics>;
+using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, statistics>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>
