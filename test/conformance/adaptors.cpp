@@ -6,6 +6,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
@@ -32,6 +33,7 @@ static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
+static_assert(facts_rise<scrub>);
 static_assert(facts_rise<spill>);
 
 }  // namespace
@@ -66,3 +68,8 @@ TEST_CASE("spill over a pool keeps the laws") {
   auto to = make(host{});
   check_resource(async{} | pool{.max_bytes = 56 * mib} | spill{.to = share(to)});
 }
+TEST_CASE("scrub keeps the laws") { check_over_all_sources(scrub{}); }
+TEST_CASE("scrub of what is allocated keeps the laws") {
+  check_over_all_sources(scrub{.on_free = false, .on_allocation = true});
+}
+TEST_CASE("scrub over a pool keeps the laws") { check_resource(async{} | pool{} | scrub{.on_allocation = true}); }

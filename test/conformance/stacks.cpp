@@ -5,6 +5,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -104,4 +105,8 @@ TEST_CASE("16: a pool that large blocks pass unsplit, in a log on both sides") {
 }
 TEST_CASE("17: segments and blocks aligned to pages") {
   check_resource(device{} | aligned{.alignment = 64 * 1024} | pool{} | aligned{.from_bytes = 1000} | statistics{});
+}
+TEST_CASE("18: tenants that see nothing of each other, in a shared pool") {
+  check_resource(renting{device{} | pool{},
+                         [](auto& base) { return share(base) | scrub{.on_allocation = true} | limit{50 * mib}; }});
 }

@@ -11,6 +11,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/virtual_memory.hpp>
@@ -199,6 +200,7 @@ std::vector<subject> subjects() {
              device{} | arena{.max_bytes = 3_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 2}),
           of("fixed size", async{} | fixed_size{.block_bytes = 512_KiB, .blocks_per_chunk = 2}),
           of("aligned", device{} | aligned{.alignment = 64_KiB, .from_bytes = 2000} | statistics{}),
+          of("scrubbed", async{} | pool{} | scrub{} | statistics{}),
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),

@@ -88,6 +88,10 @@ account account_of(Layer const&) { return {.sees_some = true}; }
 template <class Layer>
 requires requires(Layer const& layer) { layer.from_bytes(); }
 account account_of(Layer const&) { return {.sees_some = true}; }
+/// What asks for whole units.
+template <class Layer>
+requires requires(Layer const& layer) { layer.kept_bytes(); }
+account account_of(Layer const&) { return {.sees_some = true}; }
 
 /// A stack, made anew for each program. Functions that the stack lacks are empty.
 struct stack {
@@ -127,7 +131,10 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
   if constexpr (requires { layer.sleep(); }) then(s.sleep, [&layer] { layer.sleep(); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
   if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
-    if constexpr (!requires { layer.bin_count(); }) s.pooled = true;  // bins leave the rest to their upstream
+    // Bins leave the rest to their upstream, and what scrubs keeps nothing else.
+    if constexpr (
+        !requires { layer.bin_count(); } && !requires { layer.kept_bytes(); })
+      s.pooled = true;
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }
   if constexpr (requires { account_of(layer); }) {

@@ -11,6 +11,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
@@ -274,6 +275,7 @@ inline std::vector<candidate> candidates(int d) {
       of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
       of("aligned source", async{.device = d} | below | aligned{.alignment = 64_KiB, .from_bytes = 4_KiB} | above),
       of("aligned pool", device{.device = d} | below | pool{} | aligned{} | limit{.max_bytes = 10_MiB} | above),
+      of("scrubbed pool", device{.device = d} | below | pool{} | above | scrub{} | limit{.max_bytes = 10_MiB}),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",
          async{.device = d} | below |

@@ -180,6 +180,23 @@ TEST_CASE("limit: what each request is rounded up to") {
   CHECK(gives(parse("device | limit(fraction=50%)"), 1));
 }
 
+TEST_CASE("scrub: when") {
+  struct expected {
+    char const* options;
+    unsigned memsets;  // of an allocation and its free
+  };
+  for (expected const& e : {expected{"", 1}, expected{"(on_allocation=true)", 2},
+                            expected{"(on_free=false, on_allocation=true)", 1}, expected{"(on_free=true)", 1}}) {
+    CAPTURE(e.options);
+    streams const s;
+    auto const memory = parse(std::string("device | scrub") + e.options);
+    sim::reset_counters();
+    memory.deallocate(s.a, memory.allocate(s.a, 1000), 1000);
+    CHECK(sim::calls("cudaMemsetAsync") == e.memsets);
+  }
+  CHECK(mentions(refusal("device | scrub(on_free=false)"), "at least one must be true"));
+}
+
 TEST_CASE("logging: where, who may read it, and when it is written") {
   sim::reset();
   weir::test::temporary_folder const folder;
