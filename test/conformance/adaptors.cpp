@@ -2,11 +2,13 @@
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
@@ -28,10 +30,12 @@ void check_over_all_sources(Adaptor const& adaptor) {
   SUBCASE("host") { check_resource(host{} | adaptor); }
 }
 
+static_assert(facts_rise<aligned>);
 static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
+static_assert(facts_rise<scrub>);
 static_assert(facts_rise<spill>);
 static_assert(facts_rise<fallback<pinned>>);
 static_assert(facts_rise<on_failure>);
@@ -43,6 +47,7 @@ on_failure reclaiming(std::size_t gives) {
 
 }  // namespace
 
+TEST_CASE("aligned keeps the laws") { check_over_all_sources(aligned{.alignment = 4096, .from_bytes = 2000}); }
 TEST_CASE("limit keeps the laws") { check_over_all_sources(limit{.max_bytes = 60 * mib}); }
 TEST_CASE("limit of a fraction keeps the laws") { check_resource(device{} | limit{.fraction = 0.9}); }
 TEST_CASE("statistics keeps the laws") { check_over_all_sources(statistics{}); }
@@ -83,3 +88,8 @@ TEST_CASE("fallback keeps the laws, whoever serves") {
     check_resource(device{} | pool{.max_bytes = 2 * mib} | fallback{managed{} | pool{.max_bytes = 60 * mib}});
   }
 }
+TEST_CASE("scrub keeps the laws") { check_over_all_sources(scrub{}); }
+TEST_CASE("scrub of what is allocated keeps the laws") {
+  check_over_all_sources(scrub{.on_free = false, .on_allocation = true});
+}
+TEST_CASE("scrub over a pool keeps the laws") { check_resource(async{} | pool{} | scrub{.on_allocation = true}); }

@@ -1,9 +1,11 @@
 // Layers keep the laws together, in orders that programs use and in some that they do not.
 #include <conformance/resource_laws.hpp>
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -100,4 +102,11 @@ TEST_CASE("15: a pool that waits, on the device's default pool") {
 }
 TEST_CASE("16: a pool that large blocks pass unsplit, in a log on both sides") {
   check_resource(device{} | log | pool{.max_split_bytes = 2 * mib} | log);
+}
+TEST_CASE("17: segments and blocks aligned to pages") {
+  check_resource(device{} | aligned{.alignment = 64 * 1024} | pool{} | aligned{.from_bytes = 1000} | statistics{});
+}
+TEST_CASE("18: tenants that see nothing of each other, in a shared pool") {
+  check_resource(renting{device{} | pool{},
+                         [](auto& base) { return share(base) | scrub{.on_allocation = true} | limit{50 * mib}; }});
 }

@@ -13,7 +13,7 @@ namespace {
 enum class side { left, right };
 
 struct fields {
-  std::size_t most = 0, least = 300, grain = 256;
+  std::size_t most = 0, least = 300, grain = 256, page = 4096;
   unsigned mode = 0600;
   int device = -1;
   double part = 0.5;
@@ -27,6 +27,7 @@ struct fields {
     f(option::bytes("most", "most", &fields::most).or_zero("no limit").at_least(1024));
     f(option::bytes("least", "least", &fields::least).at_least(1).at_most(1000, "what fits"));
     f(option::bytes("grain", "grain", &fields::grain).power_of_two());
+    f(option::bytes("page", "page", &fields::page).power_of_two().at_least(256).at_most(4096));
     f(option::octal("mode", "mode", &fields::mode).at_most(0777));
     f(option::count("device", "device", &fields::device).at_least(-1, "which is the current device"));
     f(option::part("part", "part", &fields::part, "not given").first());
@@ -52,6 +53,10 @@ TEST_CASE("a wrong field is named with its value and what is allowed") {
   CHECK(problem({.least = 2048}) == "layer: least is 2 KiB; it must be 1 B to 1000 B, what fits");
   for (std::size_t const grain : {std::size_t{0}, std::size_t{3}, std::numeric_limits<std::size_t>::max()})
     CHECK(problem({.grain = grain}).find("; it must be a power of two") != std::string::npos);
+  for (std::size_t const page : {std::size_t{128}, std::size_t{300}, std::size_t{8192}})
+    CHECK(problem({.page = page}) == "layer: page is " +
+                                         (page == 8192 ? std::string("8 KiB") : std::to_string(page) + " B") +
+                                         "; it must be a power of two, 256 B to 4 KiB");
   CHECK(problem({.mode = 01000}) == "layer: mode is 01000; it must be at most 0777");
   CHECK(problem({.device = -2}) == "layer: device is -2; it must be at least -1, which is the current device");
   CHECK(problem({.which = side(7)}) == "layer: which is 7; it must be left or right");
@@ -71,6 +76,7 @@ TEST_CASE("the table has every field once, in order, and says which may stand wi
     if constexpr (requires { field.is_first; })
       if (field.is_first) first.push_back(field.word);
   });
-  CHECK(names == std::vector<std::string>{"most", "least", "grain", "mode", "device", "part", "which", "flag", "name"});
+  CHECK(names ==
+        std::vector<std::string>{"most", "least", "grain", "page", "mode", "device", "part", "which", "flag", "name"});
   CHECK(first == std::vector<std::string>{"part", "name"});
 }

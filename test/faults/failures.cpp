@@ -5,6 +5,7 @@
 #include "conformance/leaks_allowed.hpp"
 #include "random/hoarding.hpp"
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fallback.hpp>
@@ -12,6 +13,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/virtual_memory.hpp>
@@ -199,6 +201,8 @@ std::vector<subject> subjects() {
           of("arena for each stream",
              device{} | arena{.max_bytes = 3_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 2}),
           of("fixed size", async{} | fixed_size{.block_bytes = 512_KiB, .blocks_per_chunk = 2}),
+          of("aligned", device{} | aligned{.alignment = 64_KiB, .from_bytes = 2000} | statistics{}),
+          of("scrubbed", async{} | pool{} | scrub{} | statistics{}),
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("pool that falls back on another",

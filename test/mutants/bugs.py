@@ -19,6 +19,9 @@ RANGE = "pool/growable_range.hpp"
 GROWABLE = "pool/heap/growable_heap.hpp"
 TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
+ALIGNED = "adaptors/aligned.hpp"
+SCRUB = "adaptors/scrub.hpp"
+ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 CHUNKS = "sources/physical_chunks.hpp"
@@ -471,4 +474,34 @@ BUGS = [
         "if (seconds_.size() != 0 && seconds_.remove", "if (false && seconds_.remove", "adaptors/fallback"),
     bug(0, "an address is lost behind one that goes", "adaptors/detail/address_set.hpp",
         "if (from_home < from_gap) continue;", "if (from_home <= from_gap) continue;", "adaptors/detail/address_set"),
+    # ---- aligned
+    bug(0, "aligned memory is freed with the alignment that was asked for", ALIGNED,
+        "deallocate(stream, p, bytes, raised(bytes, alignment))", "deallocate(stream, p, bytes, alignment)",
+        "adaptors/aligned"),
+    bug(0, "a budget does not pay for an alignment that is raised below it", ALIGNED,
+        "base::taken(bytes, raised(bytes, alignment))", "base::taken(bytes, alignment)", "adaptors/aligned"),
+    bug(0, "raising an alignment hides one that is not valid", ALIGNED,
+        " && is_valid_alignment(alignment)", "", "adaptors/aligned", random=False),
+    # ---- scrub
+    bug(0, "a block is handed on though it could not be zeroed", SCRUB,
+        "    kept_.add(whole(bytes));\n  }\n\n  std::size_t taken", "    share(upstream_).deallocate(stream, p, whole(bytes), alignment);\n  }\n\n  std::size_t taken",
+        "adaptors/scrub", random=False),
+    bug(0, "freed memory is zeroed before the work of its stream", SCRUB,
+        "if (detail::succeeded(zeroing_.behind(stream, p, bytes))) return true;", "return zero_at_once(p, bytes) == cudaSuccess;",
+        "adaptors/scrub"),
+    bug(0, "only the bytes that were asked for are zeroed", SCRUB,
+        "zero_for_free(stream, p, whole(bytes))) [[likely]]", "zero_for_free(stream, p, bytes)) [[likely]]",
+        "adaptors/scrub", random=False),
+    bug(0, "a wrong free zeroes what is another's by now", SCRUB,
+        "live && live->bytes == bytes && live->alignment == alignment", "live && live->alignment == alignment",
+        "adaptors/scrub", random=False),
+    bug(0, "memory from before a capture goes on unscrubbed if the graph is never launched", SCRUB,
+        "return device_zeroes && capture == block.allocated_in && ", "return device_zeroes && block.bytes != 0 && ",
+        "adaptors/scrub", random=False),
+    bug(0, "zeroing on the legacy stream breaks the capture of a stream that it waits for", ZEROING,
+        "if (stream.get() == cudaStreamLegacy && may_break_capture(stream.get())) return cudaErrorStreamCaptureImplicit;\n", "\n",
+        "adaptors/detail/zeroing", random=False),
+    bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
+        "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
+        "adaptors/scrub"),
 ]

@@ -91,6 +91,14 @@ account account_of(Layer const& layer) {
   bool const is_none = (now.second_live == 0) == (now.second_live_bytes == 0);
   return {.sees_some = true, .wrong = is_none ? nullptr : "blocks and bytes of the second stack differ"};
 }
+/// What raises alignments: what is below is asked for other things than the program asks for.
+template <class Layer>
+requires requires(Layer const& layer) { layer.from_bytes(); }
+account account_of(Layer const&) { return {.sees_some = true}; }
+/// What asks for whole units.
+template <class Layer>
+requires requires(Layer const& layer) { layer.kept_bytes(); }
+account account_of(Layer const&) { return {.sees_some = true}; }
 
 /// A stack, made anew for each program. Functions that the stack lacks are empty.
 struct stack {
@@ -133,9 +141,9 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
   if constexpr (requires { layer.sleep(); }) then(s.sleep, [&layer] { layer.sleep(); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
   if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
-    // Bins and a fallback leave the rest to their upstream.
+    // Bins and a fallback leave the rest to their upstream, and what scrubs keeps nothing else.
     if constexpr (
-        !requires { layer.bin_count(); } && !requires { layer.second(); })
+        !requires { layer.bin_count(); } && !requires { layer.second(); } && !requires { layer.kept_bytes(); })
       s.pooled = true;
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }

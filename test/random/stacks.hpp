@@ -5,6 +5,7 @@
 #include <random/open_stack.hpp>
 #include <random/program.hpp>
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fallback.hpp>
@@ -12,6 +13,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
@@ -205,7 +207,7 @@ class drawing {
   }
 
   anything layer(stack& s, anything const& up) {
-    switch (random_() % 13) {
+    switch (random_() % 14) {
       case 0:
         return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
       case 1:
@@ -229,6 +231,9 @@ class drawing {
                                        weir::bin{64_KiB, a_pool()}, weir::bin{1_MiB, weir::arena{}}}});
       case 7:
         return add(s, up | weir::limit{.max_bytes = 4_MiB} | weir::fallback{weir::host{} | a_pool()});
+      case 8:
+        return add(s, up | weir::aligned{.alignment = one_of<std::size_t>({512, 4_KiB, 2_MiB}),
+                                         .from_bytes = one_of<std::size_t>({0, 4_KiB, 1_MiB})});
       default:
         return add(s, up | a_pool());
     }
@@ -272,6 +277,9 @@ inline std::vector<candidate> candidates(int d) {
       of("pool on pinned memory", pinned{.device = d} | below | pool{} | above),
       of("pool on host memory", host{} | below | pool{} | above),
       of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
+      of("aligned source", async{.device = d} | below | aligned{.alignment = 64_KiB, .from_bytes = 4_KiB} | above),
+      of("aligned pool", device{.device = d} | below | pool{} | aligned{} | limit{.max_bytes = 10_MiB} | above),
+      of("scrubbed pool", device{.device = d} | below | pool{} | above | scrub{} | limit{.max_bytes = 10_MiB}),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",
          async{.device = d} | below |

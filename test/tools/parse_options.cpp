@@ -124,6 +124,16 @@ TEST_CASE("synchronize: the host waits before a request is refused, or does not;
   }
 }
 
+TEST_CASE("aligned: how far, and from which size on") {
+  sim::reset();
+  for (char const* const text : {"device | aligned(4KiB, from=1KiB)", "device | aligned(alignment=4KiB, from=1KiB)"}) {
+    auto const memory = parse(text);
+    CHECK(weir::taken(memory, 1023) == 1023);
+    CHECK(weir::taken(memory, 1024) == 1024 + 4096 - 256);
+  }
+  CHECK(mentions(refusal("device | aligned(100)"), "aligned: alignment is 100 B; it must be a power of two"));
+}
+
 TEST_CASE("arena: one for each thread or stream, and how many") {
   struct expected {
     char const* options;
@@ -168,6 +178,23 @@ TEST_CASE("limit: what each request is rounded up to") {
   CHECK(gives(memory, 1));
   CHECK_FALSE(gives(memory, 1));
   CHECK(gives(parse("device | limit(fraction=50%)"), 1));
+}
+
+TEST_CASE("scrub: when") {
+  struct expected {
+    char const* options;
+    unsigned memsets;  // of an allocation and its free
+  };
+  for (expected const& e : {expected{"", 1}, expected{"(on_allocation=true)", 2},
+                            expected{"(on_free=false, on_allocation=true)", 1}, expected{"(on_free=true)", 1}}) {
+    CAPTURE(e.options);
+    streams const s;
+    auto const memory = parse(std::string("device | scrub") + e.options);
+    sim::reset_counters();
+    memory.deallocate(s.a, memory.allocate(s.a, 1000), 1000);
+    CHECK(sim::calls("cudaMemsetAsync") == e.memsets);
+  }
+  CHECK(mentions(refusal("device | scrub(on_free=false)"), "at least one must be true"));
 }
 
 TEST_CASE("logging: where, who may read it, and when it is written") {

@@ -50,6 +50,13 @@ class out_of_memory : public std::bad_alloc {
   char const* refused_by() const noexcept { return refused_by_.what(); }
   char const* what() const noexcept override { return text_.what(); }
 
+  /// A layer that asked its upstream for more than it was asked for says what that was. Never throws.
+  void asked_for(std::size_t bytes) noexcept try {
+    request_.bytes = bytes;
+    compose();
+  } catch (...) {
+  }
+
   /// A layer that lets the error pass upwards adds itself to the report. Never throws: a report may be incomplete.
   template <class Layer>
   void passed_through(Layer const& layer) noexcept try {

@@ -107,7 +107,7 @@ struct number {
                         : has_least           ? "at least " + text(least)
                         : has_most            ? "at most " + text(most)
                                               : std::string();
-    if (is_power_of_two) range = "a power of two";
+    if (is_power_of_two) range = range.empty() ? "a power of two" : "a power of two, " + range;
     if (written == form::part) range = "above 0 and at most 1";
     if (why != nullptr) range += std::string(", ") + why;
     return (zero == nullptr ? std::string() : std::string("0 (") + zero + ") or ") + range;

@@ -1,12 +1,14 @@
 #pragma once
 // Makes a stack from text, for tools and services that are configured.
 
+#include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/growable.hpp>
@@ -76,7 +78,7 @@ struct layer_list {
   }
 };
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
-using adaptors_in_text = layer_list<arena, bins_in_text, fixed_size, limit, logging, pool, statistics>;
+using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, scrub, statistics>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>
