@@ -207,6 +207,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return count(call_kind::stream); }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count(call_kind::synchronize); }
+cudaError_t cudaMemsetAsync(void*, int, std::size_t, cudaStream_t) { return count(call_kind::other); }
 cudaError_t cudaStreamQuery(cudaStream_t) { return count(call_kind::query); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return count(call_kind::wait); }
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {

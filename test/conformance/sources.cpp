@@ -51,7 +51,8 @@ TEST_CASE("virtual_memory with every option set keeps the laws") {
                                 .range_bytes = 1024 * laws::mib,
                                 .max_bytes = 1000 * laws::mib,
                                 .peers = true,
-                                .movable = false},
+                                .movable = false,
+                                .scrub = true},
                  1024 * laws::mib);
 }
 

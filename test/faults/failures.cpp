@@ -215,7 +215,8 @@ std::vector<subject> subjects() {
 /// Those whose smallest piece of memory is 2 MiB, which small devices do not have.
 std::vector<subject> subjects_in_chunks() {
   return {of("virtual memory", virtual_memory{}),
-          of("virtual memory of peers, with a bound", virtual_memory{.max_bytes = 4_MiB, .peers = true} | statistics{}),
+          of("virtual memory of peers, with a bound",
+             virtual_memory{.max_bytes = 4_MiB, .peers = true, .scrub = true} | statistics{}),
           of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB})};
 }
 

@@ -504,4 +504,18 @@ BUGS = [
     bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
         "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
         "adaptors/scrub"),
+    # ---- chunks that are zeroed between pools
+    bug(0, "chunks of another pool are zeroed only where all of them are another's", RANGES,
+        "if (std::all_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; }))",
+        "if (std::any_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; }))",
+        "sources/address_ranges", random=False),
+    bug(0, "new memory passes for that of the pool whose record it has", CHUNKS,
+        "      fresh[created]->owner = 0;\n", "", "sources/address_ranges", random=False),
+    bug(0, "a chunk that two pools wrote passes for one's", RANGES,
+        "if (giver != taker) set_owner(source, 0);", "static_cast<void>(giver), static_cast<void>(taker);",
+        "sources/address_ranges", random=False),
+    bug(0, "memory is used before it is zeroed", "sources/scrubber.hpp",
+        "if (!wait_for(stream_, device_)) return {cudaErrorUnknown, true};", "", "sources/address_ranges", random=False),
+    bug(0, "memory that may still be zeroed is unmapped", RANGES,
+        "!zeroed.is_under_way && hide(", "hide(", "sources/address_ranges", random=False),
 ]

@@ -94,7 +94,7 @@ struct shared_pages {
   void release_captured(std::uint64_t capture) { small.release_captured(capture), large.release_captured(capture); }
   int device() const { return pages.device(); }
 
-  explicit shared_pages(int device) : pages({.device = device, .max_bytes = 8_MiB}) {}
+  explicit shared_pages(int device) : pages({.device = device, .max_bytes = 8_MiB, .scrub = true}) {}
   pool_type& of(std::size_t n) { return n <= 64_KiB ? small : large; }
 
   weir::virtual_memory_resource pages;

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <support/sim_fixture.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -222,4 +223,107 @@ TEST_CASE("what the driver does not take back is tried again at the end") {
   }
   CHECK(sim::live_handles() == handles);
   CHECK(sim::live_allocations() == 0);
+}
+
+// ---- zeroing
+
+namespace {
+
+/// Two more ranges, on memory that is zeroed before it comes from one to the other.
+struct scrubbed_ranges : range_of_a_device {
+  scrubbed_ranges() { sim::set_mode(sim::mode::lazy); }
+  ~scrubbed_ranges() {
+    clean.release(mine);
+    clean.release(yours);
+  }
+  static bool is_all(void* p, std::size_t bytes, int value) {
+    auto const* const begin = static_cast<unsigned char const*>(p);
+    return std::all_of(begin, begin + bytes, [&](unsigned char byte) { return byte == value; });
+  }
+
+  detail::scrubber const zeroing{0};
+  address_ranges clean{detail::driver(), chunks, {{device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}}, &zeroing};
+  address_range const mine = clean.reserve(8 * chunk), yours = clean.reserve(8 * chunk);
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "memory that was in another range is zeroed before it is used") {
+  clean.map(mine.begin, 2 * chunk);
+  std::memset(mine.begin, 7, 2 * chunk);
+  clean.unmap(mine.begin, 2 * chunk);
+  CHECK(clean.map(yours.begin, chunk));
+  CHECK(is_all(yours.begin, chunk, 0));
+  std::memset(yours.begin, 8, chunk);
+  clean.unmap(yours.begin, chunk);
+  CHECK(clean.map(mine.begin, 2 * chunk));  // one of these was in the other range meanwhile
+  CHECK(is_all(mine.begin, 2 * chunk, 0));
+}
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "memory that comes back to its range is not zeroed") {
+  clean.map(mine.begin, 2 * chunk);
+  std::memset(mine.begin, 7, 2 * chunk);
+  clean.unmap(mine.begin, 2 * chunk);
+  sim::reset_counters();
+  CHECK(clean.map(static_cast<std::byte*>(mine.begin) + 3 * chunk, 2 * chunk));
+  CHECK(sim::calls("cudaMemsetAsync") == 0);
+  CHECK(is_all(static_cast<std::byte*>(mine.begin) + 3 * chunk, 2 * chunk, 7));
+}
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "new memory is zeroed: it may be what somebody gave back to the device") {
+  CHECK(clean.map(mine.begin, chunk));
+  CHECK(is_all(mine.begin, chunk, 0));
+  std::memset(mine.begin, 7, chunk);
+  clean.unmap(mine.begin, chunk);
+  chunks.trim(0);
+  CHECK(clean.map(mine.begin, chunk));
+  CHECK(is_all(mine.begin, chunk, 0));
+}
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "memory that was shown in two ranges is zeroed for either") {
+  clean.map(mine.begin, chunk);
+  clean.alias(yours.begin, mine.begin, chunk);
+  std::memset(yours.begin, 7, chunk);
+  clean.unmap(mine.begin, chunk);
+  clean.unmap(yours.begin, chunk);
+  CHECK(clean.map(mine.begin, chunk));
+  CHECK(is_all(mine.begin, chunk, 0));
+}
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "a range that is gone and one at the same addresses are two") {
+  address_range const first = clean.reserve(chunk);
+  clean.map(first.begin, chunk);
+  std::memset(first.begin, 7, chunk);
+  clean.release(first);
+  address_range const second = clean.reserve(chunk);
+  CHECK(clean.map(second.begin, chunk));
+  CHECK(is_all(second.begin, chunk, 0));
+  clean.release(second);
+}
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "memory that cannot be zeroed is not mapped") {
+  clean.map(mine.begin, chunk);
+  clean.unmap(mine.begin, chunk);
+  sim::fail_call("cudaMemsetAsync", 1, cudaErrorUnknown);
+  CHECK_THROWS_AS(clean.map(yours.begin, 2 * chunk), cuda_error);
+  CHECK_FALSE(is_usable(yours.begin));
+  CHECK(chunks.now().held == chunk);
+  CHECK(chunks.now().mapped == 0);
+  sim::fail_call("cudaMemsetAsync", 1, cudaErrorMemoryAllocation);
+  CHECK_FALSE(clean.map(yours.begin, 2 * chunk));
+  CHECK(chunks.now().held == chunk);
+  CHECK(clean.map(yours.begin, 2 * chunk));
+  CHECK(is_all(yours.begin, 2 * chunk, 0));
+}
+
+TEST_CASE_FIXTURE(scrubbed_ranges, "where nobody can say whether memory is zeroed it is not unmapped either") {
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  CHECK(clean.map(mine.begin, chunk));  // the device can be waited for
+  CHECK(is_all(mine.begin, chunk, 0));
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
+  CHECK_THROWS_AS(clean.map(yours.begin, chunk), cuda_error);
+  CHECK(chunks.now().mapped == 2 * chunk);
+  CHECK_THROWS_AS(clean.map(yours.begin, chunk), cuda_error);
+  cudaDeviceSynchronize();
 }

@@ -1,6 +1,7 @@
 // needs: tsan
 #include <weir/sources/virtual_memory.hpp>
 
+#include <weir/adaptors/pool.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
@@ -9,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <support/sim_fixture.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -185,6 +187,41 @@ TEST_CASE("whether chunks may move is known to who stands on it") {
   CHECK_FALSE(chunks_may_move(share(fixed)));
 }
 
+TEST_CASE("a chunk that one pool wrote is read as zeros by the next, where that is asked") {
+  for (bool const scrub : {false, true}) {
+    CAPTURE(scrub);
+    fresh_world const world(sim::mode::lazy);
+    auto pages = make(virtual_memory{.max_bytes = 8_MiB, .scrub = scrub});
+    auto mine = make(share(pages) | pool{}), yours = make(share(pages) | pool{});
+    stream const work;
+    void* const secret = mine.allocate(work, 6_MiB);
+    cudaMemsetAsync(secret, 42, 6_MiB, work.get());
+    mine.deallocate(work, secret, 6_MiB);
+    mine.synchronize();
+    auto* const found = static_cast<unsigned char*>(yours.allocate(work, 8_MiB));
+    std::size_t const left = static_cast<std::size_t>(std::count(found, found + 8_MiB, 42));
+    std::size_t const zeros = static_cast<std::size_t>(std::count(found, found + 8_MiB, 0));
+    CHECK(left == (scrub ? 0 : 6_MiB));
+    CHECK((zeros == 8_MiB) == scrub);
+    yours.deallocate(work, found, 8_MiB);
+  }
+}
+
+TEST_CASE("memory is zeroed on its own device, whichever is current, and breaks no capture") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.device = 1, .scrub = true});
+  address_range const range = memory.reserve_range(4_MiB);
+  stream const captured;
+  cudaGraph_t graph = nullptr;
+  cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal);
+  CHECK(memory.map(range.begin, 4_MiB));
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  cudaGraphDestroy(graph);
+  CHECK(std::count(begin_of(range), begin_of(range) + 4_MiB, std::byte{0}) == 4_MiB);
+  CHECK(current_device() == 0);
+  memory.release_range(range);
+}
+
 TEST_CASE("calls in a stream capture do not break it") {
   fresh_world const world;
   auto memory = make(virtual_memory{});
@@ -318,7 +355,7 @@ void grow_and_shrink(virtual_memory_resource& memory, std::byte* p) {
 
 /// All that a program can do with it, once; whatever throws ends it.
 void live() try {
-  auto memory = make(virtual_memory{});
+  auto memory = make(virtual_memory{.scrub = true});
   address_range const range = memory.reserve_range(64_MiB);
   try {
     grow_and_shrink(memory, begin_of(range));
@@ -343,7 +380,8 @@ TEST_CASE("whichever call fails, nothing leaks") {
   for (std::string const call :
        {"cudaGetDevice", "cudaMemGetInfo", "cudaThreadExchangeStreamCaptureMode", "cuDeviceGet", "cuDeviceGetAttribute",
         "cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease",
-        "cuMemMap", "cuMemUnmap", "cuMemSetAccess"}) {
+        "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cudaMemsetAsync", "cudaStreamIsCapturing",
+        "cudaStreamSynchronize"}) {
     sim::reset_counters();
     live();
     std::uint64_t const calls = sim::calls(call.c_str());
@@ -369,7 +407,7 @@ TEST_CASE("whichever call fails, nothing leaks") {
 TEST_CASE("once every call fails, all that was held goes back as soon as calls work again") {
   fresh_world const world;
   std::size_t const handles = sim::live_handles();
-  auto memory = make(virtual_memory{});
+  auto memory = make(virtual_memory{.scrub = true});
   for (std::uint64_t k = 1; k <= 40; ++k) {
     CAPTURE(k);
     address_range const range = memory.reserve_range(64_MiB);

@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -251,6 +252,15 @@ TEST_CASE("virtual_memory") {
   CHECK(mentions(refusal("virtual_memory(range=1MiB)"), "range_bytes is 1048576"));
   CHECK(mentions(refusal("virtual_memory(handle_type=posix_fd)"), "exports no memory by file descriptors"));
   CHECK(refusal("virtual_memory(handle_type=none, movable=false)").empty());
+  auto const gives_zeros = [](char const* text) {
+    auto memory = parse(text);
+    auto* const p = static_cast<unsigned char*>(memory.allocate(weir::host_order, 100));
+    bool const zero = std::count(p, p + 100, 0) == 100;
+    memory.deallocate(weir::host_order, p, 100);
+    return zero;
+  };
+  CHECK(gives_zeros("virtual_memory(scrub=true)"));
+  CHECK(!gives_zeros("virtual_memory"));
   sim::reset_counters();
   CHECK(refusal("virtual_memory(peers=false)").empty());
   CHECK(sim::calls("cudaDeviceCanAccessPeer") == 0);

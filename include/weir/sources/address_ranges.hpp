@@ -8,6 +8,7 @@
 #include <weir/cuda/driver.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/sources/physical_chunks.hpp>
+#include <weir/sources/scrubber.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -25,9 +26,11 @@ namespace weir::detail {
 /// addresses; the lock is not held while the driver works.
 class address_ranges {
  public:
-  /// `users`: the devices that may use what is mapped.
-  address_ranges(driver_functions const& driver, physical_chunks& chunks, std::vector<CUmemAccessDesc> users)
-      : driver_(driver), chunks_(chunks), users_(std::move(users)) {}
+  /// `users`: the devices that may use what is mapped. `zeroing`: zeroes what was in another range, and all new memory,
+  /// before it is mapped for use; null: contents stay.
+  address_ranges(driver_functions const& driver, physical_chunks& chunks, std::vector<CUmemAccessDesc> users,
+                 scrubber const* zeroing = nullptr)
+      : driver_(driver), chunks_(chunks), users_(std::move(users)), scrubber_(zeroing) {}
   /// What was reserved and not given back stays as it is: something may still use it.
   ~address_ranges() {
     if (life_.is_exiting()) return;
@@ -41,13 +44,14 @@ class address_ranges {
   /// Addresses in whole chunks, aligned to a chunk and to `max_alignment`; a null range if there are none. Throws
   /// `cuda_error` and `std::bad_alloc`.
   address_range reserve(std::size_t bytes) {
-    reservation made{bytes, std::vector<chunk*>(bytes / chunk_bytes())};
+    reservation made{bytes, 0, std::vector<chunk*>(bytes / chunk_bytes())};
     CUdeviceptr begin = 0;
     CUresult const code = driver_.cuMemAddressReserve(&begin, bytes, std::max(chunk_bytes(), max_alignment), 0, 0);
     if (code == CUDA_ERROR_OUT_OF_MEMORY) return {};
     check(code, "cuMemAddressReserve");
     try {
       std::lock_guard const lock(mutex_);
+      made.number = ++made_;
       ranges_.emplace(begin, std::move(made));
     } catch (...) {
       driver_.cuMemAddressFree(begin, bytes);
@@ -76,11 +80,12 @@ class address_ranges {
 
   /// As `growable` says.
   bool map(void* p, std::size_t bytes) {
-    std::span<chunk*> const slots = slots_of(p, bytes);
+    auto const [slots, range] = place_of(p, bytes);
     require(is_empty(slots), "map", p, bytes, "where something is mapped");
     auto const fresh = chunks_.take(slots);
     if (!fresh) return false;
-    outcome const shown = show(to_address(p), slots);
+    outcome shown = show(to_address(p), slots);
+    if (shown.code == CUDA_SUCCESS && scrubber_ != nullptr) shown = scrub(p, slots, range);
     if (shown.code == CUDA_SUCCESS) return true;
     if (shown.is_undone) {
       chunks_.drop(slots);
@@ -90,9 +95,11 @@ class address_ranges {
   }
 
   bool alias(void* to, void* from, std::size_t bytes) {
-    std::span<chunk*> const source = slots_of(from, bytes), slots = slots_of(to, bytes);
+    auto const [source, giver] = place_of(from, bytes);
+    auto const [slots, taker] = place_of(to, bytes);
     require(is_full(source), "alias", from, bytes, "where not everything is mapped");
     require(is_empty(slots), "alias", to, bytes, "where something is mapped");
+    if (giver != taker) set_owner(source, 0);  // both may write
     chunks_.share(source, slots);
     outcome const shown = show(to_address(to), slots);
     if (shown.code == CUDA_SUCCESS) return true;
@@ -101,7 +108,7 @@ class address_ranges {
   }
 
   bool unmap(void* p, std::size_t bytes) noexcept {
-    std::span<chunk*> const slots = find(p, bytes);
+    std::span<chunk*> const slots = find(p, bytes).slots;
     if (slots.data() == nullptr || !is_full(slots)) {
       report_misuse("weir: virtual_memory: unmap of " + hex(p) + " (" + std::to_string(bytes) +
                     " B): there is not everywhere something mapped");
@@ -119,7 +126,13 @@ class address_ranges {
  private:
   struct reservation {
     std::size_t bytes;
+    std::uint64_t number;       // no other range has or had it
     std::vector<chunk*> slots;  // nullptr: nothing is mapped there
+  };
+  /// Addresses in one range.
+  struct place {
+    std::span<chunk*> slots;
+    std::uint64_t range = 0;
   };
   using range_map = std::map<CUdeviceptr, reservation>;
 
@@ -152,9 +165,9 @@ class address_ranges {
 
   std::size_t chunk_bytes() const noexcept { return chunks_.chunk_bytes(); }
 
-  /// The slots of these addresses; no data where they are not whole chunks of one range. They stay where they are as
+  /// The place with these addresses; no slots where they are not whole chunks of one range. They stay where they are as
   /// long as the range does.
-  std::span<chunk*> find(void* p, std::size_t bytes) noexcept {
+  place find(void* p, std::size_t bytes) noexcept {
     CUdeviceptr const address = to_address(p);
     std::lock_guard const lock(mutex_);
     auto above = ranges_.upper_bound(address);
@@ -163,11 +176,11 @@ class address_ranges {
     std::size_t const offset = address - begin;
     if (offset % chunk_bytes() != 0 || bytes % chunk_bytes() != 0) return {};
     if (offset >= reserved.bytes || bytes > reserved.bytes - offset) return {};
-    return std::span(reserved.slots).subspan(offset / chunk_bytes(), bytes / chunk_bytes());
+    return {std::span(reserved.slots).subspan(offset / chunk_bytes(), bytes / chunk_bytes()), reserved.number};
   }
-  std::span<chunk*> slots_of(void* p, std::size_t bytes) {
-    std::span<chunk*> const found = find(p, bytes);
-    require(found.data() != nullptr, "use", p, bytes, "which is not in one range, or not in whole chunks");
+  place place_of(void* p, std::size_t bytes) {
+    place const found = find(p, bytes);
+    require(found.slots.data() != nullptr, "use", p, bytes, "which is not in one range, or not in whole chunks");
     return found;
   }
 
@@ -190,6 +203,22 @@ class address_ranges {
     CUresult const code = set_access(driver_, at, mapped * chunk_bytes(), users_.data(), users_.size());
     if (code != CUDA_SUCCESS) return {code, "cuMemSetAccess", hide(at, slots) == mapped};
     return {};
+  }
+
+  static void set_owner(std::span<chunk* const> slots, std::uint64_t range) noexcept {
+    for (chunk* c : slots) c->owner = range;
+  }
+  /// Zeroes what is mapped at `p` where not all of it was in this range last: its contents are nobody's yet. Where a
+  /// call fails, unmaps it again, unless it may still be written.
+  outcome scrub(void* p, std::span<chunk* const> slots, std::uint64_t range) noexcept {
+    if (std::all_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; })) return {};
+    scrubber::outcome const zeroed = scrubber_->zero(p, slots.size() * chunk_bytes());
+    if (zeroed.code == cudaSuccess) {
+      set_owner(slots, range);
+      return {};
+    }
+    bool const is_undone = !zeroed.is_under_way && hide(to_address(p), slots) == slots.size();
+    return {static_cast<CUresult>(zeroed.code), "zeroing memory that was another pool's", is_undone};
   }
 
   /// Unmaps from the first slot on, until the driver refuses one; how many it unmapped.
@@ -215,8 +244,10 @@ class address_ranges {
   driver_functions const& driver_;
   physical_chunks& chunks_;
   std::vector<CUmemAccessDesc> const users_;
+  scrubber const* const scrubber_;
 
   std::mutex mutable mutex_;
+  std::uint64_t made_ = 0;  // ranges, ever
   range_map ranges_;
   range_map refused_;  // given back, but the driver would not have them
 };

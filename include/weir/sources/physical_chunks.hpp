@@ -6,6 +6,7 @@
 #include <weir/cuda/process_exit.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -16,8 +17,9 @@ namespace weir::detail {
 /// A piece of physical memory.
 struct chunk {
   CUmemGenericAllocationHandle handle = 0;
-  std::size_t views = 0;  ///< at how many places it is mapped
-  chunk* next = nullptr;  ///< in a list
+  std::size_t views = 0;    ///< at how many places it is mapped
+  std::uint64_t owner = 0;  ///< whose contents it has: set by those who map it; 0 for new memory
+  chunk* next = nullptr;    ///< in a list
 };
 
 class chunk_list {
@@ -145,6 +147,7 @@ class physical_chunks {
     for (created = 0; created < fresh.size(); ++created) {
       code = driver_.cuMemCreate(&fresh[created]->handle, chunk_bytes_, &kind_, 0);
       if (code != CUDA_SUCCESS) break;
+      fresh[created]->owner = 0;
     }
     return code;
   }

@@ -12,12 +12,15 @@
 #include <weir/sources/address_ranges.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/physical_chunks.hpp>
+#include <weir/sources/scrubber.hpp>
 #include <weir/sources/source_device.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weir {
@@ -44,7 +47,8 @@ struct virtual_memory {
   bool peers = false;         ///< every device that can reach this one's memory may use it as well
   memory_handle handle_type = memory_handle::none;
   bool movable =
-      true;  ///< false: a pool never maps a live address anew, for memory that is registered with NCCL or UCX
+      true;            ///< false: a pool never maps a live address anew, for memory that is registered with NCCL or UCX
+  bool scrub = false;  ///< zero chunks that go from one pool to another, and new ones, before they are used
 
   static constexpr char const* layer_name = "virtual_memory";
   template <class F>
@@ -57,6 +61,7 @@ struct virtual_memory {
     f(option::one_of("handle_type", "handle_type", &virtual_memory::handle_type, "none", memory_handle::none,
                      "posix_fd", memory_handle::posix_fd));
     f(option::flag("movable", "movable", &virtual_memory::movable));
+    f(option::flag("scrub", "scrub", &virtual_memory::scrub));
   }
 
   std::string problem() const;
@@ -91,7 +96,8 @@ class virtual_memory_resource {
         plain_(device_),
         options_(with_range(options, device_)),
         chunks_(detail::driver(), usable_kind(options, device_), options.chunk_bytes, options.max_bytes),
-        ranges_(detail::driver(), chunks_, users(options.peers, device_)),
+        scrubber_(options.scrub ? std::optional<detail::scrubber>(std::in_place, device_) : std::nullopt),
+        ranges_(detail::driver(), chunks_, users(options.peers, device_), scrubber_ ? &*scrubber_ : nullptr),
         tenants_(options.max_bytes) {
     detail::relaxed([this] { require_memory(); });
   }
@@ -288,6 +294,7 @@ class virtual_memory_resource {
   bool const grows_nothing_ = detail::caching_disabled();
   virtual_memory const options_;
   detail::physical_chunks chunks_;
+  std::optional<detail::scrubber> const scrubber_;
   detail::address_ranges ranges_;
   tenants tenants_;
 };
