@@ -33,6 +33,8 @@ SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
+BUFFER = "containers/buffer.hpp"
+STREAM_WORK = "containers/detail/stream_work.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
@@ -518,4 +520,24 @@ BUGS = [
         "if (!wait_for(stream_, device_)) return {cudaErrorUnknown, true};", "", "sources/address_ranges", random=False),
     bug(0, "memory that may still be zeroed is unmapped", RANGES,
         "!zeroed.is_under_way && hide(", "hide(", "sources/address_ranges", random=False),
+    # ---- containers
+    bug(0, "a buffer's memory is freed before a copy to another stream is done", STREAM_WORK,
+        "      order_after(stream_, stream);\n", "", "containers/buffer", random=False),
+    bug(0, "a copy to another stream does not wait for what was written", STREAM_WORK,
+        "    order_after(stream, stream_);\n    f();\n    try", "    f();\n    try", "random/containers", random=False),
+    bug(0, "a buffer that moves to another stream leaves its work behind", STREAM_WORK,
+        "      order_after(stream, stream_);\n    }\n    stream_ = stream;", "    }\n    stream_ = stream;",
+        "containers/buffer", random=False),
+    bug(0, "a container on a default stream works on the current device", STREAM_WORK,
+        "!memory_says_ || stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread", "!memory_says_",
+        "containers/detail/stream_work", random=False),
+    bug(0, "after a wait that failed a copy writes the host's memory", STREAM_WORK,
+        "if (code != cudaSuccess) wait_for(stream, device_);", "if (code != cudaSuccess) succeeded(code);",
+        "containers/buffer", random=False),
+    bug(0, "a resize whose copy fails loses the new memory", BUFFER,
+        "        memory_.deallocate(stream(), fresh, capacity, alignment_);\n        throw;", "        throw;",
+        "faults/containers", random=False),
+    bug(0, "a moved buffer's memory is given back with its size in place of its capacity", BUFFER,
+        "memory_.deallocate(stream(), data_, capacity_, alignment_)", "memory_.deallocate(stream(), data_, size_, alignment_)",
+        "random/containers", random=False),
 ]
