@@ -540,4 +540,11 @@ BUGS = [
     bug(0, "a moved buffer's memory is given back with its size in place of its capacity", BUFFER,
         "memory_.deallocate(stream(), data_, capacity_, alignment_)", "memory_.deallocate(stream(), data_, size_, alignment_)",
         "random/containers", random=False),
+
+    # ---- stream_pool
+    bug(0, "two threads get the same turn of a pool of streams", "cuda/stream_pool.hpp",
+        "__atomic_fetch_add(&next_, 1, __ATOMIC_RELAXED)", "next_++", "cuda/stream_pool", sanitizer=THREADS, random=False),
+    bug(0, "a pool of streams hands out all but the last", "cuda/stream_pool.hpp",
+        "__ATOMIC_RELAXED) % streams_.size()", "__ATOMIC_RELAXED) % (streams_.size() - 1)", "cuda/stream_pool",
+        random=False),
 ]
