@@ -547,4 +547,14 @@ BUGS = [
     bug(0, "a pool of streams hands out all but the last", "cuda/stream_pool.hpp",
         "__ATOMIC_RELAXED) % streams_.size()", "__ATOMIC_RELAXED) % (streams_.size() - 1)", "cuda/stream_pool",
         random=False),
+
+    # ---- the current memory of each device
+    bug(0, "a scope that ends takes back what began after it", "bridges/per_device.hpp",
+        "(one.newer != nullptr ? one.newer->older : newest_) = one.older;", "newest_ = one.older;", "bridges/per_device",
+        random=False),
+    bug(0, "a scope sets the memory of all devices", "bridges/per_device.hpp",
+        "if (each->device == device)", "if (each->device >= 0)", "bridges/per_device", random=False),
+    bug(0, "a source is made anew for each who asks for the current memory", "bridges/per_device.hpp",
+        "if (!initial_[i]) initial_[i] = made;\n    return *initial_[i];", "return made;", "bridges/per_device",
+        random=False),
 ]
