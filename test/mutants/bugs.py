@@ -364,7 +364,7 @@ BUGS = [
     bug(15, "a block of virtual memory is unmapped while its stream works", PAGES,
         "if (!stream.is_host_order() && !detail::wait_for(stream, device())) return;", "", "conformance/sources",
         random=False),
-    bug(0, "peers are let in unasked", PAGES, "if (peers && other != home)", "if (other != home)",
+    bug(0, "peers are let in unasked", PAGES, "if (peers) detail::for_each_peer", "detail::for_each_peer",
         "sources/virtual_memory", random=False),
     bug(0, "mapping breaks a capture", PAGES,
         "return detail::relaxed([&] { return ranges_.map(p, bytes); });", "return ranges_.map(p, bytes);",
@@ -557,4 +557,14 @@ BUGS = [
     bug(0, "a source is made anew for each who asks for the current memory", "bridges/per_device.hpp",
         "if (!initial_[i]) initial_[i] = made;\n    return *initial_[i];", "return made;", "bridges/per_device",
         random=False),
+
+    # ---- peers
+    bug(0, "the peers of a pool of CUDA's are let in unasked", "sources/async.hpp",
+        "if (options.peers) detail::for_each_peer", "detail::for_each_peer", "sources/async", random=False),
+    bug(0, "a device that has access already is an error", "sources/device.hpp",
+        "if (code != cudaErrorPeerAccessAlreadyEnabled) check", "check", "sources/device", random=False),
+    bug(0, "access is given in the wrong direction", "sources/device.hpp",
+        "device_guard const on_device(other);\n    cudaError_t const code = relaxed([device] { return cudaDeviceEnablePeerAccess(device, 0); });",
+        "device_guard const on_device(device);\n    cudaError_t const code = relaxed([other] { return cudaDeviceEnablePeerAccess(other, 0); });",
+        "sources/device", random=False),
 ]
