@@ -537,9 +537,12 @@ BUGS = [
     bug(0, "a resize whose copy fails loses the new memory", BUFFER,
         "        memory_.deallocate(stream(), fresh, capacity, alignment_);\n        throw;", "        throw;",
         "faults/containers", random=False),
-    bug(0, "a moved buffer's memory is given back with its size in place of its capacity", BUFFER,
+    bug(0, "a buffer's memory is given back with its size in place of its capacity", BUFFER,
         "memory_.deallocate(stream(), data_, capacity_, alignment_)", "memory_.deallocate(stream(), data_, size_, alignment_)",
         "random/containers", random=False),
+    bug(0, "a container in a forked child makes its parent's device current", BUFFER,
+        "if (data_ == nullptr || life_.is_exiting()) return;", "if (data_ == nullptr) return;", "shutdown/forked",
+        random=False),
 
     # ---- stream_pool
     bug(0, "two threads get the same turn of a pool of streams", "cuda/stream_pool.hpp",
