@@ -28,18 +28,18 @@ concept memory_for = std::convertible_to<M, handle_to<R>> ||(held_by_reference<R
 /// Owns bytes with undefined values on a stream. Move-only; `copy` is explicit. What is moved from is empty, and may be
 /// assigned to or destroyed.
 ///
-///     weir::buffer scratch(64_MiB, stream, memory);          // `memory`: a stack, share(memory), any_ref,
-///     any_resource kernel<<<grid, block, 0, stream.get()>>>(scratch.data());
+///     weir::buffer scratch(64_MiB, stream, memory);
+///     kernel<<<grid, block, 0, stream.get()>>>(scratch.data());
 ///
 /// Its memory is taken, resized and given back in the order of `stream()`, so work that is queued there when it ends
 /// still has it. Nothing waits but `read` and `write`. Work of your own on other streams you order, as with any memory.
 /// Members that take another stream order it themselves, by events: it comes after what `stream()` was given so far,
 /// and `stream()` after what they gave it. All streams are of the stack's device, which need not be current.
 ///
-/// `R` says how the memory is held. By default (`any_handle`) the type does not name the stack: a stack or a reference
-/// must outlive the buffer, an `any_resource` stays alive with it. With the type of a stack or handle (`decltype(
-/// memory)`) there is no indirect call, and memory that the host reaches is known to be such. On a pool and a
-/// `weir::stream` neither begin nor end makes a CUDA call.
+/// `R` says how the memory is held. By default (`any_handle`) the type does not name the stack: a stack, a
+/// `share(memory)` or an `any_ref` is referred to and must outlive the buffer, an `any_resource` stays alive with it.
+/// Where `R` is `decltype(memory)`, or a handle's type, there is no indirect call, and memory that the host reaches is
+/// known to be such. On a pool and a `weir::stream` neither begin nor end makes a CUDA call.
 ///
 /// Thread-safe as a standard container is. It must not be used with the per-thread default stream in several threads,
 /// nor in host order (`std::invalid_argument`). When not to use it: for typed elements (`vector`), for scratch memory
