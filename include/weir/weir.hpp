@@ -1,8 +1,8 @@
 #pragma once
 // All of weir that most programs need; includes nothing but the CUDA runtime's headers.
-// Not in here: the other adaptors of <weir/adaptors.hpp>, <weir/sources/virtual_memory.hpp> (the driver's header),
-// <weir/bridges/thrust.hpp> (Thrust), <weir/bridges/pmr.hpp> (std::pmr, whose header takes long to compile),
-// <weir/tools.hpp> (stacks from text), <weir/testing/checked.hpp>.
+// Not in here: the other adaptors of <weir/adaptors.hpp>, <weir/containers.hpp>, <weir/sources/virtual_memory.hpp>
+// (the driver's header), <weir/bridges/thrust.hpp> (Thrust), <weir/bridges/pmr.hpp> (std::pmr, whose header takes long
+// to compile), <weir/tools.hpp> (stacks from text), <weir/testing/checked.hpp>.
 
 #include <weir/adaptors/arena.hpp>       // a pool a thread, over one upstream
 #include <weir/adaptors/binning.hpp>     // a resource for each range of sizes

@@ -7,6 +7,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/containers/any_handle.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
@@ -109,4 +110,11 @@ TEST_CASE("17: segments and blocks aligned to pages") {
 TEST_CASE("18: tenants that see nothing of each other, in a shared pool") {
   check_resource(renting{device{} | pool{},
                          [](auto& base) { return share(base) | scrub{.on_allocation = true} | limit{50 * mib}; }});
+}
+TEST_CASE("19: a handle that owns its stack") {
+  check_resource([] { return any_handle(any_resource{async{} | pool{} | limit{.max_bytes = 60 * mib}}); });
+}
+TEST_CASE("20: a tenant on a handle that refers") {
+  check_resource(
+      renting{device{} | pool{}, [](auto& base) { return any_handle(base) | limit{.max_bytes = 50 * mib}; }});
 }

@@ -33,6 +33,8 @@ SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
+BUFFER = "containers/buffer.hpp"
+STREAM_WORK = "containers/detail/stream_work.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
@@ -362,7 +364,7 @@ BUGS = [
     bug(15, "a block of virtual memory is unmapped while its stream works", PAGES,
         "if (!stream.is_host_order() && !detail::wait_for(stream, device())) return;", "", "conformance/sources",
         random=False),
-    bug(0, "peers are let in unasked", PAGES, "if (peers && other != home)", "if (other != home)",
+    bug(0, "peers are let in unasked", PAGES, "if (peers) detail::for_each_peer", "detail::for_each_peer",
         "sources/virtual_memory", random=False),
     bug(0, "mapping breaks a capture", PAGES,
         "return detail::relaxed([&] { return ranges_.map(p, bytes); });", "return ranges_.map(p, bytes);",
@@ -518,4 +520,54 @@ BUGS = [
         "if (!wait_for(stream_, device_)) return {cudaErrorUnknown, true};", "", "sources/address_ranges", random=False),
     bug(0, "memory that may still be zeroed is unmapped", RANGES,
         "!zeroed.is_under_way && hide(", "hide(", "sources/address_ranges", random=False),
+    # ---- containers
+    bug(0, "a buffer's memory is freed before a copy to another stream is done", STREAM_WORK,
+        "      order_after(stream_, stream);\n", "", "containers/buffer", random=False),
+    bug(0, "a copy to another stream does not wait for what was written", STREAM_WORK,
+        "    order_after(stream, stream_);\n    f();\n    try", "    f();\n    try", "random/containers", random=False),
+    bug(0, "a buffer that moves to another stream leaves its work behind", STREAM_WORK,
+        "      order_after(stream, stream_);\n    }\n    stream_ = stream;", "    }\n    stream_ = stream;",
+        "containers/buffer", random=False),
+    bug(0, "a container on a default stream works on the current device", STREAM_WORK,
+        "!memory_says_ || stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread", "!memory_says_",
+        "containers/detail/stream_work", random=False),
+    bug(0, "after a wait that failed a copy writes the host's memory", STREAM_WORK,
+        "if (code != cudaSuccess) wait_for(stream, device_);", "if (code != cudaSuccess) succeeded(code);",
+        "containers/buffer", random=False),
+    bug(0, "a resize whose copy fails loses the new memory", BUFFER,
+        "        memory_.deallocate(stream(), fresh, capacity, alignment_);\n        throw;", "        throw;",
+        "faults/containers", random=False),
+    bug(0, "a buffer's memory is given back with its size in place of its capacity", BUFFER,
+        "memory_.deallocate(stream(), data_, capacity_, alignment_)", "memory_.deallocate(stream(), data_, size_, alignment_)",
+        "random/containers", random=False),
+    bug(0, "a container in a forked child makes its parent's device current", BUFFER,
+        "if (data_ == nullptr || life_.is_exiting()) return;", "if (data_ == nullptr) return;", "shutdown/forked",
+        random=False),
+
+    # ---- stream_pool
+    bug(0, "two threads get the same turn of a pool of streams", "cuda/stream_pool.hpp",
+        "__atomic_fetch_add(&next_, 1, __ATOMIC_RELAXED)", "next_++", "cuda/stream_pool", sanitizer=THREADS, random=False),
+    bug(0, "a pool of streams hands out all but the last", "cuda/stream_pool.hpp",
+        "__ATOMIC_RELAXED) % streams_.size()", "__ATOMIC_RELAXED) % (streams_.size() - 1)", "cuda/stream_pool",
+        random=False),
+
+    # ---- the current memory of each device
+    bug(0, "a scope that ends takes back what began after it", "bridges/per_device.hpp",
+        "(one.newer != nullptr ? one.newer->older : newest_) = one.older;", "newest_ = one.older;", "bridges/per_device",
+        random=False),
+    bug(0, "a scope sets the memory of all devices", "bridges/per_device.hpp",
+        "if (each->device == device)", "if (each->device >= 0)", "bridges/per_device", random=False),
+    bug(0, "a source is made anew for each who asks for the current memory", "bridges/per_device.hpp",
+        "if (!initial_[i]) initial_[i] = made;\n    return *initial_[i];", "return made;", "bridges/per_device",
+        random=False),
+
+    # ---- peers
+    bug(0, "the peers of a pool of CUDA's are let in unasked", "sources/async.hpp",
+        "if (options.peers) detail::for_each_peer", "detail::for_each_peer", "sources/async", random=False),
+    bug(0, "a device that has access already is an error", "sources/device.hpp",
+        "if (code != cudaErrorPeerAccessAlreadyEnabled) check", "check", "sources/device", random=False),
+    bug(0, "access is given in the wrong direction", "sources/device.hpp",
+        "device_guard const on_device(other);\n    cudaError_t const code = relaxed([device] { return cudaDeviceEnablePeerAccess(device, 0); });",
+        "device_guard const on_device(device);\n    cudaError_t const code = relaxed([other] { return cudaDeviceEnablePeerAccess(other, 0); });",
+        "sources/device", random=False),
 ]

@@ -1,6 +1,8 @@
 // Ends its process in the way that it is told, with stacks alive that hold live, free and pending memory. The exit
 // status is 0 if nothing called CUDA after that began; a crash or a hang shows by itself.
 #include <weir/adaptors/spillable.hpp>
+#include <weir/bridges/per_device.hpp>
+#include <weir/containers/vector.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
@@ -145,6 +147,20 @@ int end(std::string const& way) {
       of_arenas.push_back(std::make_unique<holder<decltype(early_arena)>>(early_arena, s));
       of_pinned.push_back(std::make_unique<holder<decltype(pinned_pool)>>(pinned_pool, s));
     }
+  } else if (way == "vectors") {
+    static std::vector<vector<int>> all;  // on a stack that they own, or refer to
+    static std::optional<per_device_scope> scope;
+    weir::stream const lasting;
+    cudaStream_t destroyable = nullptr;
+    cudaStreamCreateWithFlags(&destroyable, cudaStreamNonBlocking);
+    scope.emplace(1, any_resource(async{.device = 1} | pool{}));
+    for (stream_ref const s : {stream_ref(destroyable), stream_ref(lasting), stream_ref(cudaStreamLegacy)}) {
+      all.emplace_back(1000, s, early);
+      all.emplace_back(1000, s, any_resource(async{} | pool{}));
+      all.emplace_back(1000, s, any_resource(device{}));
+      all.back().set_to_zero();
+    }
+    all.emplace_back(1000, lasting, current_memory(0));
   } else if (way == "spilled") {
     // One on the host, one on the device, one pinned; all of them go before their memory does.
     static auto pinned_pool = make(pinned{} | pool{});

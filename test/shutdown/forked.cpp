@@ -1,4 +1,6 @@
 // Stacks in a forked child: it may end in any way, and nothing of its parent's calls CUDA or hangs there.
+#include <weir/bridges/per_device.hpp>
+#include <weir/containers/vector.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
@@ -268,4 +270,28 @@ TEST_CASE("a stream and an event of the parent's stay so when a child moves them
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
+}
+
+TEST_CASE("vectors and the current memory of devices end in a child without a word") {
+  auto memory = make(async{.device = 1} | pool{});
+  std::vector<vector<int>> all;
+  weir::stream const lasting;
+  all.emplace_back(1000, lasting, any_resource(async{} | pool{}));
+  all.emplace_back(1000, cudaStreamLegacy, memory);
+  all.emplace_back(1000, cudaStreamLegacy, any_resource(device{}));
+  auto scope = std::make_unique<per_device_scope>(any_resource(async{} | pool{}));
+  all.emplace_back(1000, lasting, current_memory(0));
+  CHECK(child_ends_well(true, [] {}));
+  CHECK(child_ends_well(true, [&] {
+    all.clear();
+    scope.reset();
+  }));
+  CHECK(child_ends_well(false, [&] {
+    try {
+      all.back().resize(100'000);
+      ::_exit(2);
+    } catch (cuda_error const& failure) {
+      if (failure.code() != cudaErrorCudartUnloading) ::_exit(3);
+    }
+  }));
 }

@@ -7,6 +7,8 @@
 #include <support/destroyable_stream.hpp>
 #include <support/sim_fixture.hpp>
 
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 
 using namespace weir;
@@ -48,6 +50,42 @@ TEST_CASE("by default the pool keeps all it ever took") {
   CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReservedMemCurrent) >= 1_MiB);
   memory.trim();
   CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReservedMemCurrent) == 0);
+}
+
+TEST_CASE("peers use what it gives only if they are asked in, whatever else they may use") {
+  fresh_world const world;
+  sim::check_access(true);
+  auto alone = make(async{}), shared = make(async{.peers = true}), far_shared = make(async{.device = 1, .peers = true});
+  auto const touch_on = [](int device, auto& memory) {
+    device_guard const there(device);
+    weir::stream const stream;
+    void* const p = memory.allocate(host_order, 1000);
+    sim::touch(stream.get(), p, 1000, sim::access::write);
+    stream.synchronize();
+    memory.deallocate(host_order, p, 1000);
+  };
+  CHECK_NOTHROW(touch_on(1, shared));
+  CHECK_NOTHROW(touch_on(0, far_shared));
+  CHECK_THROWS_AS(touch_on(1, alone), std::invalid_argument);
+  CHECK(sim::calls("cudaDeviceEnablePeerAccess") == 0);
+}
+
+TEST_CASE("each CUDA call on the way to a source with peers may fail, and nothing stays") {
+  fresh_world const world;
+  std::size_t const handles = sim::live_handles();
+  for (std::uint64_t k = 1;; ++k) {
+    sim::fail_call(k, cudaErrorUnknown);
+    try {
+      auto const memory = make(async{.peers = true});
+      CHECK(k > 8);
+      break;
+    } catch (cuda_error const&) {
+      CHECK(sim::live_handles() == handles);
+      CHECK(cudaPeekAtLastError() == cudaSuccess);
+      CHECK(current_device() == 0);
+    }
+  }
+  sim::clear_failure();
 }
 
 TEST_CASE("initial bytes are in the pool from the start, and used by nobody") {

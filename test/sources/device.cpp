@@ -1,10 +1,14 @@
 #include <weir/sources/device.hpp>
 
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
 #include <support/sim_fixture.hpp>
 
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 
 using namespace weir;
@@ -32,6 +36,40 @@ TEST_CASE("a free on a stream that captures breaks nothing, even if CUDA does no
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(cudaStreamDestroy(stream) == cudaSuccess);
   memory.deallocate(host_order, p, 1000);
+}
+
+TEST_CASE("peers use its memory only if they are asked in; to ask twice is no error") {
+  weir::test::fresh_world const world;
+  sim::check_access(true);
+  auto memory = make(weir::device{.device = 1});
+  void* const p = memory.allocate(host_order, 1000);
+  weir::stream const near;
+  auto const touch = [&] { sim::touch(near.get(), p, 1000, sim::access::write); };
+  CHECK_THROWS_AS(touch(), std::invalid_argument);
+  auto const open = make(weir::device{.device = 1, .peers = true});
+  CHECK_NOTHROW(touch());
+  CHECK(sim::calls("cudaDeviceEnablePeerAccess") == 1);
+  CHECK_NOTHROW(static_cast<void>(make(weir::device{.device = 1, .peers = true})));
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(current_device() == 0);
+  near.synchronize();
+  memory.deallocate(host_order, p, 1000);
+}
+
+TEST_CASE("each CUDA call on the way to a source with peers may fail; the device that was current is so again") {
+  weir::test::fresh_world const world;
+  for (std::uint64_t k = 1;; ++k) {
+    sim::fail_call(k, cudaErrorUnknown);
+    try {
+      auto const memory = make(weir::device{.peers = true});
+      CHECK(k > 5);
+      break;
+    } catch (cuda_error const&) {
+      sim::clear_failure();
+      CHECK(cudaPeekAtLastError() == cudaSuccess);
+      CHECK(current_device() == 0);
+    }
+  }
 }
 
 TEST_CASE("a block costs one call, and its end another") {

@@ -268,6 +268,18 @@ TEST_CASE("virtual_memory") {
   CHECK(sim::calls("cudaDeviceCanAccessPeer") == 1);
 }
 
+TEST_CASE("peers of async and device") {
+  sim::reset();
+  CHECK(refusal("async(peers=false)").empty());
+  CHECK(refusal("device(peers=false)").empty());
+  CHECK(sim::calls("cudaDeviceCanAccessPeer") == 0);
+  CHECK(refusal("async(peers=true)").empty());
+  CHECK(sim::calls("cudaMemPoolSetAccess") == 1);
+  CHECK(refusal("device(peers=true)").empty());
+  CHECK(sim::calls("cudaDeviceEnablePeerAccess") == 1);
+  CHECK(mentions(refusal("async(default_pool=true, peers=true)"), "use_default_pool is set"));
+}
+
 TEST_CASE("managed and pinned memory of another device") {
   sim::reset();
   CHECK(mentions(described("managed(device=1)"), "managed(1)"));

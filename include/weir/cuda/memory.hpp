@@ -117,6 +117,14 @@ class memory_pool {
     check(cudaMemPoolGetAttribute(handle_, bytes, &value), "cudaMemPoolGetAttribute");
     return value;
   }
+  /// Lets another device use what the pool gives.
+  void let_in(int device) {
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = device;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    check(cudaMemPoolSetAccess(handle_, &access, 1), "cudaMemPoolSetAccess");
+  }
   void trim(std::size_t keep_bytes) {
     check(relaxed([&] { return cudaMemPoolTrimTo(handle_, keep_bytes); }), "cudaMemPoolTrimTo");
   }

@@ -34,6 +34,8 @@ struct async {
   std::size_t max_bytes = 0;      ///< most that the pool may hold, rounded up by CUDA; 0: as much as the device has
   std::size_t initial_bytes = 0;  ///< taken from the device at `make` and kept by the pool
 
+  bool peers = false;  ///< every device that can reach this one's memory may use what this gives as well
+
   bool reuse_follow_event_dependencies = true;    ///< reuse what another stream freed where events order it
   bool reuse_allow_opportunistic = true;          ///< reuse what another stream freed once that is seen to be done
   bool reuse_allow_internal_dependencies = true;  ///< let CUDA insert a wait for another stream rather than fail
@@ -50,6 +52,7 @@ struct async {
     f(option::bytes("release_threshold", "release_threshold", &async::release_threshold));
     f(option::bytes("max", "max_bytes", &async::max_bytes));
     f(option::bytes("initial", "initial_bytes", &async::initial_bytes));
+    f(option::flag("peers", "peers", &async::peers));
     f(option::flag("reuse_follow_event_dependencies", "reuse_follow_event_dependencies",
                    &async::reuse_follow_event_dependencies));
     f(option::flag("reuse_allow_opportunistic", "reuse_allow_opportunistic", &async::reuse_allow_opportunistic));
@@ -101,6 +104,7 @@ class async_resource {
     pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
     pool_.allow(cudaMemPoolReuseAllowOpportunistic, options.reuse_allow_opportunistic);
     pool_.allow(cudaMemPoolReuseAllowInternalDependencies, options.reuse_allow_internal_dependencies);
+    if (options.peers) detail::for_each_peer(device_, [this](int peer) { pool_.let_in(peer); });
     if (options.initial_bytes != 0)
       deallocate(host_order, take(host_order, options.initial_bytes, default_alignment), options.initial_bytes);
   }
@@ -222,7 +226,7 @@ std::string async::problem() const {
   if (std::string what = option::first_problem(*this); !what.empty()) return what;
   if (use_default_pool) {
     async const defaults{.device = device, .use_default_pool = true};
-    if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 ||
+    if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 || peers ||
         !reuse_follow_event_dependencies || !reuse_allow_opportunistic || !reuse_allow_internal_dependencies)
       return "async: use_default_pool is set, and so is an option for a pool of its own; the default pool is "
              "everyone's, "

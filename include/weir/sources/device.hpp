@@ -28,6 +28,20 @@ struct device_memory {
 
 }  // namespace detail
 
+namespace detail {
+
+/// Lets every other device that can do so use what `cudaMalloc` gives on `device`, now and later. Throws `cuda_error`.
+inline void enable_peers(int device) {
+  for_each_peer(device, [device](int other) {
+    device_guard const on_device(other);
+    cudaError_t const code = relaxed([device] { return cudaDeviceEnablePeerAccess(device, 0); });
+    if (code != cudaErrorPeerAccessAlreadyEnabled) check(code, "cudaDeviceEnablePeerAccess");
+    succeeded(code);
+  });
+}
+
+}  // namespace detail
+
 /// Gives device memory by `cudaMalloc`, ready for every stream; frees it by `cudaFree` once the stream's work is done.
 /// Thread-safe. Alignment: 256 B or as asked, up to 2 MiB.
 using device_resource = detail::immediate_source<detail::device_memory>;
@@ -37,11 +51,15 @@ using device_resource = detail::immediate_source<detail::device_memory>;
 /// `deallocate` on a stream blocks the host until that stream is idle; put a `pool` on it, or use `async`.
 struct device {
   int device = -1;  ///< which device; -1: the one current at `make`
+  /// Every device that can reach this one's memory may use it as well: all that `cudaMalloc` gives there, for the whole
+  /// process and for good, since that is how CUDA has it. Sets up those devices at `make`.
+  bool peers = false;
 
   static constexpr char const* layer_name = "device";
   template <class F>
   static constexpr void for_each_option(F f) {
     f(detail::device_option<weir::device>());
+    f(option::flag("peers", "peers", &weir::device::peers));
   }
 
   template <class = void>  // so that only those pay for compiling it who use it
@@ -54,7 +72,9 @@ struct device {
   }
   template <class = void>
   device_resource operator()() const {
-    return device_resource(detail::require_valid(*this).device);
+    int const chosen = detail::chosen_device(layer_name, detail::require_valid(*this).device);
+    if (peers) detail::enable_peers(chosen);
+    return device_resource(chosen);
   }
 };
 

@@ -31,6 +31,16 @@ inline void require_ability(char const* source, int device, cudaDeviceAttr attri
   throw std::invalid_argument(std::string("weir: ") + source + ": device " + std::to_string(device) + " " + what);
 }
 
+/// Calls `f(other)` for each other device that can reach memory of `home` (`cudaDeviceCanAccessPeer`).
+template <class F>
+void for_each_peer(int home, F const& f) {
+  for (int other = 0, count = device_count(); other < count; ++other) {
+    int reaches = 0;
+    if (other != home) check(cudaDeviceCanAccessPeer(&reaches, other, home), "cudaDeviceCanAccessPeer");
+    if (reaches != 0) f(other);
+  }
+}
+
 /// A line for the report. CUDA may be past answering when it is asked for.
 inline std::string device_state(int device) try {
   auto const [free_bytes, total_bytes] = memory_info(device);

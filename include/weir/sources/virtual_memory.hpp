@@ -227,13 +227,9 @@ class virtual_memory_resource {
   }
 
   static std::vector<CUmemAccessDesc> users(bool peers, int home) {
-    std::vector<CUmemAccessDesc> found;
-    for (int other = 0, count = device_count(); other < count; ++other) {
-      int reaches = other == home ? 1 : 0;
-      if (peers && other != home)
-        detail::check(cudaDeviceCanAccessPeer(&reaches, other, home), "cudaDeviceCanAccessPeer");
-      if (reaches != 0) found.push_back({location(other), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
-    }
+    std::vector<CUmemAccessDesc> found{{location(home), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    auto const let_in = [&](int peer) { found.push_back({location(peer), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}); };
+    if (peers) detail::for_each_peer(home, let_in);
     return found;
   }
 

@@ -1,0 +1,123 @@
+#pragma once
+// The stream and device that a container lives on, and its work there or on another stream.
+
+#include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/error.hpp>
+#include <weir/cuda/event.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+
+namespace weir::detail {
+
+/// Queues a copy; any two pointers. Throws `cuda_error`.
+inline void copy_bytes(void* to, void const* from, std::size_t bytes, stream_ref stream) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync");
+}
+inline void zero_bytes(void* p, std::size_t bytes, stream_ref stream) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(p, 0, bytes, stream.get()), "cudaMemsetAsync");
+}
+
+/// Work given to `later` from now on starts after what `earlier` was given so far; the host does not wait. The device
+/// of `earlier` is current. Throws `cuda_error`.
+inline void order_after(stream_ref later, stream_ref earlier) {
+  event point;
+  point.record(earlier);
+  point.hold_back(later);
+}
+
+/// Where a container lives. Its device is made current only where that matters: for a default stream, which is the
+/// current device's; for memory that does not say which device it is on; and for events.
+class stream_work {
+ public:
+  template <class Memory>
+  stream_work(stream_ref stream, Memory const& memory)
+      : stream_(stream), device_(weir::device_of(memory)), memory_says_(device_ >= 0) {
+    require_stream(stream);
+    if (!memory_says_) device_ = device_for(memory);
+  }
+
+  stream_ref stream() const noexcept { return stream_; }
+  int device() const noexcept { return device_; }
+  /// On the same memory as the container that `other` is of.
+  void on_device_of(stream_work const& other) noexcept { device_ = other.device_; }
+
+  /// Calls `f()` with the device current where its work on `stream()` needs that.
+  template <class F>
+  void at_home(F const& f) const {
+    std::optional<device_guard> on_device;
+    if (needs_device(stream_)) on_device.emplace(device_);
+    f();
+  }
+  /// The same where nothing may be thrown. Where CUDA does not answer, the current device has to do.
+  template <class F>
+  void free_at_home(F const& f) const noexcept {
+    std::optional<device_switch> on_device;
+    if (needs_device(stream_)) on_device.emplace(device_);
+    f();
+  }
+
+  /// Calls `f()`, which queues work on `stream`: after what `stream()` was given so far, and before what it is given
+  /// from now on.
+  template <class F>
+  void on(stream_ref stream, F const& f) const {
+    require_stream(stream);
+    if (stream == stream_) return at_home(f);
+    device_guard const on_device(device_);
+    order_after(stream, stream_);
+    f();
+    try {
+      order_after(stream_, stream);
+    } catch (...) {
+      wait_for(stream, device_);  // so that what f queued is done before the memory goes
+      throw;
+    }
+  }
+
+  /// The same, and the host waits for it. Throws before `f` where that would break a stream capture.
+  template <class F>
+  void wait_on(stream_ref stream, F const& f) const {
+    require_stream(stream);
+    device_guard const on_device(device_);
+    if (may_break_capture(stream.get())) check(cudaErrorStreamCaptureImplicit, "cudaStreamSynchronize");
+    if (stream != stream_) order_after(stream, stream_);
+    f();
+    cudaError_t const code = relaxed([&] { return cudaStreamSynchronize(stream.get()); });
+    if (code != cudaSuccess) wait_for(stream, device_);  // so that nothing uses the host's memory later
+    check(code, "cudaStreamSynchronize");
+  }
+
+  /// `stream` in place of `stream()`: after its work so far, if there is memory that this may use.
+  void move_to(stream_ref stream, bool has_memory) {
+    require_stream(stream);
+    if (has_memory && stream != stream_) {
+      device_guard const on_device(device_);
+      order_after(stream, stream_);
+    }
+    stream_ = stream;
+  }
+
+ private:
+  static void require_stream(stream_ref stream) {
+    if (stream.is_host_order())
+      throw std::invalid_argument(
+          "weir: a container lives on a stream, and the host's order is none; give it the stream that its work is on, "
+          "or use a standard container with weir::allocator");
+  }
+  bool needs_device(stream_ref stream) const noexcept {
+    return !memory_says_ || stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
+  }
+
+  stream_ref stream_;
+  int device_;
+  bool memory_says_;  // which device it is on
+};
+
+}  // namespace weir::detail

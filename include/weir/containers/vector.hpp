@@ -1,0 +1,141 @@
+#pragma once
+// Elements of a stack that live on a stream.
+
+#include <weir/containers/any_handle.hpp>
+#include <weir/containers/buffer.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/stream_ref.hpp>
+
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <limits>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace weir {
+
+/// Owns elements of a trivially copyable `T` on a stream; they have undefined values until they are written. For
+/// streams, devices, threads, what it may be made on and how `R` holds that, see `buffer`. Move-only; `copy` is
+/// explicit.
+///
+///     weir::vector<float> x(n, stream, memory);
+///     kernel<<<grid, block, 0, stream.get()>>>(x.data(), x.size());   // or std::span<float>, which it converts to
+///     std::vector<float> result = x.to_host();                        // waits
+///
+/// When not to use it: where elements should be filled by Thrust, or pushed one by one (`device_vector`; this one grows
+/// to just what is asked for); for elements of the host's alone (`std::vector` with `weir::allocator`).
+template <class T, resource R = any_handle>
+class vector {
+  static_assert(
+      std::is_trivially_copyable_v<T>,
+      "weir: vector<T> copies the bytes of its elements and leaves new ones undefined, so T must be trivially "
+      "copyable");
+
+ public:
+  using value_type = T;
+  using size_type = std::size_t;
+  using iterator = T*;
+  using const_iterator = T const*;
+  using handle_type = typename buffer<R>::handle_type;
+
+  /// `count` undefined elements. Throws what the stack throws, and `std::bad_array_new_length` where the bytes cannot
+  /// be counted.
+  template <detail::memory_for<R> M>
+  vector(std::size_t count, stream_ref stream, M&& memory)
+      : bytes_(bytes_of(count), stream, std::forward<M>(memory), alignment) {}
+  /// A copy of the host's `values` (a `std::vector`, an array, a span); waits, so that these may change on return.
+  /// Throws what the stack throws, and as `buffer::write`.
+  template <detail::memory_for<R> M>
+  vector(std::span<T const> values, stream_ref stream, M&& memory)
+      : vector(values.size(), stream, std::forward<M>(memory)) {
+    if (!values.empty()) bytes_.write(0, values.data(), values.size_bytes());
+  }
+
+  /// Another vector on the same memory with the same elements, which lives on `stream`.
+  [[nodiscard]] vector copy(stream_ref stream) const { return vector(bytes_.copy(stream)); }
+  [[nodiscard]] vector copy() const { return copy(stream()); }
+  /// The elements on the host; waits. Throws as `buffer::read`, and `std::bad_alloc`.
+  [[nodiscard]] std::vector<T> to_host() const requires(std::default_initializable<T> && !std::same_as<T, bool>) {
+    std::vector<T> values(size());
+    if (!empty()) bytes_.read(0, values.data(), bytes_.size());
+    return values;
+  }
+
+  T* data() noexcept { return static_cast<T*>(bytes_.data()); }
+  T const* data() const noexcept { return static_cast<T const*>(bytes_.data()); }
+  std::size_t size() const noexcept { return bytes_.size() / sizeof(T); }
+  bool empty() const noexcept { return bytes_.empty(); }
+  std::size_t capacity() const noexcept { return bytes_.capacity() / sizeof(T); }
+  stream_ref stream() const noexcept { return bytes_.stream(); }
+  handle_type const& memory() const noexcept { return bytes_.memory(); }
+  int device() const noexcept { return bytes_.device(); }
+
+  /// Addresses, for work on the device: as with `data()`, the host may go there only if it reaches the memory.
+  T* begin() noexcept { return data(); }
+  T* end() noexcept { return data() + size(); }
+  T const* begin() const noexcept { return data(); }
+  T const* end() const noexcept { return data() + size(); }
+
+  /// An element in memory that the host reaches, in place. Wait for the stream first: the memory may be in use by work
+  /// that was queued there, also right after it was made. `i` is below `size()`.
+  T& operator[](std::size_t i) noexcept requires host_accessible<R> { return data()[i]; }
+  T const& operator[](std::size_t i) const noexcept requires host_accessible<R> { return data()[i]; }
+
+  /// The element `i`, copied to the host on `stream`; waits. Throws `std::out_of_range`, and as `buffer::read`.
+  [[nodiscard]] T get(std::size_t i, stream_ref stream) const {
+    std::array<std::byte, sizeof(T)> raw;
+    bytes_.read(offset_of(i), raw.data(), sizeof(T), stream);
+    return std::bit_cast<T>(raw);
+  }
+  [[nodiscard]] T get(std::size_t i) const { return get(i, stream()); }
+  /// Sets the element `i` on `stream`; waits, so that `value` may go. Throws as `get`.
+  void set(std::size_t i, T const& value, stream_ref stream) { bytes_.write(offset_of(i), &value, sizeof(T), stream); }
+  void set(std::size_t i, T const& value) { set(i, value, stream()); }
+  /// The same without the wait: `value` has to stay as it is until the work on `stream` has come so far.
+  void set_async(std::size_t i, T const& value, stream_ref stream) {
+    bytes_.write_async(offset_of(i), &value, sizeof(T), stream);
+  }
+  void set_async(std::size_t i, T const& value) { set_async(i, value, stream()); }
+  void set_async(std::size_t, T const&&, stream_ref) = delete;  // weir: a temporary is gone before the copy; use set
+  void set_async(std::size_t, T const&&) = delete;              // weir: a temporary is gone before the copy; use set
+
+  /// Has `count` elements: those there were, and undefined ones. As `buffer::resize`; throws also
+  /// `std::bad_array_new_length`. If it throws, nothing has changed.
+  void resize(std::size_t count) { bytes_.resize(bytes_of(count)); }
+  void reserve(std::size_t count) { bytes_.reserve(bytes_of(count)); }
+  void shrink_to_fit() { bytes_.shrink_to_fit(); }
+  /// Sets the bytes of all elements to 0, on the stream. Throws `cuda_error`.
+  void set_to_zero() { bytes_.set_to_zero(); }
+  /// Lives on `stream` from now on, which is put behind the work of the old one so far. Throws `cuda_error`.
+  void set_stream(stream_ref stream) { bytes_.set_stream(stream); }
+
+ private:
+  static constexpr std::size_t alignment = alignof(T) > default_alignment ? alignof(T) : default_alignment;
+
+  explicit vector(buffer<R> bytes) noexcept : bytes_(std::move(bytes)) {}
+
+  static std::size_t bytes_of(std::size_t count) {
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+    return count * sizeof(T);
+  }
+  std::size_t offset_of(std::size_t i) const {
+    if (i >= size())
+      throw std::out_of_range("weir: element " + std::to_string(i) + " of a vector that has " + std::to_string(size()));
+    return i * sizeof(T);
+  }
+
+  buffer<R> bytes_;
+};
+
+/// `weir::vector v(std_vector, stream, memory)` holds its memory as any vector whose type does not say how.
+template <class T, class A, class M>
+vector(std::vector<T, A> const&, stream_ref, M&&) -> vector<T>;
+
+}  // namespace weir
