@@ -20,6 +20,7 @@ GROWABLE = "pool/heap/growable_heap.hpp"
 TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
 ALIGNED = "adaptors/aligned.hpp"
+PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
@@ -480,4 +481,14 @@ BUGS = [
     bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
         "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
         "adaptors/scrub"),
+    # ---- prefetch
+    bug(0, "a prefetch breaks a capture", PREFETCH,
+        "life_.is_exiting() || (!stream.is_host_order() && detail::may_be_captured(stream))", "life_.is_exiting()",
+        "adaptors/prefetch", random=False),
+    bug(0, "a hint that CUDA refuses leaves its error behind", PREFETCH,
+        "if (!detail::succeeded(code)) refused_.add(1);", "if (code != cudaSuccess) refused_.add(1);",
+        "adaptors/prefetch"),
+    bug(0, "memory is prefetched to the current device, whatever the stack's is", PREFETCH,
+        "options_.device = detail::device_for(upstream_);", "options_.device = current_device();", "adaptors/prefetch",
+        random=False),
 ]
