@@ -10,6 +10,7 @@
 #include <weir/adaptors/logging.hpp>     // a CSV file of all that happened
 #include <weir/adaptors/on_failure.hpp>  // caches that give back before a request is refused
 #include <weir/adaptors/pool.hpp>        // keeps memory and hands it out again, in stream order
+#include <weir/adaptors/prefetch.hpp>    // managed memory where it will be used
 #include <weir/adaptors/scrub.hpp>       // zeros in place of what others left
 #include <weir/adaptors/spillable.hpp>   // contents that go to the host before a request is refused
 #include <weir/adaptors/statistics.hpp>  // numbers: current, peak, total

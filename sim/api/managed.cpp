@@ -1,4 +1,5 @@
-// Prefetch, advice and attachment of managed memory: the arguments are checked as CUDA does, and there is no effect.
+// Prefetch, advice and attachment of managed memory: the arguments are checked as CUDA does, and nothing moves. What
+// was advised, and where memory was prefetched to, can be asked for.
 
 #include "allocations/blocks.hpp"
 #include "api/entry.hpp"
@@ -7,6 +8,9 @@
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
+
+#include <algorithm>
+#include <iterator>
 
 namespace weir::sim::detail {
 
@@ -34,17 +38,33 @@ cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned fla
   });
 }
 
+namespace {
+
+// The managed allocation that has all of [p, p + bytes), if there is one.
+allocation* find_managed(runtime& r, void const* p, std::size_t bytes) {
+  range const what = look_up(r, p, bytes);
+  if (bytes == 0 || !what.valid || !what.is(memory_kind::managed)) return nullptr;
+  return &std::prev(r.allocations.upper_bound(reinterpret_cast<std::uintptr_t>(p)))->second;
+}
+
+}  // namespace
+
 cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flags, cudaStream_t stream) {
   return api("cudaMemPrefetchAsync", [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (device < cudaCpuDeviceId || device >= r.device_count) return cudaErrorInvalidDevice;
-    range const what = look_up(r, p, bytes);
-    if (flags != 0 || bytes == 0 || !what.valid || !what.is(memory_kind::managed)) return cudaErrorInvalidValue;
-    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
+    allocation const* const a = find_managed(r, p, bytes);
+    if (flags != 0 || a == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;  // no graph has a node for it
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
-    submit(r, held, *t, [](held_lock&) {});  // a hint, but one that takes its place in the stream
+    submit(r, held, *t, [&r, p, bytes, device, block = a->block](held_lock&) {
+      allocation* const still_there = find_managed(r, p, bytes);
+      if (still_there == nullptr || still_there->block != block) return;
+      auto const first = reinterpret_cast<std::uintptr_t>(p);
+      still_there->hints.change(first, first + bytes, [=](managed_hint& hint) { hint.last_prefetch = device; });
+    });
     return cudaSuccess;
   });
 }
@@ -55,21 +75,110 @@ namespace sim = weir::sim::detail;
 
 namespace {
 
+void take_advice(sim::managed_hint& hint, cudaMemoryAdvise advice, int device) {
+  unsigned const bit = advice == cudaMemAdviseSetAccessedBy || advice == cudaMemAdviseUnsetAccessedBy
+                           ? sim::managed_hint::bit_of(device)
+                           : 0;
+  switch (advice) {
+    case cudaMemAdviseSetReadMostly:
+    case cudaMemAdviseUnsetReadMostly:
+      hint.read_mostly = advice == cudaMemAdviseSetReadMostly;
+      break;
+    case cudaMemAdviseSetPreferredLocation:
+      hint.preferred = device;
+      break;
+    case cudaMemAdviseUnsetPreferredLocation:
+      hint.preferred = cudaInvalidDeviceId;
+      break;
+    case cudaMemAdviseSetAccessedBy:
+      hint.accessed_by |= bit;
+      break;
+    case cudaMemAdviseUnsetAccessedBy:
+      hint.accessed_by &= ~bit;
+      break;
+  }
+}
+
 cudaError_t advise(void const* p, std::size_t bytes, cudaMemoryAdvise advice, int device) {
   return sim::api("cudaMemAdvise", [&](sim::runtime& r, sim::held_lock&) {
     bool const ignores_device = advice == cudaMemAdviseSetReadMostly || advice == cudaMemAdviseUnsetReadMostly ||
                                 advice == cudaMemAdviseUnsetPreferredLocation;
-    sim::range const what = sim::look_up(r, p, bytes);
-    if (bytes == 0 || !what.valid || !what.is(sim::memory_kind::managed)) return cudaErrorInvalidValue;
+    sim::allocation* const a = sim::find_managed(r, p, bytes);
+    if (a == nullptr) return cudaErrorInvalidValue;
     if (advice < cudaMemAdviseSetReadMostly || advice > cudaMemAdviseUnsetAccessedBy) return cudaErrorInvalidValue;
     if (!ignores_device && (device < cudaCpuDeviceId || device >= r.device_count)) return cudaErrorInvalidDevice;
+    auto const first = reinterpret_cast<std::uintptr_t>(p);
+    a->hints.change(first, first + bytes, [=](sim::managed_hint& hint) { take_advice(hint, advice, device); });
     return cudaSuccess;
   });
 }
 
+// What all of a range has in common; a device that not all of it has is none.
+class range_question {
+ public:
+  range_question(sim::allocation& a, void const* p, std::size_t bytes)
+      : hints_(a.hints), first_(reinterpret_cast<std::uintptr_t>(p)), last_(first_ + bytes) {}
+
+  bool read_mostly() const {
+    return all([](sim::managed_hint const& hint) { return hint.read_mostly; });
+  }
+  int device(int sim::managed_hint::*member) const {
+    int common = cudaInvalidDeviceId;
+    hints_.change(first_, first_ + 1, [&](sim::managed_hint const& hint) { common = hint.*member; });
+    return all([=](sim::managed_hint const& hint) { return hint.*member == common; }) ? common : cudaInvalidDeviceId;
+  }
+  bool accessed_by(int device) const {
+    unsigned const bit = sim::managed_hint::bit_of(device);
+    return all([=](sim::managed_hint const& hint) { return (hint.accessed_by & bit) != 0; });
+  }
+
+ private:
+  template <class Holds>
+  bool all(Holds holds) const {
+    return hints_.all_of(first_, last_, holds);
+  }
+
+  sim::managed_hints& hints_;
+  std::uintptr_t first_, last_;
+};
+
 }  // namespace
 
 extern "C" {
+
+// The attributes for locations of other kinds, such as NUMA nodes, are not modelled.
+cudaError_t CUDARTAPI cudaMemRangeGetAttribute(void* data, size_t size, cudaMemRangeAttribute attribute, void const* p,
+                                               size_t bytes) {
+  return sim::api("cudaMemRangeGetAttribute", [&](sim::runtime& r, sim::held_lock&) {
+    sim::allocation* const a = sim::find_managed(r, p, bytes);
+    bool const is_list = attribute == cudaMemRangeAttributeAccessedBy;
+    bool const fits = is_list ? size != 0 && size % sizeof(int) == 0 : size == sizeof(int);
+    if (a == nullptr || data == nullptr || !fits) return cudaErrorInvalidValue;
+    auto* const answer = static_cast<int*>(data);
+    range_question const range(*a, p, bytes);
+    switch (attribute) {
+      case cudaMemRangeAttributeReadMostly:
+        *answer = range.read_mostly() ? 1 : 0;
+        return cudaSuccess;
+      case cudaMemRangeAttributePreferredLocation:
+        *answer = range.device(&sim::managed_hint::preferred);
+        return cudaSuccess;
+      case cudaMemRangeAttributeLastPrefetchLocation:
+        *answer = range.device(&sim::managed_hint::last_prefetch);
+        return cudaSuccess;
+      case cudaMemRangeAttributeAccessedBy: {
+        std::size_t const places = size / sizeof(int);
+        std::fill_n(answer, places, cudaInvalidDeviceId);
+        std::size_t found = 0;
+        for (int device = cudaCpuDeviceId; device < r.device_count && found < places; ++device)
+          if (range.accessed_by(device)) answer[found++] = device;
+        return cudaSuccess;
+      }
+      default:
+        return cudaErrorNotSupported;
+    }
+  });
+}
 
 #if CUDART_VERSION >= 13000
 cudaError_t CUDARTAPI cudaMemAdvise(void const* p, size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location) {

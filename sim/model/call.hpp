@@ -52,6 +52,7 @@ inline constexpr std::string_view call_names[] = {
     "cudaPointerGetAttributes",
     "cudaMemPrefetchAsync",
     "cudaMemAdvise",
+    "cudaMemRangeGetAttribute",
     "cudaMemcpy",
     "cudaMemcpyAsync",
     "cudaMemcpy2D",

@@ -1,6 +1,7 @@
 #pragma once
 // Allocations of every kind, internal.
 
+#include "model/managed_hints.hpp"
 #include "model/pool.hpp"
 #include "model/stream.hpp"
 
@@ -32,6 +33,8 @@ struct allocation {
 
   std::shared_ptr<physical_memory> physical;  // of a view: what it is mapped to
   device_set open_to{};                       // of a view: the devices that have access
+
+  managed_hints hints;  // of managed memory
 
   bool on_host() const { return kind == memory_kind::managed || kind == memory_kind::pinned; }
 };

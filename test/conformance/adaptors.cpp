@@ -8,6 +8,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
@@ -35,6 +36,7 @@ static_assert(facts_rise<limit>);
 static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
+static_assert(facts_rise<prefetch>);
 static_assert(facts_rise<scrub>);
 static_assert(facts_rise<spill>);
 static_assert(facts_rise<fallback<pinned>>);
@@ -93,3 +95,7 @@ TEST_CASE("scrub of what is allocated keeps the laws") {
   check_over_all_sources(scrub{.on_free = false, .on_allocation = true});
 }
 TEST_CASE("scrub over a pool keeps the laws") { check_resource(async{} | pool{} | scrub{.on_allocation = true}); }
+TEST_CASE("prefetch keeps the laws") {
+  check_over_all_sources(prefetch{.preferred_location = true, .accessed_by = true, .read_mostly = true});
+}
+TEST_CASE("prefetch over a pool keeps the laws") { check_resource(managed{} | pool{} | prefetch{}); }

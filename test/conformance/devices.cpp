@@ -1,5 +1,6 @@
 // Stacks for one device that are made, and asked, while another one is current.
 #include <weir/adaptors/aligned.hpp>
+#include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
@@ -103,6 +104,7 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | binning::powers_of_two(18, 20));
   stays_in_order(device{.device = 1} | aligned{} | pool{} | aligned{.alignment = 512});
   stays_in_order(device{.device = 1} | pool{} | checked{} | scrub{.on_allocation = true});
+  stays_in_order(managed{.device = 1} | prefetch{} | pool{} | prefetch{});
   stays_in_order(device{.device = 1} | plain{} | pool{});
   stays_in_order(second_device{} | pool{});
   stays_in_order(second_device{} | plain{} | arena{});

@@ -13,6 +13,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/sources.hpp>
@@ -203,6 +204,7 @@ std::vector<subject> subjects() {
           of("fixed size", async{} | fixed_size{.block_bytes = 512_KiB, .blocks_per_chunk = 2}),
           of("aligned", device{} | aligned{.alignment = 64_KiB, .from_bytes = 2000} | statistics{}),
           of("scrubbed", async{} | pool{} | scrub{} | statistics{}),
+          of("prefetched", managed{} | pool{} | prefetch{.preferred_location = true} | statistics{}),
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("pool that falls back on another",

@@ -20,6 +20,7 @@ GROWABLE = "pool/heap/growable_heap.hpp"
 TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
 ALIGNED = "adaptors/aligned.hpp"
+PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
@@ -570,4 +571,14 @@ BUGS = [
         "device_guard const on_device(other);\n    cudaError_t const code = relaxed([device] { return cudaDeviceEnablePeerAccess(device, 0); });",
         "device_guard const on_device(device);\n    cudaError_t const code = relaxed([other] { return cudaDeviceEnablePeerAccess(other, 0); });",
         "sources/device", random=False),
+    # ---- prefetch
+    bug(0, "a prefetch breaks a capture", PREFETCH,
+        "life_.is_exiting() || (!stream.is_host_order() && detail::may_be_captured(stream))", "life_.is_exiting()",
+        "adaptors/prefetch", random=False),
+    bug(0, "a hint that CUDA refuses leaves its error behind", PREFETCH,
+        "if (!detail::succeeded(code)) refused_.add(1);", "if (code != cudaSuccess) refused_.add(1);",
+        "adaptors/prefetch"),
+    bug(0, "memory is prefetched to the current device, whatever the stack's is", PREFETCH,
+        "options_.device = detail::device_for(upstream_);", "options_.device = current_device();", "adaptors/prefetch",
+        random=False),
 ]

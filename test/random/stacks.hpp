@@ -13,6 +13,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -234,6 +235,8 @@ class drawing {
       case 8:
         return add(s, up | weir::aligned{.alignment = one_of<std::size_t>({512, 4_KiB, 2_MiB}),
                                          .from_bytes = one_of<std::size_t>({0, 4_KiB, 1_MiB})});
+      case 8:
+        return add(s, up | weir::prefetch{.read_mostly = one_in(2)});
       default:
         return add(s, up | a_pool());
     }
@@ -295,7 +298,8 @@ inline std::vector<candidate> candidates(int d) {
       of("bins of stacks",
          async{.device = d} | below |
              binning{{bin{64_KiB, pool{}}, bin{1_MiB, [](auto up) { return up | pool{} | limit{8_MiB}; }}}} | above),
-      of("managed memory in an arena", managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | above),
+      of("managed memory in an arena",
+         managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | prefetch{.accessed_by = true} | above),
       of("an erased stack", [d] { return any_resource{async{.device = d} | below | pool{}}; } | above),
       of("a tenant in a tenant", renting{.device = d} | above),
       of("virtual memory", virtual_memory{.device = d} | above),

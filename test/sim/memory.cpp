@@ -300,6 +300,50 @@ TEST_CASE_FIXTURE(fresh, "managed memory takes prefetches and advice, other memo
 #endif
 }
 
+TEST_CASE_FIXTURE(fresh_and_lazy,
+                  "managed memory remembers what was advised, and its last prefetch once that is done") {
+  void* memory = nullptr;
+  ok(cudaMallocManaged(&memory, 300, cudaMemAttachGlobal));
+  auto* const p = static_cast<char*>(memory);
+  auto const ask = [&](cudaMemRangeAttribute what, std::size_t from, std::size_t bytes) {
+    int answer = 77;
+    ok(cudaMemRangeGetAttribute(&answer, sizeof answer, what, p + from, bytes));
+    return answer;
+  };
+#if CUDART_VERSION >= 13000
+  cudaMemLocation const second{cudaMemLocationTypeDevice, 1};
+  auto const prefetch = [&] { return cudaMemPrefetchAsync(p + 100, 100, second, 0, cudaStreamPerThread); };
+#else
+  int const second = 1;
+  auto const prefetch = [&] { return cudaMemPrefetchAsync(p + 100, 100, second, cudaStreamPerThread); };
+#endif
+  ok(prefetch());
+  CHECK_EQ(ask(cudaMemRangeAttributeLastPrefetchLocation, 100, 100), cudaInvalidDeviceId);
+  ok(cudaStreamSynchronize(cudaStreamPerThread));
+  CHECK_EQ(ask(cudaMemRangeAttributeLastPrefetchLocation, 100, 100), 1);
+  CHECK_EQ(ask(cudaMemRangeAttributeLastPrefetchLocation, 99, 100), cudaInvalidDeviceId);
+  CHECK_EQ(ask(cudaMemRangeAttributeLastPrefetchLocation, 101, 100), cudaInvalidDeviceId);
+
+  ok(cudaMemAdvise(p, 200, cudaMemAdviseSetReadMostly, second));
+  ok(cudaMemAdvise(p, 200, cudaMemAdviseSetPreferredLocation, second));
+  ok(cudaMemAdvise(p, 200, cudaMemAdviseSetAccessedBy, second));
+  ok(cudaMemAdvise(p + 50, 50, cudaMemAdviseUnsetReadMostly, second));
+  CHECK_EQ(ask(cudaMemRangeAttributeReadMostly, 0, 50), 1);
+  CHECK_EQ(ask(cudaMemRangeAttributeReadMostly, 0, 51), 0);
+  CHECK_EQ(ask(cudaMemRangeAttributeReadMostly, 100, 100), 1);
+  CHECK_EQ(ask(cudaMemRangeAttributePreferredLocation, 0, 200), 1);
+  CHECK_EQ(ask(cudaMemRangeAttributePreferredLocation, 0, 201), cudaInvalidDeviceId);
+  int devices[3] = {};
+  ok(cudaMemRangeGetAttribute(devices, sizeof devices, cudaMemRangeAttributeAccessedBy, p, 200));
+  CHECK_EQ(devices[0], 1);
+  CHECK_EQ(devices[1], cudaInvalidDeviceId);
+  ok(cudaMemAdvise(p, 200, cudaMemAdviseUnsetAccessedBy, second));
+  ok(cudaMemAdvise(p, 200, cudaMemAdviseUnsetPreferredLocation, second));
+  CHECK_EQ(ask(cudaMemRangeAttributePreferredLocation, 0, 200), cudaInvalidDeviceId);
+  ok(cudaMemRangeGetAttribute(devices, sizeof devices, cudaMemRangeAttributeAccessedBy, p, 200));
+  CHECK_EQ(devices[0], cudaInvalidDeviceId);
+}
+
 TEST_CASE_FIXTURE(fresh_and_lazy, "attaching managed memory to a stream takes its place in it") {
   void* managed = nullptr;
   ok(cudaMallocManaged(&managed, 100, cudaMemAttachHost));

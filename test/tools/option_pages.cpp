@@ -138,6 +138,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::fixed_size>("fixed_size.md", "");
   check_page<weir::aligned>("adaptors.md", "## aligned");
   check_page<weir::limit>("adaptors.md", "## limit");
+  check_page<weir::prefetch>("adaptors.md", "## prefetch");
   check_page<weir::scrub>("adaptors.md", "## scrub");
   check_page<weir::statistics>("adaptors.md", "## statistics");
   check_page<weir::logging>("adaptors.md", "## logging");

@@ -181,6 +181,20 @@ TEST_CASE("limit: what each request is rounded up to") {
   CHECK(gives(parse("device | limit(fraction=50%)"), 1));
 }
 
+TEST_CASE("prefetch: where to, and what is advised") {
+  sim::reset();
+  for (char const* const advice : {"preferred_location", "accessed_by", "read_mostly"}) {
+    CAPTURE(advice);
+    auto const memory = parse(std::string("managed | prefetch(") + advice + "=true)");
+    sim::reset_counters();
+    CHECK(gives(memory, 1000));
+    CHECK(sim::calls("cudaMemAdvise") == 1);
+    CHECK(sim::calls("cudaMemPrefetchAsync") == 1);
+  }
+  CHECK(mentions(described("managed | prefetch(device=1)"), "0 hints for device 1"));
+  CHECK(mentions(refusal("managed | prefetch(device=2)"), "prefetch: there is no device 2"));
+}
+
 TEST_CASE("scrub: when") {
   struct expected {
     char const* options;

@@ -8,6 +8,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
@@ -78,7 +79,8 @@ struct layer_list {
   }
 };
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
-using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, scrub, statistics>;
+using adaptors_in_text =
+    layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub, statistics>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>

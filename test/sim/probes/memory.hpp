@@ -116,6 +116,36 @@ inline void managed_pointers_are_known(verdict& v) {
   v.ok("cudaFree", cudaFree(p));
 }
 
+// "A 32-bit integer ... The value returned will be ...": the documentation of cudaMemRangeGetAttribute. Advice that is
+// for no device takes any.
+inline void managed_ranges_say_what_was_advised(verdict& v) {
+  void* p = nullptr;
+  v.ok("cudaMallocManaged", cudaMallocManaged(&p, 1 << 21, cudaMemAttachGlobal));
+  auto const ask = [&](cudaMemRangeAttribute what) {
+    int answer = 77;
+    v.ok("cudaMemRangeGetAttribute", cudaMemRangeGetAttribute(&answer, sizeof answer, what, p, 1 << 21));
+    return answer;
+  };
+  v.equal("read mostly at first", ask(cudaMemRangeAttributeReadMostly), 0);
+  v.equal("preferred location at first", ask(cudaMemRangeAttributePreferredLocation), int{cudaInvalidDeviceId});
+  v.equal("last prefetch at first", ask(cudaMemRangeAttributeLastPrefetchLocation), int{cudaInvalidDeviceId});
+#if CUDART_VERSION >= 13000
+  cudaMemLocation const here{cudaMemLocationTypeDevice, 0};
+#else
+  int const here = 0;
+#endif
+  v.ok("cudaMemAdvise", cudaMemAdvise(p, 1 << 21, cudaMemAdviseSetReadMostly, here));
+  v.ok("cudaMemAdvise", cudaMemAdvise(p, 1 << 21, cudaMemAdviseSetPreferredLocation, here));
+  v.equal("read mostly", ask(cudaMemRangeAttributeReadMostly), 1);
+  v.equal("preferred location", ask(cudaMemRangeAttributePreferredLocation), 0);
+  int answer = 0;
+  v.code("an answer of another size", cudaMemRangeGetAttribute(&answer, 2, cudaMemRangeAttributeReadMostly, p, 1 << 21),
+         cudaErrorInvalidValue);
+  v.code("no bytes", cudaMemRangeGetAttribute(&answer, sizeof answer, cudaMemRangeAttributeReadMostly, p, 0),
+         cudaErrorInvalidValue);
+  v.ok("cudaFree", cudaFree(p));
+}
+
 // "In CUDA 11.0 forward passing host pointer will return cudaMemoryTypeUnregistered ... and call will return success."
 inline void other_pointers_are_unregistered(verdict& v) {
   std::vector<char> memory(100);
@@ -344,6 +374,7 @@ inline constexpr probe memory_probes[] = {
     {"device_pointers_are_known", needs::nothing, &device_pointers_are_known},
     {"pinned_pointers_are_known", needs::nothing, &pinned_pointers_are_known},
     {"managed_pointers_are_known", needs::nothing, &managed_pointers_are_known},
+    {"managed_ranges_say_what_was_advised", needs::nothing, &managed_ranges_say_what_was_advised},
     {"other_pointers_are_unregistered", needs::nothing, &other_pointers_are_unregistered},
     {"host_memory_is_registered_once", needs::nothing, &host_memory_is_registered_once},
     {"pinned_memory_has_a_device_pointer_and_flags", needs::nothing, &pinned_memory_has_a_device_pointer_and_flags},
