@@ -37,6 +37,7 @@ static_assert(facts_rise<spill>);
 TEST_CASE("limit keeps the laws") { check_over_all_sources(limit{.max_bytes = 60 * mib}); }
 TEST_CASE("limit of a fraction keeps the laws") { check_resource(device{} | limit{.fraction = 0.9}); }
 TEST_CASE("statistics keeps the laws") { check_over_all_sources(statistics{}); }
+TEST_CASE("statistics by tag keeps the laws") { check_over_all_sources(statistics{.by_tag = true}); }
 TEST_CASE("logging keeps the laws") { check_over_all_sources(logging{.path = "/dev/null"}); }
 TEST_CASE("logging of each line at once keeps the laws") {
   check_resource(device{} | logging{.path = "/dev/null", .buffer_bytes = 0});

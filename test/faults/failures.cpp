@@ -200,6 +200,7 @@ std::vector<subject> subjects() {
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
+          of("counted by tag", device{} | statistics{.by_tag = true}),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};
 }
 

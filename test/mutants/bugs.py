@@ -30,6 +30,7 @@ SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
+TAG = "core/tag.hpp"
 TENANTS = "core/tenants.hpp"
 
 THREADS = "thread"  # the sanitizer
@@ -447,4 +448,28 @@ BUGS = [
         "return made_from(layers.front(), source);", "return source();", "tools/parse", random=False),
     bug(0, "pools that share a source stand in each other's chain of layers", TENANTS,
         'out.note("shared by"', 'out.below("shared by"', "core/tenants", random=False),
+
+    # ---- tags
+    bug(0, "a scope that ends leaves its tag behind", TAG,
+        "~tag() { detail::innermost_tag = outer_; }", "~tag() {}", "core/tag", random=False),
+    bug(0, "a tag keeps the text that it was given, not a copy", TAG,
+        "      name = own_name;", "      name = text;", "core/tag", sanitizer="address", random=False),
+    bug(0, "two threads that meet a new name both enter it", TAG,
+        "if (entries[at].replace_release(seen, made)) return made;",
+        "return entries[at].store_release(made), made;", "core/tag", random=False),
+    bug(0, "a name is cut in the middle of a character", TAG,
+        "(static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;", "false) --end;", "core/tag", random=False),
+    bug(0, "a free counts for the tag of the thread that frees", "adaptors/detail/blocks_by_tag.hpp",
+        "totals_.of(taken_off.tag).take_off(", "totals_.of(current_tag()).take_off(", "adaptors/detail/blocks_by_tag",
+        random=False),
+    bug(0, "a free that is reported as wrong takes its block from the tag", STATISTICS,
+        "    tags_.put_back(address, tagged);\n", "", "adaptors/statistics", random=False),
+    bug(0, "what collided with an erased address is not found", "support/blocks_by_address.hpp",
+        "if (moved < ((at - hole) & mask())) continue;", "continue;", "support/blocks_by_address", random=False),
+    bug(0, "a request that cannot be counted by tag keeps its memory", STATISTICS,
+        "  } catch (...) {\n    upstream_.deallocate(stream, p, bytes, alignment);\n", "  } catch (...) {\n",
+        "faults/failures", random=False),
+    bug(0, "the tag of a line is that of the first", "adaptors/detail/log_line.hpp",
+        "text(current_tag().field());", "static auto const first = current_tag();\n    text(first.field());",
+        "adaptors/detail/log_line", random=False),
 ]
