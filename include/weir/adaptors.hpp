@@ -9,3 +9,4 @@
 #include <weir/adaptors/pool.hpp>        // keeps memory and hands it out again, in stream order
 #include <weir/adaptors/spillable.hpp>   // contents that go to the host before a request is refused
 #include <weir/adaptors/statistics.hpp>  // numbers: current, peak, total
+#include <weir/adaptors/tracking.hpp>    // who holds each live block; leaks and wrong frees

@@ -7,6 +7,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
 
 using namespace weir;
@@ -31,6 +32,7 @@ static_assert(facts_rise<statistics>);
 static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
 static_assert(facts_rise<spill>);
+static_assert(facts_rise<tracking>);
 
 }  // namespace
 
@@ -42,6 +44,8 @@ TEST_CASE("logging keeps the laws") { check_over_all_sources(logging{.path = "/d
 TEST_CASE("logging of each line at once keeps the laws") {
   check_resource(device{} | logging{.path = "/dev/null", .buffer_bytes = 0});
 }
+TEST_CASE("tracking keeps the laws") { check_over_all_sources(tracking{}); }
+TEST_CASE("tracking with call stacks keeps the laws") { check_resource(async{} | tracking{.frames = 4}); }
 TEST_CASE("pool keeps the laws") { check_over_all_sources(pool{}); }
 TEST_CASE("pool with memory taken at once and a limit keeps the laws") {
   check_resource(async{} | pool{.initial_bytes = 4 * mib, .max_bytes = 56 * mib});

@@ -1,4 +1,5 @@
 // Stacks for one device that are made, and asked, while another one is current.
+#include <weir/adaptors/tracking.hpp>
 #include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
 
@@ -96,6 +97,7 @@ TEST_CASE("memory freed on a default stream of the stack's device is not given a
 
 TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | limit{1_GiB} | statistics{} | logging{.path = "/dev/null"} | pool{});
+  stays_in_order(device{.device = 1} | tracking{} | pool{} | tracking{});
   stays_in_order(device{.device = 1} | pool{.growth_bytes = 32_MiB} | pool{});
   stays_in_order(device{.device = 1} | binning{{bin{2_MiB, pool{}}}});
   stays_in_order(device{.device = 1} | binning::powers_of_two(18, 20));

@@ -5,6 +5,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
@@ -100,4 +101,7 @@ TEST_CASE("15: a pool that waits, on the device's default pool") {
 }
 TEST_CASE("16: a pool that large blocks pass unsplit, in a log on both sides") {
   check_resource(device{} | log | pool{.max_split_bytes = 2 * mib} | log);
+}
+TEST_CASE("17: live blocks known on both sides of a pool") {
+  check_resource(async{} | tracking{} | pool{} | limit{.max_bytes = 60 * mib} | tracking{.frames = 2});
 }

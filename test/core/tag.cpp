@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 #include <set>
@@ -91,12 +92,14 @@ TEST_CASE("a thread begins without a tag, and can be given one") {
 }
 
 TEST_CASE("eight threads that meet the same new names agree on them") {
-  constexpr int threads = 8, names = 100;
+  constexpr int threads = 8, names = 300;
+  std::atomic<int> arrived{0};
   std::vector<std::vector<tag_name>> found(threads);
   std::vector<std::thread> running;
   for (auto& mine : found)
-    running.emplace_back([&mine] {
+    running.emplace_back([&mine, &arrived] {
       for (int i = 0; i < names; ++i) {
+        for (++arrived; arrived < threads * (i + 1);) std::this_thread::yield();  // all at once
         tag const scope{"racing " + std::to_string(i)};
         mine.push_back(current_tag());
       }

@@ -11,6 +11,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/tools/parse.hpp>
@@ -200,6 +201,7 @@ std::vector<subject> subjects() {
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
+          of("tracked", device{} | tracking{} | pool{.growth_bytes = 1_MiB} | tracking{.frames = 2}),
           of("counted by tag", device{} | statistics{.by_tag = true}),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};
 }

@@ -11,6 +11,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/virtual_memory.hpp>
@@ -203,11 +204,13 @@ class drawing {
   }
 
   anything layer(stack& s, anything const& up) {
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
         return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
       case 1:
         return add(s, up | weir::statistics{.by_tag = one_in(2)});
+      case 12:
+        return add(s, up | weir::tracking{.frames = one_of<std::size_t>({0, 0, 3})});
       case 2:
         return add(s, up | weir::logging{.path = "/dev/null", .buffer_bytes = one_of<std::size_t>({0, 4096})});
       case 3:
@@ -268,6 +271,7 @@ inline std::vector<candidate> candidates(int d) {
       of("pool on pinned memory", pinned{.device = d} | below | pool{} | above),
       of("pool on host memory", host{} | below | pool{} | above),
       of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
+      of("tracked", device{.device = d} | below | tracking{} | pool{} | tracking{} | above),
       of("counted by tag", async{.device = d} | below | pool{} | statistics{.by_tag = true} | above),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",

@@ -10,14 +10,24 @@
 
 using weir::detail::blocks_by_address;
 
+namespace {
+
+template <class T>
+void insert(blocks_by_address<T>& table, std::uintptr_t address, T value) {
+  table.promise();
+  table.insert(address, value);
+}
+
+}  // namespace
+
 TEST_CASE("an address has the value that was last inserted with it") {
   blocks_by_address<int> table;
   CHECK(table.host_bytes() == 0);
   CHECK(table.find(256) == nullptr);
-  table.insert(256, 1);
-  table.insert(512, 2);
+  insert(table, 256, 1);
+  insert(table, 512, 2);
   CHECK(*table.find(256) == 1);
-  table.insert(256, 3);
+  insert(table, 256, 3);
   CHECK(*table.find(256) == 3);
   CHECK(table.size() == 2);
   CHECK(table.find(768) == nullptr);
@@ -39,7 +49,7 @@ TEST_CASE("what is erased is gone, and what collided with it is still found") {
       expected.erase(address);
     } else {
       std::uint64_t const value = random();
-      table.insert(address, value);
+      insert(table, address, value);
       expected[address] = value;
     }
     REQUIRE(table.size() == expected.size());
@@ -55,7 +65,7 @@ TEST_CASE("what was erased can be inserted again without memory, until one place
   blocks_by_address<int> table;
   CHECK_FALSE(table.insert_again(256, 1));
   std::uintptr_t address = 0;
-  for (int i = 0; i < 12; ++i) table.insert(address += 256, i);  // the most before it grows
+  for (int i = 0; i < 12; ++i) insert(table, address += 256, i);  // the most before it grows
   std::size_t const bytes = table.host_bytes();
   int again = 0;
   while (table.insert_again(address += 256, 100)) ++again;
@@ -63,7 +73,33 @@ TEST_CASE("what was erased can be inserted again without memory, until one place
   CHECK(table.host_bytes() == bytes);
   CHECK(table.find(address) == nullptr);
   CHECK(*table.find(address - 256) == 100);
-  table.insert(address, 5);
+  insert(table, address, 5);
   CHECK(table.host_bytes() == 2 * bytes);
   CHECK(table.size() == 16);
+}
+
+TEST_CASE("what was promised is there, whoever inserts meanwhile") {
+  blocks_by_address<int> table;
+  std::uintptr_t address = 0;
+  for (int i = 0; i < 12; ++i) table.promise();  // the most before it grows
+  std::size_t const bytes = table.host_bytes();
+  while (table.insert_again(address += 256, 100)) {
+  }
+  CHECK(table.size() == 3);  // a sixteenth place ends a search
+  for (int i = 0; i < 12; ++i) table.insert(address += 256, i);
+  CHECK(table.host_bytes() == bytes);
+  CHECK(table.size() == 15);
+  CHECK(*table.find(address) == 11);
+}
+
+TEST_CASE("a promise that is forgotten takes no place") {
+  blocks_by_address<int> table;
+  table.promise();
+  std::size_t const bytes = table.host_bytes();
+  for (int i = 0; i < 100; ++i) {
+    table.forget_promise();
+    table.promise();
+  }
+  CHECK(table.host_bytes() == bytes);
+  CHECK(table.size() == 0);
 }

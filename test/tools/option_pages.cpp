@@ -137,6 +137,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::limit>("adaptors.md", "## limit");
   check_page<weir::statistics>("adaptors.md", "## statistics");
   check_page<weir::logging>("adaptors.md", "## logging");
+  check_page<weir::tracking>("tracking.md", "");
   check_page<weir::async>("sources.md", "");
   check_page<weir::virtual_memory>("virtual-memory.md", "");
 }

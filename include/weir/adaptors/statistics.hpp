@@ -12,6 +12,7 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/tag.hpp>
 #include <weir/support/atomic.hpp>
 #include <weir/support/spin_lock.hpp>
 
@@ -130,14 +131,13 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
         label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics"),
         counters_{.by_tag = options.by_tag} {}
 
-  /// Throws what the upstream throws, and counts it as a failure.
+  /// Throws what the upstream throws, and counts it as a failure; with `by_tag`, also `std::bad_alloc`.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
-    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     if (counters_.by_tag) [[unlikely]]
-      add_to_tag(stream, p, bytes, alignment, taken);
-    count([=](memory_statistics& n) { n.add(bytes, taken); });
+      return allocate_by_tag(stream, bytes, alignment);
+    void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
+    count([bytes, taken = weir::taken(upstream_, bytes, alignment)](memory_statistics& n) { n.add(bytes, taken); });
     return p;
   }
 
@@ -224,14 +224,17 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     count([=](memory_statistics& n) { n.put_back(bytes, taken); });
   }
 
-  /// Where there is no host memory for that, the request fails.
-  [[gnu::noinline]] void add_to_tag(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
-                                    std::size_t taken) try {
-    tags_.add(p, bytes, taken);
-  } catch (...) {
-    upstream_.deallocate(stream, p, bytes, alignment);
-    count_failure();
-    throw;
+  [[gnu::noinline]] void* allocate_by_tag(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    tag_name const tag = current_tag();
+    tags_.promise(tag);
+    void* const p = this->pass(stream, bytes, alignment, [this] {
+      tags_.forget_promise();
+      count_failure();
+    });
+    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
+    tags_.add(tag, p, bytes, taken);
+    count([=](memory_statistics& n) { n.add(bytes, taken); });
+    return p;
   }
   [[gnu::noinline]] void deallocate_by_tag(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
                                            std::size_t taken) noexcept {

@@ -8,22 +8,29 @@
 
 namespace weir::detail {
 
-/// A hash table with linear probing, of values that may be copied as bytes. Constant time but for growth; nothing is
-/// allocated before the first `insert`, and nothing by `erase`. Not thread-safe. When not to use it: in a pool, whose
-/// `live_block_map` costs half as much and needs records elsewhere; for a few addresses in order (`address_map`).
+/// A hash table with linear probing, of values that may be copied as bytes. Constant time but for growth. Only
+/// `promise` allocates: whoever is about to ask for memory promises a place for it first. Not thread-safe. When not to
+/// use it: in a pool, whose `live_block_map` costs half as much and needs records elsewhere; for a few addresses in
+/// order (`address_map`).
 template <class T>
 class blocks_by_address {
  public:
-  /// Has `value` for `address`, which is not 0, instead of what it had. May throw `std::bad_alloc`, and has changed
-  /// nothing then.
-  T& insert(std::uintptr_t address, T const& value) {
-    if (size_ >= limit()) grow();
-    return put(address, value);
+  /// Keeps a place for one `insert`. May throw `std::bad_alloc`, and has changed nothing then.
+  void promise() {
+    if (size_ + promised_ >= limit()) grow();
+    ++promised_;
   }
-  /// Inserts again what was erased, without memory: false, and nothing done, where threads that inserted meanwhile have
-  /// left no place.
+  /// There will be no `insert`.
+  void forget_promise() noexcept { --promised_; }
+  /// Has `value` for `address`, which is not 0, instead of what it had, in the place that was promised.
+  void insert(std::uintptr_t address, T const& value) noexcept {
+    --promised_;
+    put(address, value);
+  }
+  /// Inserts again what was erased, without a promise: false, and nothing done, where that would take a promised place,
+  /// or the last.
   bool insert_again(std::uintptr_t address, T const& value) noexcept {
-    if (size_ + 1 >= places_.size()) return false;
+    if (size_ + promised_ + 1 >= places_.size()) return false;
     put(address, value);
     return true;
   }
@@ -76,11 +83,10 @@ class blocks_by_address {
     while (places_[at].address != 0 && places_[at].address != address) at = next(at);
     return at;
   }
-  T& put(std::uintptr_t address, T const& value) noexcept {
+  void put(std::uintptr_t address, T const& value) noexcept {
     place& at = places_[place_of(address)];
     size_ += at.address == 0 ? 1 : 0;
     at = {address, value};
-    return at.value;
   }
   void grow() {
     grown_array<place> old(places_.size() == 0 ? 16 : 2 * places_.size());
@@ -94,6 +100,7 @@ class blocks_by_address {
   grown_array<place> places_;  // none, or a power of two of them
   unsigned shift_ = 0;
   std::size_t size_ = 0;
+  std::size_t promised_ = 0;
 };
 
 }  // namespace weir::detail

@@ -13,7 +13,7 @@
 namespace weir::detail {
 
 /// A free counts for the tag that the block was allocated under, whatever the tag of the thread that frees it. Under
-/// one short lock; thread-safe. Only `add` takes host memory.
+/// one short lock; thread-safe. Only `promise` takes host memory.
 class blocks_by_tag {
  public:
   struct block {
@@ -21,11 +21,19 @@ class blocks_by_tag {
     std::size_t bytes = 0, taken = 0;
   };
 
-  /// Under the calling thread's tag. May throw `std::bad_alloc`, and has counted nothing then.
-  void add(void const* p, std::size_t bytes, std::size_t taken) {
-    tag_name const tag = current_tag();
+  /// Makes room for a block of this tag, so that `add` can be called after it, or `forget_promise`. May throw
+  /// `std::bad_alloc`, and has changed nothing then.
+  void promise(tag_name tag) {
     spin_guard const lock(lock_);
     totals_.make_room(tag);
+    blocks_.promise();
+  }
+  void forget_promise() noexcept {
+    spin_guard const lock(lock_);
+    blocks_.forget_promise();
+  }
+  void add(tag_name tag, void const* p, std::size_t bytes, std::size_t taken) noexcept {
+    spin_guard const lock(lock_);
     // What is live there still was given back past this layer.
     if (block const* const stale = blocks_.find(address_of(p)); stale != nullptr)
       totals_.of(stale->tag).take_off(stale->bytes, stale->taken);

@@ -1,0 +1,45 @@
+#pragma once
+// A callable whose type is forgotten: the part of `std::function` that weir needs, without its header.
+
+#include <weir/support/shared_owner.hpp>
+
+#include <concepts>
+#include <utility>
+
+namespace weir::detail {
+
+template <class Signature>
+class function;
+
+/// Calls what it was made from; copies share that, and the last one destroys it. Empty when made by default: not to be
+/// called then. As thread-safe as what it was made from. `<functional>` would be a tenth of what `weir/weir.hpp` takes
+/// to compile.
+template <class Result, class... Arguments>
+class function<Result(Arguments...)> {
+ public:
+  function() noexcept = default;
+  template <class F>
+  requires(!std::same_as<F, function> &&
+           requires(F & f, Arguments... a) {
+             { f(a...) } -> std::convertible_to<Result>;
+           }) function(F f)
+      : held_(shared_owner<callable>::template make<calling<F>>(std::move(f))) {}
+
+  explicit operator bool() const noexcept { return held_.get() != nullptr; }
+  Result operator()(Arguments... arguments) const { return held_->call(arguments...); }
+
+ private:
+  struct callable {
+    virtual Result call(Arguments... arguments) = 0;
+  };
+  template <class F>
+  struct calling final : callable {
+    explicit calling(F made) : f(std::move(made)) {}
+    Result call(Arguments... arguments) override { return f(arguments...); }
+    F f;
+  };
+
+  shared_owner<callable> held_;
+};
+
+}  // namespace weir::detail
