@@ -1,5 +1,6 @@
 // Stacks for one device that are made, and asked, while another one is current.
 #include <weir/adaptors/tracking.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
 
@@ -104,6 +105,16 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | plain{} | pool{});
   stays_in_order(second_device{} | pool{});
   stays_in_order(second_device{} | plain{} | arena{});
+  stays_in_order(callback{.allocate =
+                              [](stream_ref s, std::size_t n, std::size_t) {
+                                void* p = nullptr;
+                                REQUIRE(cudaMallocAsync(&p, n, s.get()) == cudaSuccess);
+                                return p;
+                              },
+                          .deallocate = [](stream_ref s, void* p, std::size_t,
+                                           std::size_t) { CHECK(cudaFreeAsync(p, s.get()) == cudaSuccess); },
+                          .device = 1} |
+                 pool{});
   stays_in_order(any_resource(device{.device = 1}) | pool{});
   stays_in_order(any_resource(device{.device = 1} | limit{1_GiB}) | fixed_size{.block_bytes = 1_MiB});
   stays_in_order([] { return parse("device(device=1) | limit(1GiB) | pool"); });

@@ -77,6 +77,7 @@ TEST_CASE("what is written into reports and logs steers nothing") {
   CHECK(odd.field() == "\"a\\nb,\\x1b[2J\"");
   CHECK(tag_name("plain").field() == "plain");
   CHECK(tag_name().field() == "");
+  CHECK(tag_name().field().data() != nullptr);  // it may be copied from
 }
 
 TEST_CASE("a thread begins without a tag, and can be given one") {

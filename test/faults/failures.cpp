@@ -13,6 +13,7 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/tools/parse.hpp>
 
@@ -183,6 +184,22 @@ subject of(char const* name, F const& recipe) {
   return {name, [recipe] { return open_stack::make_stack(recipe); }};
 }
 
+/// Functions that take CUDA's memory, and say why they could not.
+callback calling_cuda() {
+  return {.allocate = [](stream_ref s, std::size_t n, std::size_t a) -> void* {
+            void* p = nullptr;
+            if (a > 256) throw std::bad_alloc();  // more than CUDA can do
+            cudaError_t const code = cudaMallocAsync(&p, n, s.get());
+            if (code != cudaErrorMemoryAllocation) weir::detail::check(code, "cudaMallocAsync");
+            if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+            return p;
+          },
+          .deallocate =
+              [](stream_ref s, void* p, std::size_t, std::size_t) {
+                if (cudaFreeAsync(p, s.get()) != cudaSuccess) static_cast<void>(cudaGetLastError());
+              }};
+}
+
 std::vector<subject> subjects() {
   logging const log{.path = "/dev/null", .buffer_bytes = 256};
   return {of("async", async{}),
@@ -201,6 +218,7 @@ std::vector<subject> subjects() {
           of("bins", device{} | pool{} | binning{{bin{4_KiB}, bin{128_KiB, pool{.growth_bytes = 1_MiB}}}}),
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
+          of("pool on functions", calling_cuda() | pool{.growth_bytes = 1_MiB}),
           of("tracked", device{} | tracking{} | pool{.growth_bytes = 1_MiB} | tracking{.frames = 2}),
           of("counted by tag", device{} | statistics{.by_tag = true}),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};

@@ -14,6 +14,7 @@
 #include <weir/adaptors/tracking.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/testing/checked.hpp>
 
@@ -136,6 +137,25 @@ struct sleeping {
   int device = -1;
   sleeper operator()() const { return sleeper(device); }
 };
+
+/// Functions that take CUDA's memory, and know streams or do not.
+inline weir::callback calling(int device, weir::callback_order order) {
+  bool const in_order = order == weir::callback_order::stream;
+  return {.allocate = [in_order](weir::stream_ref s, std::size_t n, std::size_t a) -> void* {
+            void* p = nullptr;
+            if (a > 256) throw std::bad_alloc();
+            bool const works = (in_order ? cudaMallocAsync(&p, n, s.get()) : cudaMalloc(&p, n)) == cudaSuccess;
+            if (!works) static_cast<void>(cudaGetLastError());
+            return works ? p : nullptr;
+          },
+          .deallocate =
+              [in_order](weir::stream_ref s, void* p, std::size_t, std::size_t) {
+                if ((in_order ? cudaFreeAsync(p, s.get()) : cudaFree(p)) != cudaSuccess)
+                  static_cast<void>(cudaGetLastError());
+              },
+          .order = order,
+          .device = device};
+}
 
 // ---- stacks from a number
 
@@ -291,6 +311,8 @@ inline std::vector<candidate> candidates(int d) {
       of("managed memory in an arena", managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | above),
       of("an erased stack", [d] { return any_resource{async{.device = d} | below | pool{}}; } | above),
       of("a tenant in a tenant", renting{.device = d} | above),
+      of("pool on functions", calling(d, callback_order::stream) | below | pool{} | above),
+      of("pool on functions that know no streams", calling(d, callback_order::host) | below | pool{} | above),
       of("virtual memory", virtual_memory{.device = d} | above),
       of("pool that grows in place", virtual_memory{.device = d} | pool{} | above),
       of("pool that moves rather than grows",

@@ -1,4 +1,5 @@
 // The pages' tables of options say what the options structs say. Reads docs/ of the folder that it is started in.
+#include <weir/sources/callback.hpp>
 #include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
@@ -139,6 +140,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::logging>("adaptors.md", "## logging");
   check_page<weir::tracking>("tracking.md", "");
   check_page<weir::async>("sources.md", "");
+  check_page<weir::callback>("sources.md", "## `callback`: from two functions");
   check_page<weir::virtual_memory>("virtual-memory.md", "");
 }
 

@@ -102,11 +102,11 @@ class tag_name {
       : tag_name(name == nullptr ? std::string_view() : std::string_view(name)) {}
 
   /// As it was given, or its first 64 bytes; valid for ever. `printable()` is what to write into reports.
-  std::string_view text() const noexcept { return entry_ == nullptr ? std::string_view() : entry_->name; }
+  std::string_view text() const noexcept { return entry_ == nullptr ? std::string_view("") : entry_->name; }
   /// In one line that steers no terminal; `(untagged)` for no name.
   std::string printable() const { return entry_ == nullptr ? "(untagged)" : weir::printable(entry_->name); }
   /// As a field of a CSV line (`csv_field`); empty for no name.
-  std::string_view field() const noexcept { return entry_ == nullptr ? std::string_view() : entry_->field; }
+  std::string_view field() const noexcept { return entry_ == nullptr ? std::string_view("") : entry_->field; }
   /// A small number, 0 for no name; the same for the same name, in this process.
   unsigned id() const noexcept { return entry_ == nullptr ? 0 : entry_->id; }
   explicit operator bool() const noexcept { return entry_ != nullptr; }
