@@ -93,10 +93,11 @@ class file {
   std::size_t number_ = 0;
 };
 
-std::vector<std::string_view> fields_of(std::string_view line) {
+/// The last of `most` fields has the rest of the line.
+std::vector<std::string_view> fields_of(std::string_view line, std::size_t most) {
   std::vector<std::string_view> fields;
   for (;;) {
-    std::size_t const comma = line.find(',');
+    std::size_t const comma = fields.size() + 1 == most ? std::string_view::npos : line.find(',');
     fields.push_back(line.substr(0, comma));
     if (comma == std::string_view::npos) return fields;
     line.remove_prefix(comma + 1);
@@ -120,14 +121,19 @@ std::uint32_t numbered(std::unordered_map<std::string, std::uint32_t>& known, st
   return known.try_emplace(std::string(name), static_cast<std::uint32_t>(known.size())).first->second;
 }
 
-void read_log(file& in, trace& out) {
+constexpr std::string_view log_header = "Thread,Time,Action,Pointer,Size,Stream";
+constexpr std::string_view tagged_log_header = "Thread,Time,Action,Pointer,Size,Stream,Tag";
+
+/// `columns`: 6, or 7 where each line ends in a tag, which nothing here asks for.
+void read_log(file& in, trace& out, std::size_t columns) {
   std::unordered_map<std::uint64_t, std::uint32_t> live;
   std::unordered_map<std::string, std::uint32_t> streams, threads;
   while (auto const line = in.next_line()) {
     if (line->empty()) continue;
-    auto const f = fields_of(*line);
-    if (f.size() != 6)
-      in.damaged("has " + std::to_string(f.size()) + " fields; 6 are needed: Thread,Time,Action,Pointer,Size,Stream");
+    auto const f = fields_of(*line, columns == 7 ? 7 : 8);
+    if (f.size() != columns)
+      in.damaged("has " + std::to_string(f.size()) + " fields; " + std::to_string(columns) +
+                 " are needed: " + std::string(columns == 7 ? tagged_log_header : log_header));
     if (f[2] == "allocate failure") continue;
     if (f[2] != "allocate" && f[2] != "free")
       in.damaged("action is '" + start_of(f[2]) + "'; it can be allocate or free");
@@ -165,7 +171,7 @@ void read_lifetimes(file& in, trace& out) {
   std::vector<moment> moments;
   while (auto const line = in.next_line()) {
     if (line->empty()) continue;
-    auto const f = fields_of(*line);
+    auto const f = fields_of(*line, 8);
     if (f.size() != 4) in.damaged("has " + std::to_string(f.size()) + " fields; 4 are needed: id,lower,upper,size");
     std::uint64_t const lower = number(in, f[1], "lower"), upper = number(in, f[2], "upper");
     std::uint64_t const bytes = number(in, f[3], "size");
@@ -228,8 +234,10 @@ std::vector<trace> read_traces(std::string const& path, std::size_t max_bytes) {
   trace out;
   out.name = name;
   auto const header = in.next_line();
-  if (header == "Thread,Time,Action,Pointer,Size,Stream")
-    read_log(in, out);
+  if (header == log_header)
+    read_log(in, out, 6);
+  else if (header == tagged_log_header)
+    read_log(in, out, 7);
   else if (header == "id,lower,upper,size")
     read_lifetimes(in, out);
   else

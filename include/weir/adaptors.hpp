@@ -14,3 +14,4 @@
 #include <weir/adaptors/scrub.hpp>       // zeros in place of what others left
 #include <weir/adaptors/spillable.hpp>   // contents that go to the host before a request is refused
 #include <weir/adaptors/statistics.hpp>  // numbers: current, peak, total
+#include <weir/adaptors/tracking.hpp>    // who holds each live block; leaks and wrong frees

@@ -13,4 +13,5 @@
 #include <weir/core/report.hpp>        // what a stack says about itself
 #include <weir/core/resource.hpp>      // the concept, and the facts about memory
 #include <weir/core/resource_ref.hpp>  // share
+#include <weir/core/tag.hpp>           // names on allocations
 #include <weir/core/tenants.hpp>       // several pools on one growable resource

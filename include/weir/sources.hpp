@@ -6,4 +6,5 @@
 #include <weir/sources/host.hpp>     // ordinary host memory
 #include <weir/sources/managed.hpp>  // memory that moves between host and devices
 #include <weir/sources/pinned.hpp>   // page-locked host memory
-// Not in here, since it includes the driver's header: <weir/sources/virtual_memory.hpp> (pools that grow in place).
+// Not in here: <weir/sources/virtual_memory.hpp> (pools that grow in place), which includes the driver's header, and
+// <weir/sources/callback.hpp> (memory from two functions), which few need.

@@ -96,7 +96,7 @@ TEST_CASE("a file that cannot be opened is an error when the resource is made, a
   CHECK(contains(what, "No such file or directory"));
 }
 
-TEST_CASE("the file has RMM's columns and a line for each event") {
+TEST_CASE("the file has RMM's columns, the tag behind them, and a line for each event") {
   temporary_folder const folder;
   std::string const path = folder / "log.csv";
   source_state state;
@@ -105,6 +105,7 @@ TEST_CASE("the file has RMM's columns and a line for each event") {
   {
     auto memory = make(source{&state} | logging{.path = path});
     a = memory.allocate(stream_ref(cudaStreamLegacy), 1000);
+    tag const scope{"decoder"};
     b = memory.allocate(stream_ref(cudaStreamPerThread), 7);
     memory.deallocate(stream_ref(reinterpret_cast<cudaStream_t>(std::uintptr_t{0x55d0})), b, 7);
     memory.deallocate(host_order, a, 1000);
@@ -113,11 +114,12 @@ TEST_CASE("the file has RMM's columns and a line for each event") {
   auto const records = records_of(path);
   using fields = std::vector<std::string>;
   REQUIRE(records.size() == 5);
-  CHECK(records[0] == fields{"Thread", "Time", "Action", "Pointer", "Size", "Stream"});
+  CHECK(records[0] == fields{"Thread", "Time", "Action", "Pointer", "Size", "Stream", "Tag"});
   std::string const me = std::to_string(::gettid());
-  auto const expect = [&](std::size_t i, char const* action, void* p, char const* size, char const* on) {
+  auto const expect = [&](std::size_t i, char const* action, void* p, char const* size, char const* on,
+                          char const* tag) {
     auto const& record = records[i];
-    REQUIRE(record.size() == 6);
+    REQUIRE(record.size() == 7);
     CHECK(record[0] == me);
     CHECK(shape_of(record[1]) == "00:00:00.000000");
     int const time = seconds_of_day(record[1]);
@@ -126,11 +128,12 @@ TEST_CASE("the file has RMM's columns and a line for each event") {
     CHECK(record[3] == hex(p));
     CHECK(record[4] == size);
     CHECK(record[5] == on);
+    CHECK(record[6] == tag);
   };
-  expect(1, "allocate", a, "1000", "0");
-  expect(2, "allocate", b, "7", "0x2");
-  expect(3, "free", b, "7", "0x55d0");
-  expect(4, "free", a, "1000", "0");
+  expect(1, "allocate", a, "1000", "0", "");
+  expect(2, "allocate", b, "7", "0x2", "decoder");
+  expect(3, "free", b, "7", "0x55d0", "decoder");
+  expect(4, "free", a, "1000", "0", "decoder");
 }
 
 TEST_CASE("a free is logged before the upstream has the memory back, and an allocation after it was given") {
@@ -250,7 +253,7 @@ TEST_CASE("eight threads: lines are whole and each pointer's are in the order of
   std::map<std::string, bool> live;
   std::set<std::string> names;
   for (std::size_t i = 1; i < records.size(); ++i) {
-    REQUIRE(records[i].size() == 6);
+    REQUIRE(records[i].size() == 7);
     names.insert(records[i][0]);
     bool& is_live = live[records[i][3]];
     REQUIRE(records[i][2] == (is_live ? "free" : "allocate"));

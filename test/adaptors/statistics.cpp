@@ -1,11 +1,13 @@
 // needs: tsan
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/core/tag.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,6 +21,20 @@ namespace {
 stream_ref const stream;
 using counted = statistics_resource<source_resource>;
 static_assert(resource<counted>);
+/// Finds each free wrong while it is told to.
+struct refusing_source {
+  static constexpr bool host_ordered = true;
+  void* allocate(stream_ref s, std::size_t n, std::size_t a) { return memory.allocate(s, n, a); }
+  void deallocate(stream_ref s, void* p, std::size_t n, std::size_t a) noexcept {
+    if (*refuses)
+      detail::report_misuse("no");
+    else
+      memory.deallocate(s, p, n, a);
+  }
+  source_resource memory;
+  bool* refuses;
+};
+
 static_assert(device_accessible<counted> && host_accessible<counted> && host_ordered<counted>);
 
 }  // namespace
@@ -193,6 +209,109 @@ TEST_CASE("scopes may end in any order") {
   CHECK(second->numbers().requested.current == 10);
   second.reset();
   memory.deallocate(stream, p, 10);
+  CHECK(memory.numbers().requested.current == 0);
+}
+
+TEST_CASE("without by_tag no tag is counted") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{});
+  tag const scope{"decoder"};
+  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  CHECK(memory.numbers_by_tag().empty());
+  CHECK_FALSE(contains(memory.summary(), "decoder"));
+  CHECK_FALSE(contains(report_of(memory).lines(), "holders"));
+}
+
+TEST_CASE("by tag: a free counts for the tag that the block was allocated under, and what holds most comes first") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{.by_tag = true});
+  void *a = nullptr, *b = nullptr, *c = memory.allocate(stream, 7);
+  {
+    tag const outer{"decoder"};
+    a = memory.allocate(stream, 1000);
+    tag const inner{"decoder/ffn"};
+    b = memory.allocate(stream, 3000);
+    memory.deallocate(stream, a, 1000);
+  }
+  auto const found = memory.numbers_by_tag();
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].tag == tag_name("decoder/ffn"));
+  CHECK(found[0].numbers.requested == counter{3000, 3000, 3000});
+  CHECK(found[0].numbers.allocated.current == 3072);
+  CHECK(found[1].tag == tag_name());
+  CHECK(found[1].numbers.requested == counter{7, 7, 7});
+  CHECK(found[2].tag == tag_name("decoder"));
+  CHECK(found[2].numbers.requested == counter{0, 1000, 1000});
+  CHECK(found[2].numbers.allocations == counter{0, 1, 1});
+  memory.deallocate(stream, b, 3000);
+  memory.deallocate(stream, c, 7);
+  memory.reset_peaks();
+  for (tag_statistics const& each : memory.numbers_by_tag()) {
+    CHECK(each.numbers.requested.current == 0);
+    CHECK(each.numbers.requested.peak == 0);
+  }
+  CHECK(memory.numbers().requested.current == 0);
+}
+
+TEST_CASE("by tag: the summary has a row a tag, and a refusal a line of the largest holders") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{.by_tag = true});
+  tag const scope{"decoder\n/kv"};
+  void* const p = memory.allocate(stream, 2048);
+  CHECK(contains(memory.summary(), "| decoder\\n/kv                     |    2.00 KiB |    2.00 KiB |        1 |\n"));
+  state.fail = failing::out_of_memory;
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  CHECK(contains(what, "\n  holders    decoder\\n/kv 2.00 KiB in 1\n"));
+  memory.deallocate(stream, p, 2048);
+}
+
+TEST_CASE("by tag: a free that is reported as wrong leaves its block with its tag") {
+  source_state state;
+  bool refuses = true;
+  auto memory = make([&] { return refusing_source{source_resource(state), &refuses}; } | statistics{.by_tag = true});
+  void* p = nullptr;
+  {
+    tag const scope{"kept"};
+    p = memory.allocate(stream, 1000);
+  }
+  {
+    caught_misuse const misuse;
+    memory.deallocate(stream, p, 1000);
+    CHECK(misuse.count() == 1);
+  }
+  REQUIRE(memory.numbers_by_tag().size() == 1);
+  CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{1000, 1000, 1000});
+  CHECK(memory.numbers().requested == counter{1000, 1000, 1000});
+  refuses = false;
+  memory.deallocate(stream, p, 1000);
+  CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{0, 1000, 1000});
+}
+
+TEST_CASE("by tag: eight threads with a tag each that free what others allocated") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{.by_tag = true});
+  constexpr std::size_t threads = 8, rounds = 500;
+  std::vector<std::vector<void*>> blocks(threads, std::vector<void*>(rounds));
+  auto const run = [](auto work) {
+    std::vector<std::thread> running;
+    for (std::size_t t = 0; t < threads; ++t) running.emplace_back(work, t);
+    for (auto& thread : running) thread.join();
+  };
+  run([&](std::size_t t) {
+    tag const scope{"thread " + std::to_string(t)};
+    for (void*& p : blocks[t]) p = memory.allocate(stream, 256 * (t + 1));
+  });
+  auto const all = memory.numbers_by_tag();
+  REQUIRE(all.size() == threads);
+  for (std::size_t t = 0; t < threads; ++t) {
+    CHECK(all[threads - 1 - t].tag == tag_name("thread " + std::to_string(t)));
+    CHECK(all[threads - 1 - t].numbers.requested.current == static_cast<std::int64_t>(256 * (t + 1) * rounds));
+  }
+  run([&](std::size_t t) {
+    std::size_t const other = (t + 1) % threads;
+    for (void* const p : blocks[other]) memory.deallocate(stream, p, 256 * (other + 1));
+  });
+  for (tag_statistics const& each : memory.numbers_by_tag()) CHECK(each.numbers.live() == 0);
   CHECK(memory.numbers().requested.current == 0);
 }
 

@@ -60,6 +60,28 @@ TEST_CASE("what asked for nothing, gave nothing back or failed takes no number o
   CHECK(t.threads == 1);
 }
 
+TEST_CASE("a log with a tag behind each line is read like one without") {
+  memory_file const file(
+      "Thread,Time,Action,Pointer,Size,Stream,Tag\n"
+      "7,now,allocate,0x100,10,0x51,\n"
+      "7,now,allocate,0x200,20,0x52,\"decoder, first\"\n"
+      "8,now,free,0x100,10,0x51,decoder\n");
+  auto const found = bench::read_traces(file.path());
+  REQUIRE(found.size() == 1);
+  REQUIRE(found[0].events.size() == 3);
+  CHECK(found[0].streams == 2);
+  CHECK(found[0].peak() == 30);
+}
+
+TEST_CASE("a line has as many fields as its header says") {
+  CHECK(refusal("1,now,allocate,0x100,10,0x51,tag\n").find(":2: has 7 fields; 6 are needed") != std::string::npos);
+  memory_file const file("Thread,Time,Action,Pointer,Size,Stream,Tag\n1,now,allocate,0x100,10,0x51\n");
+  CHECK_THROWS_WITH_AS(
+      bench::read_traces(file.path()),
+      (file.path() + ":2: has 6 fields; 7 are needed: Thread,Time,Action,Pointer,Size,Stream,Tag").c_str(),
+      bench::damaged_trace);
+}
+
 TEST_CASE("a line that asked for nothing is still looked at") {
   CHECK_THROWS_AS(read("1,now,allocate,nothing,0,0x51\n"), bench::damaged_trace);
 }

@@ -12,6 +12,7 @@
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
 
 using namespace weir;
@@ -46,6 +47,7 @@ static_assert(facts_rise<on_failure>);
 on_failure reclaiming(std::size_t gives) {
   return {{{"the same each time", [gives](memory_request const&) { return gives; }}}};
 }
+static_assert(facts_rise<tracking>);
 
 }  // namespace
 
@@ -53,10 +55,13 @@ TEST_CASE("aligned keeps the laws") { check_over_all_sources(aligned{.alignment 
 TEST_CASE("limit keeps the laws") { check_over_all_sources(limit{.max_bytes = 60 * mib}); }
 TEST_CASE("limit of a fraction keeps the laws") { check_resource(device{} | limit{.fraction = 0.9}); }
 TEST_CASE("statistics keeps the laws") { check_over_all_sources(statistics{}); }
+TEST_CASE("statistics by tag keeps the laws") { check_over_all_sources(statistics{.by_tag = true}); }
 TEST_CASE("logging keeps the laws") { check_over_all_sources(logging{.path = "/dev/null"}); }
 TEST_CASE("logging of each line at once keeps the laws") {
   check_resource(device{} | logging{.path = "/dev/null", .buffer_bytes = 0});
 }
+TEST_CASE("tracking keeps the laws") { check_over_all_sources(tracking{}); }
+TEST_CASE("tracking with call stacks keeps the laws") { check_resource(async{} | tracking{.frames = 4}); }
 TEST_CASE("pool keeps the laws") { check_over_all_sources(pool{}); }
 TEST_CASE("pool with memory taken at once and a limit keeps the laws") {
   check_resource(async{} | pool{.initial_bytes = 4 * mib, .max_bytes = 56 * mib});

@@ -2,6 +2,8 @@
 #include <weir/adaptors/aligned.hpp>
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
+#include <weir/adaptors/tracking.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
 
@@ -99,6 +101,7 @@ TEST_CASE("memory freed on a default stream of the stack's device is not given a
 
 TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | limit{1_GiB} | statistics{} | logging{.path = "/dev/null"} | pool{});
+  stays_in_order(device{.device = 1} | tracking{} | pool{} | tracking{});
   stays_in_order(device{.device = 1} | pool{.growth_bytes = 32_MiB} | pool{});
   stays_in_order(device{.device = 1} | binning{{bin{2_MiB, pool{}}}});
   stays_in_order(device{.device = 1} | binning::powers_of_two(18, 20));
@@ -108,6 +111,16 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | plain{} | pool{});
   stays_in_order(second_device{} | pool{});
   stays_in_order(second_device{} | plain{} | arena{});
+  stays_in_order(callback{.allocate =
+                              [](stream_ref s, std::size_t n, std::size_t) {
+                                void* p = nullptr;
+                                REQUIRE(cudaMallocAsync(&p, n, s.get()) == cudaSuccess);
+                                return p;
+                              },
+                          .deallocate = [](stream_ref s, void* p, std::size_t,
+                                           std::size_t) { CHECK(cudaFreeAsync(p, s.get()) == cudaSuccess); },
+                          .device = 1} |
+                 pool{});
   stays_in_order(any_resource(device{.device = 1}) | pool{});
   stays_in_order(any_resource(device{.device = 1} | limit{1_GiB}) | fixed_size{.block_bytes = 1_MiB});
   stays_in_order([] { return parse("device(device=1) | limit(1GiB) | pool"); });

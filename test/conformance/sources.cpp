@@ -2,8 +2,10 @@
 #include <conformance/resource_laws.hpp>
 #include <support/sim_fixture.hpp>
 
+#include <weir/core/any_resource.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 
 #include <cstdint>
@@ -24,6 +26,19 @@ std::string name_of(Source const& source) {
   auto const memory = make(source);
   std::string const chain = report_of(memory).chain();
   return chain.substr(0, chain.find('('));
+}
+
+/// Functions that take the memory of another source, made anew for each resource.
+template <class Callback, class Below>
+auto calling(Below const& source, callback_order order) {
+  return [=] {
+    using owner = basic_any_resource<device_accessible<made_by<Callback>>, host_accessible<made_by<Callback>>>;
+    owner const below{source};
+    return Callback{
+        .allocate = [below](stream_ref s, std::size_t n, std::size_t a) { return below.allocate(s, n, a); },
+        .deallocate = [below](stream_ref s, void* p, std::size_t n, std::size_t a) { below.deallocate(s, p, n, a); },
+        .order = order}();
+  };
 }
 
 }  // namespace
@@ -54,6 +69,16 @@ TEST_CASE("virtual_memory with every option set keeps the laws") {
                                 .movable = false,
                                 .scrub = true},
                  1024 * laws::mib);
+}
+TEST_CASE("functions in stream order keep the laws") {
+  check_resource(calling<callback>(async{}, callback_order::stream));
+}
+TEST_CASE("functions that know no streams keep the laws") {
+  check_resource(calling<callback>(device{}, callback_order::host));
+  check_resource(calling<host_device_callback>(pinned{}, callback_order::host));
+}
+TEST_CASE("functions for memory of the host keep the laws") {
+  check_resource(calling<host_callback>(host{}, callback_order::host));
 }
 
 TEST_CASE_TEMPLATE("memory is of the device named, or of the one current at make, and the current one stays", Source,

@@ -7,6 +7,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/containers/any_handle.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -117,4 +118,7 @@ TEST_CASE("19: a handle that owns its stack") {
 TEST_CASE("20: a tenant on a handle that refers") {
   check_resource(
       renting{device{} | pool{}, [](auto& base) { return any_handle(base) | limit{.max_bytes = 50 * mib}; }});
+}
+TEST_CASE("21: live blocks known on both sides of a pool") {
+  check_resource(async{} | tracking{} | pool{} | limit{.max_bytes = 60 * mib} | tracking{.frames = 2});
 }

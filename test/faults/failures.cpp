@@ -16,7 +16,9 @@
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/tools/parse.hpp>
 
@@ -187,6 +189,22 @@ subject of(char const* name, F const& recipe) {
   return {name, [recipe] { return open_stack::make_stack(recipe); }};
 }
 
+/// Functions that take CUDA's memory, and say why they could not.
+callback calling_cuda() {
+  return {.allocate = [](stream_ref s, std::size_t n, std::size_t a) -> void* {
+            void* p = nullptr;
+            if (a > 256) throw std::bad_alloc();  // more than CUDA can do
+            cudaError_t const code = cudaMallocAsync(&p, n, s.get());
+            if (code != cudaErrorMemoryAllocation) weir::detail::check(code, "cudaMallocAsync");
+            if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+            return p;
+          },
+          .deallocate =
+              [](stream_ref s, void* p, std::size_t, std::size_t) {
+                if (cudaFreeAsync(p, s.get()) != cudaSuccess) static_cast<void>(cudaGetLastError());
+              }};
+}
+
 std::vector<subject> subjects() {
   logging const log{.path = "/dev/null", .buffer_bytes = 256};
   return {of("async", async{}),
@@ -211,6 +229,9 @@ std::vector<subject> subjects() {
              device{} | pool{.max_bytes = 1_MiB} | fallback{pinned{} | pool{.max_bytes = 2_MiB}}),
           of("pool with a hoard", open_stack::hoarding{device{} | pool{.max_bytes = 3_MiB}, 2}),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
+          of("pool on functions", calling_cuda() | pool{.growth_bytes = 1_MiB}),
+          of("tracked", device{} | tracking{} | pool{.growth_bytes = 1_MiB} | tracking{.frames = 2}),
+          of("counted by tag", device{} | statistics{.by_tag = true}),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};
 }
 

@@ -121,6 +121,7 @@ void check_line(fuzz::input& in) {
   std::string_view const action = actions[in.byte() % 3];
   auto const pointer = in.take<std::uint64_t>(), bytes = in.take<std::uint64_t>(), stream = in.take<std::uint64_t>();
   auto const handle = reinterpret_cast<cudaStream_t>(stream == 0 ? 1 : stream);
+  weir::tag const tag{in.text(in.byte() % 100)};
   weir::detail::log_line const line(action, reinterpret_cast<void*>(pointer), bytes, handle);
   std::string_view text = line;
   require(text.size() <= weir::detail::log_file::max_line, "log_line: is no longer than a log allows");
@@ -128,7 +129,7 @@ void check_line(fuzz::input& in) {
   text.remove_suffix(1);
   require_plain(text, "log_line: is one line");
   auto const fields = fields_of(text);
-  require(fields && fields->size() == 6, "log_line: has six fields");
+  require(fields && fields->size() == 7, "log_line: has seven fields");
   require(number((*fields)[0], 10) == static_cast<std::uint64_t>(::gettid()), "log_line: the thread");
   require((*fields)[1].size() == sizeof "00:00:00.000000" - 1, "log_line: the time");
   require((*fields)[2] == action, "log_line: the action");
@@ -138,6 +139,9 @@ void check_line(fuzz::input& in) {
     require((*fields)[5] == "0", "log_line: the legacy stream is 0");
   else
     require(number((*fields)[5], 16) == reinterpret_cast<std::uintptr_t>(handle), "log_line: the stream");
+  std::string_view name = (*fields)[6];
+  if (name.starts_with('\'')) name.remove_prefix(1);
+  require(unescaped(name) == weir::current_tag().text(), "log_line: the tag");
 }
 
 /// Lines that go through a buffer of any size into a file.

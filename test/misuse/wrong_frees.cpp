@@ -1,6 +1,7 @@
 // Memory given back wrongly: each way, at each layer that can see it, ends the program with words that say what it was.
 #include "death.hpp"
 
+#include <weir/adaptors/tracking.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/testing/checked.hpp>
@@ -83,6 +84,10 @@ TEST_CASE("a pool on CUDA's pool sees every wrong free") { check_knows_its_block
 TEST_CASE("arenas see every wrong free") { check_knows_its_blocks(device{} | arena{}, "arena"); }
 TEST_CASE("blocks of one size are known as well") {
   check_knows_its_blocks(device{} | fixed_size{.block_bytes = 4096}, "fixed_size");
+}
+TEST_CASE("tracking sees every wrong free, whatever stands below it") {
+  check_knows_its_blocks(device{} | tracking{}, "tracking");
+  check_knows_its_blocks(async{} | pool{} | tracking{.frames = 3} | limit{.max_bytes = 1_GiB}, "tracking");
 }
 TEST_CASE("layers that only look on let through what the pool below them sees") {
   check_knows_its_blocks(device{} | pool{} | logging{.path = "/dev/null"}, "pool");

@@ -36,6 +36,7 @@ MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
 BUFFER = "containers/buffer.hpp"
 STREAM_WORK = "containers/detail/stream_work.hpp"
+TAG = "core/tag.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
@@ -581,4 +582,60 @@ BUGS = [
     bug(0, "memory is prefetched to the current device, whatever the stack's is", PREFETCH,
         "options_.device = detail::device_for(upstream_);", "options_.device = current_device();", "adaptors/prefetch",
         random=False),
+    # ---- tags
+    bug(0, "a scope that ends leaves its tag behind", TAG,
+        "~tag() { detail::innermost_tag = outer_; }", "~tag() {}", "core/tag", random=False),
+    bug(0, "a tag keeps the text that it was given, not a copy", TAG,
+        "      name = own_name;", "      name = text;", "core/tag", sanitizer="address", random=False),
+    bug(0, "a name is cut in the middle of a character", TAG,
+        "(static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;", "false) --end;", "core/tag", random=False),
+    bug(0, "a free counts for the tag of the thread that frees", "adaptors/detail/blocks_by_tag.hpp",
+        "totals_.of(taken_off.tag).take_off(", "totals_.of(current_tag()).take_off(", "adaptors/detail/blocks_by_tag",
+        random=False),
+    bug(0, "a free that is reported as wrong takes its block from the tag", STATISTICS,
+        "    tags_.put_back(address, tagged);\n", "", "adaptors/statistics", random=False),
+    bug(0, "what collided with an erased address is not found", "support/blocks_by_address.hpp",
+        "if (moved < ((at - hole) & mask())) continue;", "continue;", "support/blocks_by_address", random=False),
+    bug(0, "a place that is promised is given to another", "support/blocks_by_address.hpp",
+        "size_ + promised_ + 1 >= places_.size()", "size_ + 1 >= places_.size()", "support/blocks_by_address",
+        random=False),
+    bug(0, "the tag of a line is that of the first", "adaptors/detail/log_line.hpp",
+        "text(current_tag().field());", "static auto const first = current_tag();\n    text(first.field());",
+        "adaptors/detail/log_line", random=False),
+
+    # ---- tracking
+    bug(0, "a free with another size passes", "adaptors/detail/tracked_blocks.hpp",
+        "live->bytes != bytes || ", "", "adaptors/detail/tracked_blocks", random=False),
+    bug(0, "a wrong free is reported and still done", "adaptors/tracking.hpp",
+        "      return report_wrong_free(p, bytes, alignment);", "      report_wrong_free(p, bytes, alignment);",
+        "adaptors/tracking", random=False),
+    bug(0, "a free is forgotten after the upstream has it back", "adaptors/tracking.hpp",
+        "    detail::last_call.clear();\n    upstream_.deallocate(stream, p, bytes, alignment);\n",
+        "    blocks_.put_back(block);\n    detail::last_call.clear();\n"
+        "    upstream_.deallocate(stream, p, bytes, alignment);\n"
+        "    static_cast<void>(blocks_.take_off(p, bytes, alignment, block));\n", "adaptors/tracking", random=False),
+    bug(0, "a block that a layer below keeps is forgotten", "adaptors/tracking.hpp",
+        "      blocks_.put_back(block);\n", "      static_cast<void>(block);\n", "adaptors/tracking", random=False),
+    bug(0, "what the host's order holds is counted for the legacy stream", "adaptors/detail/holders.hpp",
+        "key == held_by::stream && each.stream.is_host_order()", "false", "adaptors/detail/holders", random=False),
+    bug(0, "a child reports its parent's blocks", "adaptors/tracking.hpp",
+        "::getpid() == process_ && ", "", "adaptors/tracking", random=False),
+    bug(0, "call stacks that share their innermost frame are one", "adaptors/detail/call_stacks.hpp",
+        "for (std::size_t i = 0; i < frames_; ++i)\n      if (known", "for (std::size_t i = 0; i < 1; ++i)\n      if (known",
+        "adaptors/detail/call_stacks", random=False),
+
+    # ---- callback
+    bug(0, "functions that know no streams are called before the stream's work is done", "sources/callback.hpp",
+        "(life_.is_exiting() || !detail::wait_for(stream, device_))", "life_.is_exiting()", "sources/callback",
+        random=False),
+    bug(0, "a pointer that is not aligned is handed out", "sources/callback.hpp",
+        "if ((reinterpret_cast<std::uintptr_t>(p) & (alignment - 1)) != 0)", "if (false)", "sources/callback",
+        random=False),
+    bug(0, "a pointer that is not aligned is lost", "sources/callback.hpp",
+        "    give(on, p, bytes, alignment);\n    throw", "    throw", "sources/callback", random=False),
+    bug(0, "functions run on whichever device is current", "sources/callback.hpp",
+        "      Guard const on_device(device_);\n", "", "sources/callback", random=False),
+    bug(0, "what a deallocate throws ends the program", "sources/callback.hpp",
+        "  } catch (...) {\n      report_throw(address, bytes, \"something that is no std::exception\");\n    }", "  }",
+        "sources/callback", random=False),
 ]

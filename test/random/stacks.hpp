@@ -16,8 +16,10 @@
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/testing/checked.hpp>
 
@@ -141,6 +143,25 @@ struct sleeping {
   sleeper operator()() const { return sleeper(device); }
 };
 
+/// Functions that take CUDA's memory, and know streams or do not.
+inline weir::callback calling(int device, weir::callback_order order) {
+  bool const in_order = order == weir::callback_order::stream;
+  return {.allocate = [in_order](weir::stream_ref s, std::size_t n, std::size_t a) -> void* {
+            void* p = nullptr;
+            if (a > 256) throw std::bad_alloc();
+            bool const works = (in_order ? cudaMallocAsync(&p, n, s.get()) : cudaMalloc(&p, n)) == cudaSuccess;
+            if (!works) static_cast<void>(cudaGetLastError());
+            return works ? p : nullptr;
+          },
+          .deallocate =
+              [in_order](weir::stream_ref s, void* p, std::size_t, std::size_t) {
+                if ((in_order ? cudaFreeAsync(p, s.get()) : cudaFree(p)) != cudaSuccess)
+                  static_cast<void>(cudaGetLastError());
+              },
+          .order = order,
+          .device = device};
+}
+
 // ---- stacks from a number
 
 /// Draws the layers and options of a stack.
@@ -208,11 +229,13 @@ class drawing {
   }
 
   anything layer(stack& s, anything const& up) {
-    switch (random_() % 14) {
+    switch (random_() % 15) {
       case 0:
         return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
       case 1:
-        return add(s, up | weir::statistics{});
+        return add(s, up | weir::statistics{.by_tag = one_in(2)});
+      case 12:
+        return add(s, up | weir::tracking{.frames = one_of<std::size_t>({0, 0, 3})});
       case 2:
         return add(s, up | weir::logging{.path = "/dev/null", .buffer_bytes = one_of<std::size_t>({0, 4096})});
       case 3:
@@ -283,6 +306,8 @@ inline std::vector<candidate> candidates(int d) {
       of("aligned source", async{.device = d} | below | aligned{.alignment = 64_KiB, .from_bytes = 4_KiB} | above),
       of("aligned pool", device{.device = d} | below | pool{} | aligned{} | limit{.max_bytes = 10_MiB} | above),
       of("scrubbed pool", device{.device = d} | below | pool{} | above | scrub{} | limit{.max_bytes = 10_MiB}),
+      of("tracked", device{.device = d} | below | tracking{} | pool{} | tracking{} | above),
+      of("counted by tag", async{.device = d} | below | pool{} | statistics{.by_tag = true} | above),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",
          async{.device = d} | below |
@@ -302,6 +327,8 @@ inline std::vector<candidate> candidates(int d) {
          managed{.device = d} | below | arena{.growth_bytes = 2_MiB} | prefetch{.accessed_by = true} | above),
       of("an erased stack", [d] { return any_resource{async{.device = d} | below | pool{}}; } | above),
       of("a tenant in a tenant", renting{.device = d} | above),
+      of("pool on functions", calling(d, callback_order::stream) | below | pool{} | above),
+      of("pool on functions that know no streams", calling(d, callback_order::host) | below | pool{} | above),
       of("virtual memory", virtual_memory{.device = d} | above),
       of("pool that grows in place", virtual_memory{.device = d} | pool{} | above),
       of("pool that moves rather than grows",

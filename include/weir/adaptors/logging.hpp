@@ -24,8 +24,9 @@ namespace weir {
 template <resource Upstream>
 class logging_resource;
 
-/// Logs what passes in RMM's format: `Thread,Time,Action,Pointer,Size,Stream`, with the actions `allocate`, `free` and
-/// `allocate failure`. When not to use it: in a hot loop; `statistics` says how much for less.
+/// Logs what passes in RMM's format, `Thread,Time,Action,Pointer,Size,Stream`, with the actions `allocate`, `free` and
+/// `allocate failure`; and in a last column, `Tag`, what `weir::tag` the calling thread is in. When not to use it: in a
+/// hot loop; `statistics` says how much for less.
 struct logging {
   /// The file; emptied when the resource is made. `%p` stands for the process id. Empty: what WEIR_LOG_FILE names, but
   /// in a program with more rights than its user (set-user-ID and the like), who must not say which file it empties.

@@ -2,7 +2,9 @@
 // Counts what passes: live, peak and total, for the whole layer and for parts of a program.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/blocks_by_tag.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -10,12 +12,14 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/tag.hpp>
 #include <weir/support/atomic.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace weir {
 
@@ -26,6 +30,7 @@ class statistics_resource;
 /// When not to use it: to learn what a pool holds from CUDA, ask the pool; this layer sees only requests.
 struct statistics {
   std::string name = {};  ///< whose numbers they are, for reports: `search` makes it `search: statistics`
+  bool by_tag = false;    ///< also count by `weir::tag`; remembers each live block, and costs about as much again
 
   template <resource Upstream>
   using on = statistics_resource<Upstream>;
@@ -34,6 +39,7 @@ struct statistics {
   template <class F>
   static constexpr void for_each_option(F f) {
     f(option::text("name", "name", &statistics::name));
+    f(option::flag("by_tag", "by_tag", &statistics::by_tag));
   }
 
   std::string problem() const { return {}; }
@@ -47,9 +53,10 @@ namespace detail {
 /// The counters of one layer. They change together under one short lock, which costs one atomic operation where three
 /// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
 struct alignas(64) statistics_counters {
-  mutable spin_lock lock;
-  atomic<int> open_scopes;
-  memory_statistics numbers;
+  mutable spin_lock lock{};
+  bool by_tag = false;
+  atomic<int> open_scopes{};
+  memory_statistics numbers{};
 };
 
 /// The scopes that this thread has open, innermost first.
@@ -121,11 +128,14 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   statistics_resource(F const& upstream, statistics const& options)
       : base(upstream),
         name_(options.name),
-        label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics") {}
+        label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics"),
+        counters_{.by_tag = options.by_tag} {}
 
-  /// Throws what the upstream throws, and counts it as a failure.
+  /// Throws what the upstream throws, and counts it as a failure; with `by_tag`, also `std::bad_alloc`.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
+    if (counters_.by_tag) [[unlikely]]
+      return allocate_by_tag(stream, bytes, alignment);
     void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
     count([bytes, taken = weir::taken(upstream_, bytes, alignment)](memory_statistics& n) { n.add(bytes, taken); });
     return p;
@@ -139,10 +149,12 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
     if (!take_off(bytes, taken)) [[unlikely]]
       return this->deallocate_excess(stream, p, bytes, alignment);
+    if (counters_.by_tag) [[unlikely]]
+      return deallocate_by_tag(stream, p, bytes, alignment, taken);
     detail::last_call.clear();
     upstream_.deallocate(stream, p, bytes, alignment);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
-      count([=](memory_statistics& n) { n.put_back(bytes, taken); });
+      put_back(bytes, taken);
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -152,13 +164,19 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   }
   /// Whose numbers they are; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
+  /// The numbers of each tag, what holds most first; empty without `by_tag`. A free counts for the tag that the block
+  /// was allocated under. Looks at each tag that there is, under a short lock.
+  std::vector<tag_statistics> numbers_by_tag() const { return tags_.numbers(); }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
+    tags_.reset_peaks();
     detail::spin_guard const lock(counters_.lock);
     counters_.numbers.reset_peaks();
   }
-  /// The numbers as a table for people.
-  std::string summary(std::string const& title = "weir statistics") const { return numbers().summary(title); }
+  /// The numbers as a table for people, and with `by_tag` those of the 20 tags that hold most.
+  std::string summary(std::string const& title = "weir statistics") const {
+    return numbers().summary(title) + (counters_.by_tag ? detail::tags_table(numbers_by_tag()) : std::string());
+  }
 
   void describe_layer(report& out) const {
     memory_statistics const now = numbers();
@@ -166,6 +184,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
                           std::to_string(now.allocations.current) + " live allocations; peak " +
                           format_bytes(static_cast<std::size_t>(now.requested.peak)) + ", " +
                           std::to_string(now.failures) + " failures");
+    out.note("holders", detail::holders_text(numbers_by_tag()));
   }
 
  private:
@@ -201,6 +220,33 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     return true;
   }
 
+  void put_back(std::size_t bytes, std::size_t taken) noexcept {
+    count([=](memory_statistics& n) { n.put_back(bytes, taken); });
+  }
+
+  [[gnu::noinline]] void* allocate_by_tag(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    tag_name const tag = current_tag();
+    tags_.promise(tag);
+    void* const p = this->pass(stream, bytes, alignment, [this] {
+      tags_.forget_promise();
+      count_failure();
+    });
+    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
+    tags_.add(tag, p, bytes, taken);
+    count([=](memory_statistics& n) { n.add(bytes, taken); });
+    return p;
+  }
+  [[gnu::noinline]] void deallocate_by_tag(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
+                                           std::size_t taken) noexcept {
+    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
+    auto const tagged = tags_.take_off(p);
+    detail::last_call.clear();
+    upstream_.deallocate(stream, p, bytes, alignment);
+    if (detail::last_call.what != detail::call_note::misuse) return;
+    put_back(bytes, taken);
+    tags_.put_back(address, tagged);
+  }
+
   void count_failure() noexcept {
     count([](memory_statistics& n) { ++n.failures; });
   }
@@ -210,6 +256,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   std::string name_;
   std::string label_;
   detail::statistics_counters counters_;
+  detail::blocks_by_tag tags_;  // empty without `by_tag`
 };
 
 }  // namespace weir

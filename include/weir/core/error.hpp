@@ -25,6 +25,14 @@ inline std::string hex(void const* p) {
 /// The same for the address of memory that may be gone: a pointer to such may not even be looked at.
 inline std::string hex(std::uintptr_t address) { return hex(reinterpret_cast<void const*>(address)); }
 
+/// A stream for a message.
+inline std::string stream_name(stream_ref stream) {
+  if (stream.is_host_order()) return "the host's order";
+  if (stream.get() == cudaStreamLegacy) return "the legacy default stream";
+  if (stream.get() == cudaStreamPerThread) return "this thread's default stream";
+  return "stream " + hex(stream.get());
+}
+
 }  // namespace detail
 
 /// What was asked for when memory ran out.
@@ -73,17 +81,10 @@ class out_of_memory : public std::bad_alloc {
     std::string text =
         "weir: out of memory: " + format_bytes(request_.bytes) + " (" + std::to_string(request_.bytes) + " B, ";
     text += request_.rounded == 0 ? "too large to round)" : "rounded to " + std::to_string(request_.rounded) + " B)";
-    text += " on " + stream_name(request_.stream) + "\n";
+    text += " on " + detail::stream_name(request_.stream) + "\n";
     text += std::string("  refused by ") + refused_by_.what() + "; chain: " + chain_.what() + "\n" + lines_.what();
     text.pop_back();
     text_ = std::runtime_error(text);
-  }
-
-  static std::string stream_name(stream_ref stream) {
-    if (stream.is_host_order()) return "the host's order";
-    if (stream.get() == cudaStreamLegacy) return "the legacy default stream";
-    if (stream.get() == cudaStreamPerThread) return "this thread's default stream";
-    return "stream " + detail::hex(stream.get());
   }
 
   memory_request request_;

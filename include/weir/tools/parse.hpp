@@ -11,6 +11,7 @@
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
@@ -80,7 +81,7 @@ struct layer_list {
 };
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
 using adaptors_in_text =
-    layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub, statistics>;
+    layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>

@@ -23,15 +23,16 @@ std::string tail_of(std::string const& line) { return line.substr(line.find(',',
 
 std::string stream_field(stream_ref stream) {
   std::string const line = text_of(log_line("free", somewhere, 1, stream));
-  return line.substr(line.rfind(',') + 1);
+  std::size_t const tag = line.rfind(',');
+  return line.substr(line.rfind(',', tag - 1) + 1);
 }
 
 }  // namespace
 
-TEST_CASE("a line has thread, time, action, pointer, size and stream") {
+TEST_CASE("a line has thread, time, action, pointer, size, stream and no tag") {
   stream_ref const stream(reinterpret_cast<cudaStream_t>(std::uintptr_t{0x55d0}));
   std::string line = text_of(log_line("allocate", somewhere, 1000, stream));
-  CHECK(tail_of(line) == "allocate,0x7f00a0,1000,0x55d0\n");
+  CHECK(tail_of(line) == "allocate,0x7f00a0,1000,0x55d0,\n");
   CHECK(line.substr(0, line.find(',')) == std::to_string(::gettid()));
   std::string time = line.substr(line.find(',') + 1, 15);
   for (char& c : time)
@@ -40,16 +41,26 @@ TEST_CASE("a line has thread, time, action, pointer, size and stream") {
 }
 
 TEST_CASE("the legacy default stream and the host's order are 0, the per-thread default stream is 0x2") {
-  CHECK(stream_field(stream_ref(cudaStreamLegacy)) == "0\n");
-  CHECK(stream_field(weir::host_order) == "0\n");
-  CHECK(stream_field(stream_ref(cudaStreamPerThread)) == "0x2\n");
+  CHECK(stream_field(stream_ref(cudaStreamLegacy)) == "0,\n");
+  CHECK(stream_field(weir::host_order) == "0,\n");
+  CHECK(stream_field(stream_ref(cudaStreamPerThread)) == "0x2,\n");
 }
 
-TEST_CASE("the largest numbers fit") {
+TEST_CASE("the last field is the thread's tag, as CSV has it") {
+  weir::tag const outer{"decoder"};
+  CHECK(tail_of(text_of(log_line("free", somewhere, 7, weir::host_order))) == "free,0x7f00a0,7,0,decoder\n");
+  weir::tag const odd{"a,b\n"};
+  CHECK(tail_of(text_of(log_line("free", somewhere, 7, weir::host_order))) == "free,0x7f00a0,7,0,\"a,b\\n\"\n");
+}
+
+TEST_CASE("the largest numbers fit, with the largest tag") {
+  weir::tag const scope{std::string(64, '\1')};
+  std::string shown;
+  for (int i = 0; i < 64; ++i) shown += "\\x01";
   stream_ref const stream(reinterpret_cast<cudaStream_t>(UINTPTR_MAX));
   void* const p = reinterpret_cast<void*>(UINTPTR_MAX);
   CHECK(tail_of(text_of(log_line("allocate failure", p, SIZE_MAX, stream))) ==
-        "allocate failure,0xffffffffffffffff,18446744073709551615,0xffffffffffffffff\n");
+        "allocate failure,0xffffffffffffffff,18446744073709551615,0xffffffffffffffff," + shown + "\n");
 }
 
 TEST_CASE("each thread has its own number") {

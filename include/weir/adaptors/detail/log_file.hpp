@@ -97,7 +97,7 @@ class log_file {
     return lost_;
   }
 
-  static constexpr std::size_t max_line = 128;
+  static constexpr std::size_t max_line = 512;
 
  private:
   /// All open logs, to write them out at exit. Never destroyed: a log may be in use until the very end.

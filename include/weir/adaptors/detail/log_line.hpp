@@ -1,12 +1,12 @@
 #pragma once
-// One line of the log, in the columns that RMM's tools read.
+// One line of the log, in the columns that RMM's tools read, and the tag.
 
 #include <weir/adaptors/detail/log_file.hpp>
+#include <weir/core/tag.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/support/thread_id.hpp>
 
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace weir::detail {
 /// Formatted on the caller's stack, outside all locks, without allocating.
 class log_line {
  public:
-  static constexpr std::string_view header = "Thread,Time,Action,Pointer,Size,Stream\n";
+  static constexpr std::string_view header = "Thread,Time,Action,Pointer,Size,Stream,Tag\n";
 
-  /// `action` is one of ours; a text from outside would go through `csv_field`.
+  /// `action` is one of ours. The tag is this thread's, which is a field of a CSV line already.
   log_line(std::string_view action, void const* p, std::size_t bytes, stream_ref stream) noexcept {
     number<10>(thread_id());
     time();
@@ -32,12 +32,14 @@ class log_line {
     number<10>(bytes);
     // RMM writes 0 for the default stream; the host's order has none.
     if (stream.get() == cudaStreamLegacy) {
-      text(",0\n");
+      text(",0,");
     } else {
       text(",0x");
       number<16>(reinterpret_cast<std::uintptr_t>(stream.get()));
-      text("\n");
+      text(",");
     }
+    text(current_tag().field());
+    text("\n");
   }
 
   operator std::string_view() const noexcept { return {text_, static_cast<std::size_t>(end_ - text_)}; }
@@ -87,15 +89,9 @@ class log_line {
     two_digits(microseconds % 100);
   }
 
-  /// The kernel's number of this thread, as debuggers and `top -H` show it.
-  static std::uint64_t thread_id() noexcept {
-    static constinit thread_local std::uint64_t id = 0;
-    if (id == 0) id = static_cast<std::uint64_t>(::syscall(SYS_gettid));
-    return id;
-  }
-
   char text_[log_file::max_line];
-  static_assert(log_file::max_line >= 20 + sizeof ",00:00:00.000000,allocate failure,0x" + 16 + 1 + 20 + 3 + 16 + 1);
+  static_assert(log_file::max_line >=
+                20 + sizeof ",00:00:00.000000,allocate failure,0x" + 16 + 1 + 20 + 3 + 16 + 1 + longest_tag_field + 1);
   char* end_ = text_;
 };
 

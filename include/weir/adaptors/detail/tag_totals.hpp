@@ -1,0 +1,94 @@
+#pragma once
+// Numbers by tag, and how reports and tables show them.
+
+#include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/tag.hpp>
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace weir {
+
+/// What was allocated under one tag. No tag counts failures.
+struct tag_statistics {
+  tag_name tag;
+  memory_statistics numbers;
+};
+
+namespace detail {
+
+/// The numbers of each tag, at its id. Not thread-safe.
+class tag_totals {
+ public:
+  /// Has a place for `tag` from now on. May throw `std::bad_alloc`.
+  void make_room(tag_name tag) {
+    if (tag.id() >= all_.size()) all_.grow(tag.id() + all_.size() / 2 + 8);
+    all_[tag.id()].tag = tag;
+  }
+  /// Of a tag that room was made for.
+  memory_statistics& of(tag_name tag) noexcept { return all_[tag.id()].numbers; }
+
+  void reset_peaks() noexcept {
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i].numbers.reset_peaks();
+  }
+
+  /// Those under which anything was ever allocated, what holds most first.
+  std::vector<tag_statistics> used() const {
+    std::vector<tag_statistics> found;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].numbers.allocations.total == 0) continue;
+      auto place = found.end();  // tags are few, and <algorithm> is dear to include
+      while (place != found.begin() && holds_more(all_[i], place[-1])) --place;
+      found.insert(place, all_[i]);
+    }
+    return found;
+  }
+
+ private:
+  static bool holds_more(tag_statistics const& a, tag_statistics const& b) noexcept {
+    return a.numbers.requested.current > b.numbers.requested.current;
+  }
+
+  grown_array<tag_statistics> all_;
+};
+
+/// For a line of a report: `decoder/kv 18.00 GiB in 48 | (untagged) 1.00 GiB in 3 | 2 more`; of those that hold
+/// something, the largest. Empty if none does.
+inline std::string holders_text(std::vector<tag_statistics> const& tags, std::size_t most = 5) {
+  std::string text;
+  std::size_t holders = 0;
+  for (tag_statistics const& each : tags) {
+    if (each.numbers.live() == 0 || ++holders > most) continue;
+    text += (text.empty() ? "" : " | ") + each.tag.printable() + " " +
+            format_bytes(static_cast<std::size_t>(each.numbers.requested.current)) + " in " +
+            std::to_string(each.numbers.live());
+  }
+  return holders > most ? text + " | " + std::to_string(holders - most) + " more" : text;
+}
+
+/// A table for people, 75 columns wide, of at most `most` tags. Of a long name the beginning is shown.
+inline std::string tags_table(std::vector<tag_statistics> const& tags, std::size_t most = 20) {
+  auto const row = [](std::string tag, std::string const& current, std::string const& peak, std::string const& live) {
+    std::size_t end = tag.size() <= 32 ? tag.size() : 32;
+    while (end < tag.size() && end > 0 && (static_cast<unsigned char>(tag[end]) & 0xc0) == 0x80) --end;
+    tag.resize(end);
+    char text[160];
+    std::snprintf(text, sizeof text, "| %-32s | %11.20s | %11.20s | %8.20s |\n", tag.c_str(), current.c_str(),
+                  peak.c_str(), live.c_str());
+    return std::string(text);
+  };
+  std::string text = row("Tag", "Requested", "Peak", "Live");
+  for (std::size_t i = 0; i < tags.size() && i < most; ++i) {
+    memory_statistics const& n = tags[i].numbers;
+    text += row(tags[i].tag.printable(), format_bytes(static_cast<std::size_t>(n.requested.current)),
+                format_bytes(static_cast<std::size_t>(n.requested.peak)), std::to_string(n.live()));
+  }
+  return tags.size() > most ? text + "  and " + std::to_string(tags.size() - most) + " more tags\n" : text;
+}
+
+}  // namespace detail
+}  // namespace weir

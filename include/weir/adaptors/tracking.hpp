@@ -1,0 +1,182 @@
+#pragma once
+// Who holds what: every live block with its tag, thread, stream and call stack; leaks and wrong frees by name.
+
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/call_stacks.hpp>
+#include <weir/adaptors/detail/holders.hpp>
+#include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/adaptors/detail/tag_totals.hpp>
+#include <weir/adaptors/detail/tracked_blocks.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/printable.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/tag.hpp>
+#include <weir/support/function.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weir {
+
+template <resource Upstream>
+class tracking_resource;
+
+/// Remembers who allocated each live block. Says who holds what when asked, when memory runs out, and when the stack
+/// ends with blocks that nobody freed; and says what a wrong free is, before it does harm.
+/// When not to use it: in a hot loop of a program that works; `statistics{.by_tag = true}` says how much for less.
+struct tracking {
+  /// How many calls of its call stack are kept for each block, the innermost first; 0: none. Costs microseconds a
+  /// request, where the rest costs tens of nanoseconds.
+  std::size_t frames = 0;
+  bool report_leaks = true;  ///< say what is live when the resource is destroyed, if something is
+  std::string name = {};     ///< whose blocks they are, for reports: `search` makes it `search: tracking`
+  /// Gets the report of what is live at the end; what it throws is lost. Empty: it is written to stderr.
+  detail::function<void(std::string const& report)> on_leaks = {};
+
+  template <resource Upstream>
+  using on = tracking_resource<Upstream>;
+
+  static constexpr char const* layer_name = "tracking";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::count("frames", "frames", &tracking::frames).at_most(detail::call_stacks::most_frames));
+    f(option::flag("report_leaks", "report_leaks", &tracking::report_leaks));
+    f(option::text("name", "name", &tracking::name));
+  }
+
+  /// Empty if these options are valid, else what is wrong with them.
+  std::string problem() const { return option::first_problem(*this); }
+  bool valid() const { return problem().empty(); }
+};
+
+/// What `tracking` stands as on an upstream. All functions may be called from any thread; the maps are this object's
+/// own, under one short lock.
+///
+/// A free that is wrong (a pointer that is not live here, another size or alignment than it was allocated with) goes to
+/// the misuse handler with all that is known of the block, and not to the upstream: the memory is kept. What is freed
+/// is forgotten before the upstream has it back.
+template <resource Upstream>
+class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<tracking_resource, Upstream>;
+
+ public:
+  static constexpr char const* layer_name = tracking::layer_name;
+  static constexpr bool knows_blocks = true;
+
+  template <recipe F>
+  tracking_resource(F const& upstream, tracking const& options)
+      : base(upstream),
+        options_(detail::require_valid(options)),
+        label_(options.name.empty() ? "tracking" : printable(options.name) + ": tracking"),
+        stacks_(options.frames) {}
+
+  /// Reports what is live, if it is to; not in a forked child, whose parent will.
+  ~tracking_resource() {
+    if (options_.report_leaks && ::getpid() == process_ && blocks_.numbers().live() != 0) report_leaks();
+  }
+
+  /// Throws what the upstream throws, and, before it is asked, `std::bad_alloc`.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    tag_name const tag = current_tag();
+    detail::call_stack_id const stack = stacks_.here();
+    blocks_.promise(tag);
+    void* const p = this->pass(stream, bytes, alignment, [this] { blocks_.forget_promise(); });
+    blocks_.add({.address = reinterpret_cast<std::uintptr_t>(p),
+                 .bytes = bytes,
+                 .alignment = alignment,
+                 .taken = weir::taken(upstream_, bytes, alignment),
+                 .tag = tag,
+                 .stream = stream,
+                 .call_stack = stack});
+    return p;
+  }
+
+  /// Takes no host memory, but for the words about a free that is wrong.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    tracked_block block;
+    if (!blocks_.take_off(p, bytes, alignment, block)) [[unlikely]]
+      return report_wrong_free(p, bytes, alignment);
+    detail::last_call.clear();
+    upstream_.deallocate(stream, p, bytes, alignment);
+    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
+      blocks_.put_back(block);
+  }
+
+  /// What `statistics` counts, at one moment. Cheap: a short lock and a copy.
+  memory_statistics numbers() const noexcept { return blocks_.numbers(); }
+  /// The same of each tag, what holds most first.
+  std::vector<tag_statistics> numbers_by_tag() const { return blocks_.numbers_by_tag(); }
+  /// Starts the peaks again from what is live now.
+  void reset_peaks() noexcept { blocks_.reset_peaks(); }
+  /// Whose blocks they are; empty: nobody said.
+  std::string const& name() const noexcept { return options_.name; }
+
+  /// All live blocks, the largest first. This and what follows copies what is known of every live block, under the
+  /// lock.
+  std::vector<tracked_block> blocks() const {
+    std::vector<tracked_block> all = blocks_.all();
+    std::sort(all.begin(), all.end(), [](tracked_block const& a, tracked_block const& b) { return a.bytes > b.bytes; });
+    return all;
+  }
+  /// Who holds most, `most` of them at most.
+  std::vector<holder> holders(held_by key, std::size_t most = 10) const {
+    std::vector<holder> all = detail::holders_of(blocks_.all(), key, detail::coarse_nanoseconds(), stacks_, most);
+    if (all.size() > most) all.resize(most);
+    return all;
+  }
+  /// A line for each frame that was kept of a block's call stack, the innermost first. Slow: asks for their names.
+  std::vector<std::string> call_stack(tracked_block const& block) const { return stacks_.lines_of(block.call_stack); }
+  /// Who holds what, for people: by tag, thread, stream and call stack, and the largest blocks; `most` of each.
+  std::string live_report(std::size_t most = 10) const {
+    return detail::holders_report("weir: " + label_, blocks_.all(), detail::coarse_nanoseconds(), stacks_,
+                                  options_.frames != 0, most);
+  }
+
+  void describe_layer(report& out) const {
+    memory_statistics const now = numbers();
+    out.below(label_, format_bytes(static_cast<std::size_t>(now.requested.current)) + " requested in " +
+                          std::to_string(now.live()) + " live blocks");
+    out.note("holders", detail::holders_text(numbers_by_tag()));
+  }
+
+ private:
+  using base::upstream_;
+  friend base;
+
+  [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    detail::report_misuse("weir: " + label_ + ": " +
+                          detail::wrong_free_text(blocks_.explain(p), reinterpret_cast<std::uintptr_t>(p), bytes,
+                                                  alignment, detail::coarse_nanoseconds(), stacks_));
+  }
+
+  void report_leaks() noexcept try {
+    std::string const text = live_report();
+    if (options_.on_leaks)
+      options_.on_leaks(text);
+    else
+      std::fputs(text.c_str(), stderr);
+  } catch (...) {  // no memory for the words, or the user's function threw
+  }
+
+  tracking options_;
+  std::string label_;
+  ::pid_t process_ = ::getpid();
+  detail::call_stacks stacks_;
+  detail::tracked_blocks blocks_;
+};
+
+}  // namespace weir
