@@ -229,13 +229,11 @@ class drawing {
   }
 
   anything layer(stack& s, anything const& up) {
-    switch (random_() % 15) {
+    switch (random_() % 16) {
       case 0:
         return add(s, up | weir::limit{.max_bytes = one_of<std::size_t>({4_MiB, 12_MiB})});
       case 1:
         return add(s, up | weir::statistics{.by_tag = one_in(2)});
-      case 12:
-        return add(s, up | weir::tracking{.frames = one_of<std::size_t>({0, 0, 3})});
       case 2:
         return add(s, up | weir::logging{.path = "/dev/null", .buffer_bytes = one_of<std::size_t>({0, 4096})});
       case 3:
@@ -258,7 +256,9 @@ class drawing {
       case 8:
         return add(s, up | weir::aligned{.alignment = one_of<std::size_t>({512, 4_KiB, 2_MiB}),
                                          .from_bytes = one_of<std::size_t>({0, 4_KiB, 1_MiB})});
-      case 8:
+      case 10:
+        return add(s, up | weir::tracking{.frames = one_of<std::size_t>({0, 0, 3})});
+      case 9:
         return add(s, up | weir::prefetch{.read_mostly = one_in(2)});
       default:
         return add(s, up | a_pool());
