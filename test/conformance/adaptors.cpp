@@ -9,6 +9,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/sources.hpp>
 
 using namespace weir;
@@ -34,6 +35,7 @@ static_assert(facts_rise<logging>);
 static_assert(facts_rise<pool>);
 static_assert(facts_rise<spill>);
 static_assert(facts_rise<fallback<pinned>>);
+static_assert(facts_rise<wait_for_memory>);
 static_assert(facts_rise<on_failure>);
 
 /// A reclaimer that says what it is told to say.
@@ -83,3 +85,4 @@ TEST_CASE("fallback keeps the laws, whoever serves") {
     check_resource(device{} | pool{.max_bytes = 2 * mib} | fallback{managed{} | pool{.max_bytes = 60 * mib}});
   }
 }
+TEST_CASE("wait_for_memory keeps the laws") { check_over_all_sources(wait_for_memory{1}); }

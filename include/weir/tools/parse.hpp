@@ -8,6 +8,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
@@ -76,7 +77,7 @@ struct layer_list {
   }
 };
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
-using adaptors_in_text = layer_list<arena, bins_in_text, fixed_size, limit, logging, pool, statistics>;
+using adaptors_in_text = layer_list<arena, bins_in_text, fixed_size, limit, logging, pool, statistics, wait_for_memory>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>
