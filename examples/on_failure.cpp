@@ -49,10 +49,10 @@ class thumbnails {
 int main() {
   auto pooled = weir::make(weir::device{} | weir::pool{.initial_bytes = 64_MiB, .max_bytes = 64_MiB});
   thumbnails cache(pooled);
-  auto memory = weir::make(weir::share(pooled) |
-                           weir::on_failure{{{"thumbnails", [&cache](weir::memory_request const& missing) {
-                                                return cache.evict(missing.bytes, missing.stream);
-                                              }}}});
+  auto memory =
+      weir::make(weir::share(pooled) | weir::on_failure{{{"thumbnails", [&cache](weir::memory_request const& missing) {
+                                                            return cache.evict(missing.bytes, missing.stream);
+                                                          }}}});
   weir::stream const stream;
   for (int i = 0; i < 60; ++i) cache.add(stream);
 

@@ -13,6 +13,7 @@
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/sources.hpp>
 
 using namespace weir;
@@ -41,6 +42,7 @@ static_assert(facts_rise<prefetch>);
 static_assert(facts_rise<scrub>);
 static_assert(facts_rise<spill>);
 static_assert(facts_rise<fallback<pinned>>);
+static_assert(facts_rise<wait_for_memory>);
 static_assert(facts_rise<on_failure>);
 
 /// A reclaimer that says what it is told to say.
@@ -104,3 +106,4 @@ TEST_CASE("prefetch keeps the laws") {
   check_over_all_sources(prefetch{.preferred_location = true, .accessed_by = true, .read_mostly = true});
 }
 TEST_CASE("prefetch over a pool keeps the laws") { check_resource(managed{} | pool{} | prefetch{}); }
+TEST_CASE("wait_for_memory keeps the laws") { check_over_all_sources(wait_for_memory{1}); }

@@ -17,6 +17,7 @@
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
@@ -227,6 +228,7 @@ std::vector<subject> subjects() {
           of("limited source", device{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("pool that falls back on another",
              device{} | pool{.max_bytes = 1_MiB} | fallback{pinned{} | pool{.max_bytes = 2_MiB}}),
+          of("pool that waits for memory, in vain", device{} | pool{.max_bytes = 3_MiB} | wait_for_memory{1}),
           of("pool with a hoard", open_stack::hoarding{device{} | pool{.max_bytes = 3_MiB}, 2}),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("pool on functions", calling_cuda() | pool{.growth_bytes = 1_MiB}),

@@ -40,6 +40,7 @@ TAG = "core/tag.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
+QUEUE = "adaptors/detail/memory_queue.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -638,4 +639,15 @@ BUGS = [
     bug(0, "what a deallocate throws ends the program", "sources/callback.hpp",
         "  } catch (...) {\n      report_throw(address, bytes, \"something that is no std::exception\");\n    }", "  }",
         "sources/callback", random=False),
+
+    # ---- wait_for_memory
+    bug(0, "a turn that was of no use is not given on", QUEUE,
+        "if (has_used_turn_) pass_turn_on();", "", "adaptors/detail/memory_queue", random=False),
+    bug(0, "others pass who has lost patience", QUEUE,
+        "if (after_ != nullptr && !queue_.is_closed()) after_->take_turn();",
+        "if (after_ != nullptr) after_->take_turn();", "adaptors/detail/memory_queue", random=False),
+    bug(0, "the queue stays closed behind the one who closed it", QUEUE,
+        "if (before_ == nullptr) queue_.closed_.store_release(false);", "", "adaptors/detail/memory_queue", random=False),
+    bug(0, "a request of a capture waits", "adaptors/wait_for_memory.hpp",
+        "return detail::capture_in(stream) != 0 ?", "return false ?", "adaptors/wait_for_memory", random=False),
 ]

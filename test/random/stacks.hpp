@@ -17,6 +17,7 @@
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
@@ -341,6 +342,8 @@ inline std::vector<candidate> candidates(int d) {
       of("pool that falls back on another",
          device{.device = d} | below | pool{.max_bytes = 4_MiB} |
              fallback{managed{.device = d} | checked{"the second's upstream"} | pool{.growth_bytes = 1_MiB}} | above),
+      of("pool that waits for memory, in vain",
+         device{.device = d} | below | pool{.max_bytes = 10_MiB} | wait_for_memory{1} | above),
       of("everything", async{.device = d} | below | limit{.max_bytes = 14_MiB} | pool{} | checked{"between"} | arena{} |
                            statistics{} | logging{.path = "/dev/null"} | binning::powers_of_two(10, 14) | above),
   };

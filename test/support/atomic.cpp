@@ -46,3 +46,18 @@ TEST_CASE("who acquires a pointer sees what was written before it was released")
   CHECK_EQ(*seen, 42);
   writer.join();
 }
+
+TEST_CASE("of two threads that each count themselves and then look, one sees the other") {
+  for (int round = 0; round < 500; ++round) {
+    atomic<int> here, there;
+    bool seen_here = false, seen_there = false;
+    std::thread other([&] {
+      there.add_ordered(1);
+      seen_here = here.load_ordered() != 0;
+    });
+    here.add_ordered(1);
+    seen_there = there.load_ordered() != 0;
+    other.join();
+    CHECK((seen_here || seen_there));
+  }
+}

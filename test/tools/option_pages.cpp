@@ -1,6 +1,7 @@
 // The pages' tables of options say what the options structs say. Reads docs/ of the folder that it is started in.
 #include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/on_failure.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/sources/callback.hpp>
 #include <weir/tools/parse.hpp>
 
@@ -146,6 +147,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::on_failure>("out-of-memory.md", "## on_failure");
   check_page<weir::fallback<weir::host>>("out-of-memory.md", "## fallback");
   check_page<weir::tracking>("tracking.md", "");
+  check_page<weir::wait_for_memory>("out-of-memory.md", "## wait_for_memory");
   check_page<weir::async>("sources.md", "");
   check_page<weir::callback>("sources.md", "## `callback`: from two functions");
   check_page<weir::virtual_memory>("virtual-memory.md", "");

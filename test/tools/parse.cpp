@@ -80,7 +80,7 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(r.column == 9);
   CHECK(mentions(r.what, "no adaptor is called 'pol'"));
   CHECK(mentions(r.what,
-                 "aligned, arena, binning, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking"));
+                 "aligned, arena, binning, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking, wait_for_memory"));
   CHECK(mentions(r.what, "\n  async | pol(initial=1GiB)\n          ^"));
 
   r = refused("asink");

@@ -17,6 +17,9 @@ class atomic {
 
   T load() const noexcept { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
   T load_acquire() const noexcept { return __atomic_load_n(&value_, __ATOMIC_ACQUIRE); }
+  /// With `add_ordered`, on any objects: in one order that all threads see.
+  T load_ordered() const noexcept { return __atomic_load_n(&value_, __ATOMIC_SEQ_CST); }
+  void add_ordered(T amount) noexcept { __atomic_fetch_add(&value_, amount, __ATOMIC_SEQ_CST); }
   void store_release(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELEASE); }
   void add(T amount) noexcept { __atomic_fetch_add(&value_, amount, __ATOMIC_RELAXED); }
   void subtract(T amount) noexcept { __atomic_fetch_sub(&value_, amount, __ATOMIC_RELAXED); }

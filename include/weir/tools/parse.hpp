@@ -12,6 +12,7 @@
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
@@ -80,8 +81,8 @@ struct layer_list {
   }
 };
 using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
-using adaptors_in_text =
-    layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking>;
+using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub,
+                                    statistics, tracking, wait_for_memory>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>

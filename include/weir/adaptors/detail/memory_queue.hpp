@@ -1,0 +1,107 @@
+#pragma once
+// Threads that wait for memory: who asks next after a free, and who may not pass whom.
+
+#include <weir/support/atomic.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+namespace weir::detail {
+
+/// Requests in the order in which they came. A free gives the turn to the one in front; who used its turn in vain gives
+/// it to the next, and so does who leaves. When the one in front loses patience it keeps the turn to itself, and the
+/// queue is closed: who comes queues up without asking. Thread-safe; places are on their threads' stacks, so that
+/// nothing here takes host memory.
+class memory_queue {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  /// How many wait. One load.
+  std::size_t size() const noexcept { return waiting_.load(); }
+  /// Nobody may ask but the one in front. One load.
+  bool is_closed() const noexcept { return closed_.load(); }
+
+  /// After memory was given back: one load, while nobody waits. Whoever begins to wait is counted, and then asks once
+  /// more: either that sees the memory, or this sees that one waits. That takes an order between what gave the memory
+  /// back and this load, which an atomic operation below and `load_ordered` make on all processors.
+  void on_free() noexcept {
+    if (waiting_.load_ordered() != 0) [[unlikely]]
+      give_turn_to_first();
+  }
+
+  /// One request in the queue, while it lives.
+  class place {
+   public:
+    /// Waits for `most` in all. Once in front it closes the queue if it has waited for `patience`.
+    place(memory_queue& queue, clock::duration patience, clock::duration most)
+        : queue_(queue), closes_(clock::now() + patience), end_(clock::now() + most) {
+      std::lock_guard const lock(queue_.mutex_);
+      before_ = queue_.last_;
+      (before_ == nullptr ? queue_.first_ : before_->after_) = this;
+      queue_.last_ = this;
+      queue_.waiting_.add_ordered(1);
+      has_turn_ = !queue_.is_closed();  // it is counted only now, and may have missed a free
+    }
+    ~place() {
+      std::lock_guard const lock(queue_.mutex_);
+      (before_ == nullptr ? queue_.first_ : before_->after_) = after_;
+      (after_ == nullptr ? queue_.last_ : after_->before_) = before_;
+      queue_.waiting_.subtract(1);
+      if (before_ == nullptr) queue_.closed_.store_release(false);
+      if (after_ != nullptr) after_->take_turn();
+    }
+    place(place const&) = delete;
+    place& operator=(place const&) = delete;
+
+    /// Gives the turn that was used to the next, and waits for another one. False if the time is over: then the caller
+    /// asks for the last time.
+    bool wait_for_turn() {
+      std::unique_lock lock(queue_.mutex_);
+      if (has_used_turn_) pass_turn_on();
+      has_used_turn_ = true;
+      while (!has_turn_) {
+        if (may_close() && clock::now() >= closes_) queue_.closed_.store_release(true);
+        if (changed_.wait_until(lock, may_close() ? closes_ : end_) == std::cv_status::timeout && clock::now() >= end_)
+          return false;
+      }
+      has_turn_ = false;
+      return clock::now() < end_;
+    }
+
+   private:
+    friend class memory_queue;
+
+    /// In front, and the queue is open.
+    bool may_close() const noexcept { return before_ == nullptr && !queue_.is_closed(); }
+    void take_turn() noexcept {
+      has_turn_ = true;
+      changed_.notify_one();
+    }
+    void pass_turn_on() noexcept {
+      if (after_ != nullptr && !queue_.is_closed()) after_->take_turn();
+    }
+
+    memory_queue& queue_;
+    clock::time_point closes_, end_;
+    place* before_ = nullptr;
+    place* after_ = nullptr;
+    bool has_turn_ = false, has_used_turn_ = false;
+    std::condition_variable changed_;
+  };
+
+ private:
+  [[gnu::noinline, gnu::cold]] void give_turn_to_first() noexcept {
+    std::lock_guard const lock(mutex_);
+    if (first_ != nullptr) first_->take_turn();
+  }
+
+  std::mutex mutex_;
+  place* first_ = nullptr;
+  place* last_ = nullptr;
+  atomic<std::size_t> waiting_;
+  atomic<bool> closed_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,151 @@
+#pragma once
+// Before a request is refused, waits a while for another thread to free something.
+
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/memory_queue.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/printable.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
+#include <weir/support/atomic.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class wait_for_memory_resource;
+
+/// Where the upstream is out of memory, waits up to a time for another thread to free something through this layer, and
+/// asks again. For several threads or services that share a budget, and hold what they have for a short time only.
+///
+///     auto device = weir::make(weir::async{} | weir::pool{.max_bytes = 8_GiB} | weir::wait_for_memory{500});
+///
+/// When not to use it: where one thread does all: nobody could free anything while it waits, so that each refusal only
+/// takes longer; where threads wait for each other while they hold memory.
+struct wait_for_memory {
+  unsigned for_milliseconds = 1000;  ///< the longest that one request waits
+  std::string name = {};             ///< whose it is, for reports: `search` makes it `search: wait_for_memory`
+
+  template <resource Upstream>
+  using on = wait_for_memory_resource<Upstream>;
+
+  static constexpr char const* layer_name = "wait_for_memory";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::count("for_milliseconds", "for_milliseconds", &wait_for_memory::for_milliseconds).first().at_least(1));
+    f(option::text("name", "name", &wait_for_memory::name));
+  }
+
+  std::string problem() const { return option::first_problem(*this); }
+  bool valid() const { return problem().empty(); }
+};
+
+/// What a `wait_for_memory` layer did so far.
+struct wait_numbers {
+  std::size_t waiting = 0;      ///< requests that wait now
+  std::uint64_t rescued = 0;    ///< that were served after they had waited
+  std::uint64_t timed_out = 0;  ///< that were refused after they had waited
+};
+
+/// What `wait_for_memory` stands as on an upstream. All functions may be called from any thread.
+///
+/// Whoever has waited longest asks first after each free, then the next. In the first half of its time it lets those
+/// behind it, and new requests, have what it cannot use; in the second half they wait for it, so that what is freed
+/// adds up for a large request, too. Whose own time is over asks once more in any case. A request on a stream that is
+/// being captured is refused at once. While nobody waits, a request and a free cost a load more than without this
+/// layer.
+template <resource Upstream>
+class wait_for_memory_resource : public detail::adaptor_base<wait_for_memory_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<wait_for_memory_resource, Upstream>;
+
+ public:
+  static constexpr char const* layer_name = wait_for_memory::layer_name;
+
+  template <recipe F>
+  wait_for_memory_resource(F const& upstream, wait_for_memory const& options)
+      : base(upstream),
+        time_(std::chrono::milliseconds(detail::require_valid(options).for_milliseconds)),
+        name_(options.name),
+        label_(options.name.empty() ? "wait_for_memory" : printable(options.name) + ": wait_for_memory") {}
+
+  /// Throws the last `out_of_memory` of the upstream when the time is over, and whatever else the upstream throws.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    if (queue_.is_closed() && reason_not_to_wait(stream, bytes, alignment) == nullptr) [[unlikely]]
+      return wait(stream, bytes, alignment);
+    try {
+      return this->ask(stream, bytes, alignment);
+    } catch (out_of_memory& failure) {
+      if (char const* const why_not = reason_not_to_wait(stream, bytes, alignment)) {
+        failure.passed_through(line{*this, why_not});
+        throw;
+      }
+    }
+    return wait(stream, bytes, alignment);
+  }
+
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    share(upstream_).deallocate(stream, p, bytes, alignment);
+    queue_.on_free();
+  }
+
+  wait_numbers numbers() const noexcept { return {queue_.size(), rescued_.load(), timed_out_.load()}; }
+  /// Whose it is; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
+
+  void describe_layer(report& out) const { line{*this, ""}.describe_layer(out); }
+
+ private:
+  using base::upstream_;
+
+  /// This layer's line, with what is to be said of one request.
+  struct line {
+    wait_for_memory_resource const& layer;
+    char const* of_request;
+    void describe_layer(report& out) const {
+      wait_numbers const n = layer.numbers();
+      out.below(layer.label_, "up to " + std::to_string(layer.time_.count() / 1000) + " ms; " +
+                                  std::to_string(n.waiting) + " requests wait, " + std::to_string(n.rescued) +
+                                  " were served after a wait, " + std::to_string(n.timed_out) + " refused" +
+                                  of_request);
+    }
+  };
+
+  /// Null if a request may wait.
+  char const* reason_not_to_wait(stream_ref stream, std::size_t bytes, std::size_t alignment) const noexcept {
+    if (this->taken(bytes, alignment) == 0) return "; no free could serve this one";
+    return detail::capture_in(stream) != 0 ? "; this one did not wait: its stream is being captured" : nullptr;
+  }
+
+  [[gnu::noinline, gnu::cold]] void* wait(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    for (detail::memory_queue::place own(queue_, time_ / 2, time_);;) {
+      bool const in_time = own.wait_for_turn();
+      try {
+        void* const p = this->ask(stream, bytes, alignment);
+        rescued_.add(1);
+        return p;
+      } catch (out_of_memory& failure) {
+        if (in_time) continue;
+        timed_out_.add(1);
+        failure.passed_through(line{*this, "; this one waited to the end"});
+        throw;
+      }
+    }
+  }
+
+  std::chrono::microseconds time_;
+  std::string name_;
+  std::string label_;
+  detail::memory_queue queue_;
+  detail::atomic<std::uint64_t> rescued_, timed_out_;
+};
+
+}  // namespace weir

@@ -1,0 +1,111 @@
+// needs: tsan
+#include <weir/adaptors/detail/memory_queue.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+using weir::detail::memory_queue;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto long_enough = 1h;
+
+/// Waits for something that another thread is about to do.
+void until(auto condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+}  // namespace
+
+TEST_CASE("who comes to an open queue has a turn at once, since a free may have been missed") {
+  memory_queue queue;
+  CHECK(queue.size() == 0);
+  memory_queue::place own(queue, long_enough, long_enough);
+  CHECK(queue.size() == 1);
+  CHECK(own.wait_for_turn());
+}
+
+TEST_CASE("the time ends") {
+  memory_queue queue;
+  auto const begin = memory_queue::clock::now();
+  memory_queue::place own(queue, 1ms, 2ms);
+  static_cast<void>(own.wait_for_turn());
+  CHECK_FALSE(own.wait_for_turn());
+  CHECK(memory_queue::clock::now() - begin >= 2ms);
+}
+
+TEST_CASE("a free gives the turn to the one in front, who gives it on where it is of no use") {
+  memory_queue queue;
+  std::atomic<int> turns{0}, seen_by_second{0};
+  std::atomic<bool> done{false};
+  std::thread first([&] {
+    memory_queue::place own(queue, long_enough, long_enough);
+    while (own.wait_for_turn() && !done) ++turns;
+  });
+  until([&] { return turns == 1; });
+  std::thread second([&] {
+    memory_queue::place own(queue, long_enough, long_enough);
+    own.wait_for_turn();  // at once
+    own.wait_for_turn();
+    seen_by_second = turns.load();
+  });
+  until([&] { return queue.size() == 2; });
+  queue.on_free();
+  second.join();  // its turn comes after the first used its own
+  CHECK(seen_by_second == 2);
+  done = true;
+  queue.on_free();
+  first.join();
+  CHECK(queue.size() == 0);
+}
+
+TEST_CASE("who has lost patience is not passed, until it leaves") {
+  memory_queue queue;
+  std::atomic<int> turns{0}, seen_by_second{0};
+  std::atomic<bool> done{false};
+  std::thread first([&] {
+    memory_queue::place own(queue, 0s, long_enough);
+    while (own.wait_for_turn() && !done) ++turns;
+  });
+  until([&] { return turns == 1 && queue.is_closed(); });
+  std::thread second([&] {
+    memory_queue::place own(queue, 0s, long_enough);
+    own.wait_for_turn();
+    seen_by_second = turns.load();
+  });
+  until([&] { return queue.size() == 2; });
+  for (int free = 2; free < 10; ++free) {
+    queue.on_free();
+    until([&] { return turns == free; });
+  }
+  done = true;
+  queue.on_free();
+  first.join();
+  second.join();
+  CHECK(seen_by_second == 9);
+  CHECK_FALSE(queue.is_closed());
+}
+
+TEST_CASE("who becomes the one in front after its patience ended closes the queue") {
+  memory_queue queue;
+  std::atomic<bool> done{false};
+  auto first = std::make_unique<memory_queue::place>(queue, long_enough, long_enough);
+  std::thread second([&] {
+    memory_queue::place own(queue, 0s, long_enough);
+    while (own.wait_for_turn() && !done) {
+    }
+  });
+  until([&] { return queue.size() == 2; });
+  CHECK_FALSE(queue.is_closed());
+  first.reset();
+  until([&] { return queue.is_closed(); });
+  done = true;
+  queue.on_free();
+  second.join();
+  CHECK_FALSE(queue.is_closed());
+}

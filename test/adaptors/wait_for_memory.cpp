@@ -1,0 +1,183 @@
+// needs: tsan
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/wait_for_memory.hpp>
+#include <weir/core/any_resource.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/device.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/captures.hpp"
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+stream_ref const on;
+constexpr unsigned long_enough = 3'600'000;  // an hour: nobody waits so long but for a fault
+using waiting = wait_for_memory_resource<source_resource>;
+static_assert(resource<waiting>);
+static_assert(device_accessible<waiting> && host_accessible<waiting> && host_ordered<waiting>);
+
+/// Waits for something that another thread is about to do.
+void until(auto condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+}  // namespace
+
+TEST_CASE("wrong options are refused with their values") {
+  CHECK(contains(wait_for_memory{0}.problem(), "for_milliseconds is 0; it must be at least 1"));
+  CHECK(wait_for_memory{}.valid());
+}
+
+TEST_CASE("what the upstream serves passes through") {
+  source_state state;
+  auto memory = make(source{&state} | wait_for_memory{});
+  CHECK(memory.allocate(on, 0) == nullptr);
+  memory.deallocate(on, nullptr, 0);
+  CHECK(state.calls == 0);
+  void* const p = memory.allocate(on, 1000, 512);
+  CHECK(state.live_bytes == 1000);
+  memory.deallocate(on, p, 1000, 512);
+  CHECK(state.live_count == 0);
+}
+
+TEST_CASE("a request waits for another thread's free, and is served then") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_KiB} | wait_for_memory{long_enough});
+  void* const p = memory.allocate(on, 1_KiB);
+  std::thread other([&] { memory.deallocate(on, memory.allocate(on, 512), 512); });
+  until([&] { return memory.numbers().waiting == 1; });
+  memory.deallocate(on, p, 1_KiB);
+  other.join();
+  CHECK(memory.numbers().waiting == 0);
+  CHECK(memory.numbers().rescued == 1);
+  CHECK(memory.numbers().timed_out == 0);
+}
+
+TEST_CASE("when the time is over the request is refused, and says so") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_KiB} | wait_for_memory{2, "search"});
+  auto const begin = std::chrono::steady_clock::now();
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(on, 2_KiB); });
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(2));
+  CHECK(contains(what, "refused by limit; chain: search: wait_for_memory > limit(1.00 KiB) > source"));
+  CHECK(
+      contains(what, "up to 2 ms; 1 requests wait, 0 were served after a wait, 1 refused; this one waited to the end"));
+  CHECK(memory.numbers().timed_out == 1);
+  CHECK(memory.numbers().waiting == 0);
+  CHECK(contains(report_of(memory).lines(), "up to 2 ms; 0 requests wait, 0 were served after a wait, 1 refused\n"));
+}
+
+TEST_CASE("a small request is not held up by a large one that still has time") {
+  source_state state;
+  auto memory = make(source{&state} | limit{4_KiB} | wait_for_memory{long_enough});
+  std::vector<void*> held;
+  for (int i = 0; i < 4; ++i) held.push_back(memory.allocate(on, 1_KiB));
+  std::thread large([&] { memory.deallocate(on, memory.allocate(on, 4_KiB), 4_KiB); });
+  until([&] { return memory.numbers().waiting == 1; });
+  std::atomic<bool> done{false};
+  std::thread small([&] {
+    void* const p = memory.allocate(on, 1_KiB);
+    until([&] { return done.load(); });
+    memory.deallocate(on, p, 1_KiB);
+  });
+  until([&] { return memory.numbers().waiting == 2; });
+  memory.deallocate(on, held.back(), 1_KiB);
+  held.pop_back();
+  until([&] { return memory.numbers().rescued == 1; });
+  CHECK(memory.numbers().waiting == 1);
+  done = true;
+  small.join();
+  for (void* const p : held) memory.deallocate(on, p, 1_KiB);
+  large.join();
+  CHECK(memory.numbers().rescued == 2);
+}
+
+TEST_CASE("what can never be served, and other failures, do not wait") {
+  source_state state;
+  auto memory = make(source{&state} | pool{} | limit{1_KiB} | wait_for_memory{long_enough});
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(on, SIZE_MAX - 10); });
+  CHECK(contains(what, "no free could serve this one"));
+  state.fail = failing::other;
+  CHECK_THROWS_AS(memory.allocate(on, 256), std::logic_error);
+  CHECK(memory.numbers().timed_out == 0);
+}
+
+TEST_CASE("in a capture a request is refused at once, and the capture is not broken") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | limit{4_MiB} | wait_for_memory{long_enough});
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(s, 8_MiB); });
+  CHECK(contains(what, "this one did not wait: its stream is being captured"));
+  captured_graph const graph(s);
+}
+
+TEST_CASE("a failure of another kind ends a wait") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_KiB} | wait_for_memory{long_enough});
+  void* const p = memory.allocate(on, 1_KiB);
+  std::atomic<bool> threw{false};
+  std::thread other([&] {
+    try {
+      memory.deallocate(on, memory.allocate(on, 512), 512);
+    } catch (std::logic_error const&) {
+      threw = true;
+    }
+  });
+  until([&] { return memory.numbers().waiting == 1; });
+  state.fail = failing::other;
+  memory.deallocate(on, p, 1_KiB);
+  other.join();
+  CHECK(threw);
+  CHECK(memory.numbers().waiting == 0);
+}
+
+TEST_CASE("no free is missed, whenever it comes") {
+  source_state state;
+  auto memory = make(source{&state} | limit{256} | wait_for_memory{long_enough});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) memory.deallocate(on, memory.allocate(on, 256), 256);
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(memory.numbers().timed_out == 0);
+  CHECK(memory.numbers().waiting == 0);
+  CHECK(state.peak_bytes == 256);
+}
+
+TEST_CASE("threads with requests of all sizes are all served, on an erased stack too") {
+  source_state state;
+  {
+    any_resource const memory(source{&state} | limit{8_KiB} | wait_for_memory{long_enough});
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        auto random = t + 1;
+        for (int i = 0; i < 300; ++i) {
+          random = random * 1664525 + 1013904223;
+          std::size_t const bytes = 1_KiB * (1 + (random >> 16) % 8);
+          memory.deallocate(on, memory.allocate(on, bytes), bytes);
+        }
+      });
+    for (auto& thread : threads) thread.join();
+  }
+  CHECK(state.live_count == 0);
+}
