@@ -113,9 +113,11 @@ void order_checker::report_no_block(owner const& o, std::uintptr_t begin, std::s
   if (o.complete) report(order_problem::foreign_free, freed + ", was never handed out");
 }
 
-void order_checker::block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes,
-                                std::size_t alignment) {
-  vector_clock const known = view(t);
+void order_checker::block_freed(owner const& o, std::vector<timeline const*> const& behind, void const* p,
+                                std::size_t bytes, std::size_t alignment) {
+  timeline const* const t = behind.front();
+  vector_clock known;
+  for (timeline const* const each : behind) known.join(view(each));
   mark const m = act(t);
   std::uintptr_t const begin = address_of(p);
   heap& h = heap_of(o);
@@ -139,8 +141,8 @@ void order_checker::block_freed(owner const& o, timeline const* t, void const* p
                                                   describe(*missing) + not_after(*missing, m.slot, known));
   }
   if (t == nullptr && options_.host == host_clocks::per_thread) stacks_.join(known);
-  vector_clock const behind = with_stacks(known);
-  release_range(o.id, begin, r, m, from_outside ? nullptr : &behind);
+  vector_clock const before = with_stacks(known);
+  release_range(o.id, begin, r, m, from_outside ? nullptr : &before);
   freed_range g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};
   g.before.add(m);
   remember_freed_block(begin, std::move(g));

@@ -130,7 +130,9 @@ class order_checker {
     bool complete;  // false: it may have blocks that the checker does not know
   };
   void block_allocated(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
-  void block_freed(owner const& o, timeline const* t, void const* p, std::size_t bytes, std::size_t alignment);
+  /// By the first of `behind`, after the work of all of them.
+  void block_freed(owner const& o, std::vector<timeline const*> const& behind, void const* p, std::size_t bytes,
+                   std::size_t alignment);
   /// The free named a stream that is not valid.
   void block_freed_nowhere(owner const& o, void const* p);
   void owner_ended(std::uint64_t id);

@@ -8,8 +8,10 @@
 
 #include <weir/sim/order.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace weir::sim {
 namespace {
@@ -112,16 +114,23 @@ void checked_blocks::allocated_for_all(void const* p, std::size_t bytes, std::si
 }
 
 void checked_blocks::freed(cudaStream_t stream, void const* p, std::size_t bytes, std::size_t alignment) {
+  freed_after({stream}, p, bytes, alignment);
+}
+
+void checked_blocks::freed_after(std::vector<cudaStream_t> const& streams, void const* p, std::size_t bytes,
+                                 std::size_t alignment) {
   with_checker(given_back, [&](auto& r, auto& check) {
-    detail::timeline const* const t = stream_in(r, stream);
+    std::vector<detail::timeline const*> behind;
+    for (cudaStream_t const stream : streams) behind.push_back(stream_in(r, stream));
+    bool const valid = std::find(behind.begin(), behind.end(), nullptr) == behind.end();
     detail::order_checker::owner const me{id_, name_, check_ == check.number()};
-    t != nullptr ? check.block_freed(me, t, p, bytes, alignment) : check.block_freed_nowhere(me, p);
+    valid ? check.block_freed(me, behind, p, bytes, alignment) : check.block_freed_nowhere(me, p);
   });
 }
 
 void checked_blocks::freed_by_host(void const* p, std::size_t bytes, std::size_t alignment) {
   with_checker(given_back, [&](auto&, auto& check) {
-    check.block_freed({id_, name_, check_ == check.number()}, nullptr, p, bytes, alignment);
+    check.block_freed({id_, name_, check_ == check.number()}, {nullptr}, p, bytes, alignment);
   });
 }
 

@@ -152,6 +152,21 @@ void default_streams(trial& t) {
   t.give(t.a, t.take(t.a, 3000));
 }
 
+void used_on_two_streams(trial& t) {
+  auto* p = t.take(t.a, 50'000);
+  auto* const q = t.take(t.b, 300'000);
+  t.read_on(t.b, p);
+  t.give_after(t.a, p, t.b);
+  p = t.take(t.a, 50'000);
+  t.read_on(cudaStreamPerThread, q);
+  t.give_after(t.b, q, cudaStreamPerThread);
+  t.synchronize();
+  t.trim();
+  t.read_on(cudaStreamLegacy, p);
+  t.give_after(t.a, p, cudaStreamLegacy);
+  t.give(t.a, t.take(t.a, 200'000));
+}
+
 void captured(trial& t) {
   t.give(t.a, t.take(t.a, 5000));
   t.begin_capture(t.a);
@@ -177,6 +192,7 @@ constexpr program programs[] = {{"one stream", one_stream},
                                 {"streams that end", streams_that_end},
                                 {"trimming", trimming},
                                 {"default streams", default_streams},
+                                {"used on two streams", used_on_two_streams},
                                 {"captured", captured}};
 
 // ---- the stacks

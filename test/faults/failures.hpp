@@ -132,6 +132,25 @@ class trial {
     blocks_.remove_if([given](block const& each) { return &each == given; });
   }
 
+  /// Work on another stream, after that of the block's own, which does not wait for it.
+  void read_on(weir::stream_ref other, block* p) {
+    if (p == nullptr) return;
+    cudaEvent_t e = nullptr;
+    if (!own(cudaEventCreateWithFlags(&e, cudaEventDisableTiming))) return;
+    own(cudaEventRecord(e, p->used_on));
+    own(cudaStreamWaitEvent(other.get(), e, 0));
+    own(cudaEventDestroy(e));
+    if (!all_is_lost_) sim::touch(other.get(), p->p, p->bytes, sim::access::read);
+  }
+  /// Without host memory it waits.
+  void give_after(weir::stream_ref order, block* given, weir::stream_ref other) {
+    if (given == nullptr) return;
+    use(*given);
+    try_to([&] { stack_.deallocate_after(order, given->p, given->bytes, {other}, given->alignment); });
+    lost_ += hit_now_ && gave_back_;
+    blocks_.remove_if([given](block const& each) { return &each == given; });
+  }
+
   void trim() {
     if (!stack_.trim) return;
     try_to([&] { stack_.trim(0); });

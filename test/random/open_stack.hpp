@@ -2,6 +2,7 @@
 // A stack for tests that are the same for all stacks: its type is forgotten, but what its layers can do is at hand.
 
 #include <weir/core/any_resource.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -104,6 +105,7 @@ account account_of(Layer const&) { return {.sees_some = true}; }
 struct stack {
   std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
   std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
+  std::function<void(weir::stream_ref, void*, std::size_t, weir::stream_list, std::size_t)> deallocate_after;
   std::function<std::size_t(std::size_t bytes, std::size_t alignment)> taken;
   std::function<void(std::size_t keep)> trim;
   std::function<void()> synchronize;
@@ -177,6 +179,8 @@ stack make_stack(F const& recipe) {
   s.deallocate = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) {
     top.deallocate(st, p, n, a);
   };
+  s.deallocate_after = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, weir::stream_list others,
+                                          std::size_t a) { weir::deallocate_after(top, st, p, n, others, a); };
   s.taken = [&top = held->top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
   s.describe = [&top = held->top] {
     weir::report const r = weir::report_of(top);
@@ -210,6 +214,9 @@ class exposed_resource {
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return upstream_.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept {
     upstream_.deallocate(s, p, n, a);
+  }
+  void deallocate_after(weir::stream_ref s, void* p, std::size_t n, weir::stream_list others, std::size_t a) noexcept {
+    weir::deallocate_after(upstream_, s, p, n, others, a);
   }
   static constexpr bool host_ordered = weir::host_ordered<Upstream>;
   void describe(weir::report& out) const { weir::describe(upstream_, out); }

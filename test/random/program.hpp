@@ -374,6 +374,8 @@ class world {
         return free_block(which, no_stream, s.z);
       case fail_in_free:
         return capture_ ? void() : failing(1 + s.z % 4, [&] { free_block(which, b.on, 0); });
+      case free_after_others:
+        return free_after(which, s);
       case pass_to_other_stream:
         return may_pass(b, stream) ? pass(b, stream) : void();
       case write_block:
@@ -424,9 +426,9 @@ class world {
 
   /// The block is to be freed. A graph that uses a block from outside cannot be launched any more; memory of its own is
   /// the graph's all the same.
-  void forget(std::size_t which, std::size_t on) {
+  void forget(std::size_t which, std::size_t on) { forget_behind(which, on == no_stream ? 0 : 1u << on); }
+  void forget_behind(std::size_t which, unsigned behind) {
     block const& b = blocks_[which];
-    unsigned const behind = on == no_stream ? 0 : 1u << on;
     for (graph& g : graphs_) g.block_ends(b.number, behind);
     if (capture_ && b.owner != capture_->made.id) capture_->made.block_ends(b.number, behind);
     if (capture_ && !is_pooled()) may_be_lost_ = true;  // sources keep what they are given in a capture
@@ -446,6 +448,36 @@ class world {
       sim::clear_failure();
     });
     count_free(b);
+  }
+
+  /// Up to three streams read it besides its own, which does not wait for them; the same one may be named twice.
+  void free_after(std::size_t which, step const& s) {
+    block const b = blocks_[which];
+    std::vector<weir::stream_ref> others;
+    unsigned behind = 1u << b.on;
+    bool any_device = b.on > per_thread;
+    expect(b, b.on);
+    std::uint32_t chance = s.z;
+    for (std::uint32_t i = 0; i < s.x % 4; ++i, chance /= 8) {
+      std::size_t const other = chance % streams_.size();
+      if (!may_pass(b, other)) continue;
+      streams_.order(b.on, other);
+      expect(b, other);
+      others.push_back(streams_[other].ref());
+      behind |= 1u << other;
+      any_device = any_device && other > per_thread;
+    }
+    if (s.y % 16 == 0) others.push_back(weir::host_order);
+    forget_behind(which, behind);
+    auto const give = [&] {
+      with_device(any_device, s.x, [&] {
+        plan_failures(cudaErrorUnknown, cudaErrorLaunchFailure);
+        stack_.deallocate_after(streams_[b.on].ref(), b.p, b.bytes, others, b.alignment);
+        sim::clear_failure();
+      });
+      count_free(b);
+    };
+    s.y % 32 == 1 && !capture_ ? failing(1 + s.z % 8, give) : give();
   }
 
   void pass(block& b, std::size_t to) {

@@ -184,6 +184,9 @@ class drawing {
     }
     s.allocate = [top](weir::stream_ref st, std::size_t n, std::size_t a) { return top.allocate(st, n, a); };
     s.deallocate = [top](weir::stream_ref st, void* p, std::size_t n, std::size_t a) { top.deallocate(st, p, n, a); };
+    s.deallocate_after = [top](weir::stream_ref st, void* p, std::size_t n, weir::stream_list others, std::size_t a) {
+      top.deallocate_after(st, p, n, others, a);
+    };
     s.taken = [top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
     s.device = top.device();
     s.describe = [top] { return weir::report_of(top).chain(); };

@@ -21,13 +21,13 @@ inline std::vector<step> steps_from(std::uint64_t seed, std::size_t count) {
   std::mt19937_64 random(seed);
   // Of their own, so that they leave programs without them as they are.
   std::mt19937_64 more(~seed);
-  bool const captures = more() % 3 == 0, pairs = more() % 3 == 0, sticks = more() % 8 == 0;
+  bool const captures = more() % 3 == 0, pairs = more() % 3 == 0, sticks = more() % 8 == 0, afters = more() % 3 == 0;
   unsigned upto[kinds];
   unsigned sum = 0;
   for (unsigned i = 0; i < kinds; ++i) {
     unsigned liking = 1;
     if (i >= begin_capture)
-      liking = i == sticky_error ? sticks : i == fail_twice ? pairs : captures;
+      liking = i == sticky_error ? sticks : i == fail_twice ? pairs : i == free_after_others ? afters : captures;
     else if (i != allocate_block && i != free_where_it_is)
       liking = std::array{0u, 1u, 1u, 4u}[random() % 4];
     upto[i] = sum += weights[i] * liking;

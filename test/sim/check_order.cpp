@@ -524,6 +524,15 @@ TEST_CASE_FIXTURE(cutting, "a block is reused in order") {
     CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
     write(b, memory);
   }
+  SUBCASE("freed after the work of two streams") {
+    take(a, 8192), write(a, at(8192)), order(a, b), write(b, at(8192));
+    blocks.freed_after({a, b}, at(8192), 4096, 256);
+    CHECK_EQ(sim::report_count(), 0);
+    take(a, 8192);
+    CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+    blocks.freed_after({a, b}, at(8192), 4096, 256);
+    order(b, a), take(a, 8192);
+  }
   SUBCASE("freed by the host, who waited") {
     take(a, 0), write(a, memory), ok(cudaStreamSynchronize(a));
     blocks.freed_by_host(memory, 4096, 256);

@@ -121,6 +121,39 @@ TEST_CASE_FIXTURE(checking, "a user who forgets the order is caught") {
   CHECK_EQ(the_violation(), sim::order_problem::use_after_free);
 }
 
+TEST_CASE_FIXTURE(checking, "a free after the work of several streams comes after each use, and reuse after all") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  auto memory = make(device{} | careless{} | checked{});
+  auto const used_on_both = [&] {
+    void* const p = memory.allocate(a, 4096);
+    sim::touch(a, p, 4096, sim::access::write);
+    cudaEvent_t e = nullptr;
+    REQUIRE_EQ(cudaEventCreate(&e), cudaSuccess);
+    REQUIRE_EQ(cudaEventRecord(e, a), cudaSuccess);
+    REQUIRE_EQ(cudaStreamWaitEvent(b, e, 0), cudaSuccess);
+    REQUIRE_EQ(cudaEventDestroy(e), cudaSuccess);
+    sim::touch(b, p, 4096, sim::access::read);
+    return p;
+  };
+  void* p = used_on_both();
+  memory.deallocate(a, p, 4096);
+  CHECK_EQ(the_violation(), sim::order_problem::free_not_after_use);
+  REQUIRE_EQ(cudaDeviceSynchronize(), cudaSuccess);
+
+  p = used_on_both();
+  memory.deallocate_after(a, p, 4096, {b, host_order});  // below, `a` is made to wait
+  CHECK_EQ(sim::report_count(), 0);
+  CHECK_EQ(memory.allocate(a, 4096), p);
+  CHECK_EQ(sim::report_count(), 0);
+  REQUIRE_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  memory.deallocate_after(host_order, p, 4096, {});
+  CHECK_EQ(memory.allocate(b, 4096), p);
+  memory.deallocate_after(b, p, 4096, {a});
+  REQUIRE_EQ(memory.allocate(a, 4096), p);
+  CHECK_EQ(the_violation(), sim::order_problem::unordered_reuse);
+  memory.deallocate(a, p, 4096);
+}
+
 TEST_CASE_FIXTURE(checking, "it passes on what it is given, failures too") {
   auto memory = make(device{} | limit{.max_bytes = 1000} | checked{});
   try {

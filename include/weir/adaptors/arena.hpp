@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/arena_directory.hpp>
 #include <weir/adaptors/detail/arena_lease.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/options.hpp>
@@ -112,6 +113,14 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     one* const own = existing(held_index(stream));
     if (own == nullptr || !own->pool.deallocate(stream, p, bytes, alignment)) [[unlikely]]
       deallocate_elsewhere(stream, p, bytes, alignment);
+  }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    if (pass_through_) return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    deallocate_at_home(p, bytes, alignment,
+                       [&](pool_type& pool) { return pool.deallocate_after(stream, others, p, bytes, alignment); });
   }
 
   /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held, and lets
@@ -263,11 +272,17 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   /// The caller's own arena, if it has one, knows no such block.
   void deallocate_elsewhere(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     if (pass_through_) return share(upstream_).deallocate(stream, p, bytes, alignment);
+    deallocate_at_home(p, bytes, alignment,
+                       [&](pool_type& pool) { return pool.deallocate(stream, p, bytes, alignment); });
+  }
+  /// `give_to(pool)` says whether that pool took the block.
+  template <class GiveTo>
+  void deallocate_at_home(void* p, std::size_t bytes, std::size_t alignment, GiveTo give_to) noexcept {
     one* const home = existing(directory_.owner(p));
     if (home == nullptr)
       detail::report_misuse("weir: arena: deallocate of " + detail::hex(p) + " with " + std::to_string(bytes) +
                             " B: it is not this resource's memory");
-    else if (!home->pool.deallocate(stream, p, bytes, alignment))
+    else if (!give_to(home->pool))
       detail::report_misuse("weir: arena: " + home->pool.misuse(p, bytes, alignment));
   }
 

@@ -119,6 +119,14 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
     if (i == count_) return share(upstream_).deallocate(stream, p, bytes, alignment);
     bins_[i]->deallocate(stream, p, bytes, alignment);
   }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    std::size_t const i = bin_of(bytes);
+    if (i == count_) return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    bins_[i]->deallocate_after(stream, p, bytes, others, alignment);
+  }
 
   /// Gives back what is idle in bins that can (`pool`, `fixed_size` ...), large bins first, until they hold at most
   /// `keep` bytes, then lets the layers below do the same (`weir::trim`); returns how many bytes the bins gave back.

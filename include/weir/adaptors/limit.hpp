@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/captured_charges.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
@@ -111,18 +112,13 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// More given back than is charged means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
-    std::size_t const charge = charge_for(bytes, alignment);
-    // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    if (bytes == 0 || charge == 0 || used_.load() < charge) [[unlikely]]
-      return this->deallocate_excess(stream, p, bytes, alignment);
-    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
-    detail::last_call.clear();
-    upstream_.deallocate(stream, p, bytes, alignment);
-    if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
-      return keep_if_captured(charge);
-    if (!credit(charge)) [[unlikely]]
-      this->report_excess(address, bytes);
+    take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+  }
+  /// See `weir::deallocate_after`. Credited at once, as by `deallocate`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, alignment,
+              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
   }
 
   /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
@@ -191,6 +187,23 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     while (!used_.replace_release(held, held > charge ? held - charge : 0)) {
     }
     return held >= charge;
+  }
+
+  /// `give(upstream)` frees the block there.
+  template <class Give>
+  [[gnu::always_inline]] void take_back(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+    if (p == nullptr) return;
+    std::size_t const charge = charge_for(bytes, alignment);
+    // While the caller's block is live its charge is in `used_`, whatever other threads do.
+    if (bytes == 0 || charge == 0 || used_.load() < charge) [[unlikely]]
+      return this->deallocate_excess(p, bytes, give);
+    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
+    detail::last_call.clear();
+    give(upstream_);
+    if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
+      return keep_if_captured(charge);
+    if (!credit(charge)) [[unlikely]]
+      this->report_excess(address, bytes);
   }
 
   void raise_peak(std::size_t held) noexcept {

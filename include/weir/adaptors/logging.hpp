@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/log_file.hpp>
 #include <weir/adaptors/detail/log_line.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
@@ -101,6 +102,13 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
     if (p == nullptr) return;
     log("free", p, bytes, stream);
     upstream_.deallocate(stream, p, bytes, alignment);
+  }
+  /// See `weir::deallocate_after`. The line names `stream` alone.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    log("free", p, bytes, stream);
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
   }
 
   /// Writes out what is buffered.

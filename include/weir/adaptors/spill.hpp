@@ -86,6 +86,11 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p != nullptr) share(upstream_).deallocate(stream, p, bytes, alignment);
   }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+  }
 
   /// All numbers at one moment. Cheap: a lock and a copy.
   spill_numbers numbers() const noexcept { return spiller_.numbers(); }

@@ -6,6 +6,7 @@
 #include <weir/adaptors/detail/memory_statistics.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/core/call_note.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
@@ -144,17 +145,16 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
-    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
-    // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
-    if (!take_off(bytes, taken)) [[unlikely]]
-      return this->deallocate_excess(stream, p, bytes, alignment);
     if (counters_.by_tag) [[unlikely]]
       return deallocate_by_tag(stream, p, bytes, alignment, taken);
-    detail::last_call.clear();
-    upstream_.deallocate(stream, p, bytes, alignment);
-    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
-      put_back(bytes, taken);
+    put_back(bytes, taken);
+    take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+  }
+  /// See `weir::deallocate_after`. Counted at once, as by `deallocate`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, alignment,
+              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -191,6 +191,20 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   using base::upstream_;
   friend base;
   friend class statistics_scope;
+
+  /// `give(upstream)` frees the block there.
+  template <class Give>
+  [[gnu::always_inline]] void take_back(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+    if (p == nullptr) return;
+    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
+    // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
+    if (!take_off(bytes, taken)) [[unlikely]]
+      return this->deallocate_excess(p, bytes, give);
+    detail::last_call.clear();
+    give(upstream_);
+    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
+      count([=](memory_statistics& n) { n.put_back(bytes, taken); });
+  }
 
   bool has_scopes() const noexcept { return counters_.open_scopes.load() != 0; }
 

@@ -1,6 +1,7 @@
 #pragma once
 // A reference to any stack: for types that must not name the stack they take memory from.
 
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/report.hpp>
@@ -22,6 +23,8 @@ namespace detail {
 struct erased_functions {
   void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
   void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
+  void (*deallocate_after)(void* r, stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                           std::size_t alignment) noexcept;
   void (*describe)(void const* r, report& out);
   std::size_t (*taken)(void const* r, std::size_t bytes, std::size_t alignment) noexcept;
   bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
@@ -36,6 +39,9 @@ inline constexpr erased_functions functions_of = {
     },
     [](void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
       resource_ref<R>(*static_cast<R*>(r)).deallocate(stream, p, bytes, alignment);
+    },
+    [](void* r, stream_ref stream, void* p, std::size_t bytes, stream_list others, std::size_t alignment) noexcept {
+      weir::deallocate_after(*static_cast<R*>(r), stream, p, bytes, others, alignment);
     },
     [](void const* r, report& out) { weir::describe(*static_cast<R const*>(r), out); },
     [](void const* r, std::size_t bytes, std::size_t alignment) noexcept {
@@ -100,6 +106,12 @@ class basic_any_ref {
   void deallocate(stream_ref stream, void* p, std::size_t bytes,
                   std::size_t alignment = default_alignment) const noexcept {
     functions_->deallocate(resource_, stream, p, bytes, alignment);
+  }
+
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) const noexcept {
+    functions_->deallocate_after(resource_, stream, p, bytes, others, alignment);
   }
 
   void describe(report& out) const { functions_->describe(resource_, out); }

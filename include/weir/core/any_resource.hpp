@@ -1,6 +1,7 @@
 #pragma once
 // A stack behind one type: for APIs that must not be templates.
 
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
@@ -66,6 +67,12 @@ class basic_any_resource {
     held_->deallocate(stream, p, bytes, alignment);
   }
 
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) const noexcept {
+    held_->deallocate_after(stream, p, bytes, others, alignment);
+  }
+
   void describe(report& out) const { held_->describe(out); }
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return held_->taken(bytes, alignment); }
   bool holds_captured(std::uint64_t capture) const noexcept { return held_->holds_captured(capture); }
@@ -90,6 +97,10 @@ class basic_any_resource {
       if (p == nullptr) return;
       detail::report_misuse("weir: deallocate of " + detail::hex(p) + " (" + std::to_string(bytes) +
                             " B): " + moved_from);
+    }
+    virtual void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list,
+                                  std::size_t alignment) noexcept {
+      deallocate(stream, p, bytes, alignment);
     }
     virtual void describe(report& out) const { out.below("moved from", moved_from); }
     virtual int device() noexcept { return -1; }
@@ -118,6 +129,10 @@ class basic_any_resource {
       if constexpr (!weir::host_ordered<R>)
         if (stream.is_host_order()) return weir::deallocate_sync(held, p, bytes, alignment);
       held.deallocate(stream, p, bytes, alignment);
+    }
+    void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                          std::size_t alignment) noexcept override {
+      weir::deallocate_after(held, stream, p, bytes, others, alignment);
     }
     void describe(report& out) const override { weir::describe(held, out); }
     std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {

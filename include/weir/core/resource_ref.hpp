@@ -1,6 +1,7 @@
 #pragma once
 // A stack used by many: a copyable handle that does not own.
 
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -31,6 +32,12 @@ class resource_ref {
     if constexpr (!weir::host_ordered<R>)
       if (stream.is_host_order()) return weir::deallocate_sync(*resource_, p, bytes, alignment);
     resource_->deallocate(stream, p, bytes, alignment);
+  }
+
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) const noexcept {
+    weir::deallocate_after(*resource_, stream, p, bytes, others, alignment);
   }
 
   // A handle to a `growable` is one.

@@ -12,6 +12,7 @@
 //   deallocate                  the stream's key
 //     heap: find_live, give     into the stream's own free list
 //     keep_threshold_after      with more held than the threshold: gives idle segments back
+//   deallocate_after            the same for what several streams have used
 //   allocate_in_capture, deallocate_in_capture
 //                               the same for a stream that is being captured
 //
@@ -23,6 +24,7 @@
 #include <weir/core/handle.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
+#include <weir/cuda/stream_list.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/pool_tenant.hpp>
@@ -113,6 +115,37 @@ class caching_allocator {
     numbers_.count_deallocation(bytes, held);
     if (is_above_threshold()) [[unlikely]]
       keep_threshold_after(free);
+    return true;
+  }
+
+  /// The same for a block that `others` have used too: it is free for whoever comes after the work of all. May take
+  /// host memory for streams not seen before; waits for their work where there is none.
+  [[gnu::noinline]] bool deallocate_after(stream_ref stream, stream_list others, void* p, std::size_t bytes,
+                                          std::size_t alignment) noexcept {
+    auto const lock = enter();
+    if (!lock) return true;
+    block_id const id = heap_.find_any_live(p, bytes, alignment);
+    if (id == 0) return false;
+    heap_.try_to_reserve_lists(1 + others.size());
+    list_id common = shared;
+    bool known = true;
+    capture_key capture = capture_key::none;
+    auto const add = [&](stream_ref user) {
+      if (user.is_host_order()) return;
+      stream_identity const who = identify(user);
+      if (capture == capture_key::none) capture = who.capture;
+      if (known) common = heap_.common_list(common, who);
+      known = known && common != shared;
+    };
+    add(stream);
+    for (stream_ref const other : others) add(other);
+    if (capture != capture_key::none || heap_[id].captured != shared)
+      return give_captured({.stream = stream, .capture = capture}, p, bytes, alignment);
+    if (!known) return deallocate_after_waiting(stream, p, bytes, alignment, others);
+    std::size_t const held = heap_[id].bytes();
+    block_id const free = common == shared ? heap_.give_done(id) : heap_.give(id, common);
+    numbers_.count_deallocation(bytes, held);
+    if (is_above_threshold()) keep_threshold_after(free);
     return true;
   }
 
@@ -302,6 +335,13 @@ class caching_allocator {
     heap_.keep_for_capture(id, who);
     return hand_out(id, r);
   }
+  stream_identity identify(stream_ref stream) const noexcept {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (!stream_identity::must_ask(stream, key)) return {.stream = stream, .key = key};
+    stream_identity who = stream_identity::ask(stream, key);
+    if (!succeeded(who.code)) who.key = stream_key::none;
+    return who;
+  }
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
     auto const lock = enter();
@@ -330,10 +370,15 @@ class caching_allocator {
     heap_.give_parked(id);
     return true;
   }
-  /// There is no room to remember the stream: sees its work done, or never hands the block out again.
+  /// There is no room to remember the streams: sees their work done, or never hands the block out again.
   [[gnu::noinline, gnu::cold]] bool deallocate_after_waiting(stream_ref stream, void* p, std::size_t bytes,
-                                                             std::size_t alignment) noexcept {
-    bool const done = mutex_.unlocked([&] { return wait_for(stream, device_); });
+                                                             std::size_t alignment, stream_list others = {}) noexcept {
+    auto const wait = [&](stream_ref user) { return user.is_host_order() || wait_for(user, device_); };
+    bool const done = mutex_.unlocked([&] {
+      bool all = wait(stream);
+      for (stream_ref const other : others) all = wait(other) && all;
+      return all;
+    });
     block_id const id = heap_.find_live(p, bytes, alignment);
     has_lost_blocks_ |= id != 0 && !done;
     if (id == 0 || !done) return id != 0;

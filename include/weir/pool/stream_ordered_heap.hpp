@@ -147,6 +147,11 @@ class stream_ordered_heap {
       add_lists();
     heap_.reserve();
   }
+  /// Room for the lists of so many streams, and of what they use together, where there is some.
+  void try_to_reserve_lists(std::size_t streams) noexcept try {
+    while (!tracker_.has_spare(2 * streams) && tracker_.lists_to_add() != 0) add_room_for_lists();
+  } catch (std::bad_alloc const&) {  // then frees on streams not seen before wait for their work
+  }
   /// From now on streams that are not done with all they freed can be told what they are done with.
   void keep_ages() { heap_.keep_ages(); }
   /// The same if there is room.
@@ -239,6 +244,14 @@ class stream_ordered_heap {
       return heap_.give(id, list, tracker_.on_free(list));
     return who.stream.is_host_order() ? give_done(id) : 0;
   }
+  /// The same for a block that was used on several streams, in their `common_list`.
+  block_id give(block_id id, list_id common) noexcept { return heap_.give(id, common, tracker_.on_free(common)); }
+  /// The free list of what is freed after the work of `so_far` (`shared`: of nobody) and of `who`; `shared` if there is
+  /// no room.
+  list_id common_list(list_id so_far, stream_identity const& who) noexcept {
+    list_id const list = tracker_.list_of(who.key, who.stream);
+    return so_far == shared || list == shared ? list : tracker_.both(so_far, list);
+  }
   /// The same for a block whose work is done.
   block_id give_done(block_id id) noexcept { return heap_.give(id, shared, sequence_number::none); }
 
@@ -262,7 +275,8 @@ class stream_ordered_heap {
   void synchronize(Lock& lock) noexcept {
     relaxed_capture calls;
     all_lists().for_each([&](list_id list) {
-      if (!tracker_.is_open(list) || tracker_.is_captured(list) || heap_.free_bytes(list) == 0) return;
+      if (!tracker_.is_open(list) || tracker_.is_captured(list) || tracker_.is_joint(list)) return;
+      if (tracker_.is_done(list) || (heap_.free_bytes(list) == 0 && !tracker_.is_kept_open(list))) return;
       calls.enter();
       cudaEvent_t const event = tracker_.begin_wait(list);
       auto const upto = tracker_.issued(list);
@@ -367,7 +381,9 @@ class stream_ordered_heap {
 
   void add_lists() {
     poll(next_lists());  // streams that ended make room
-    if (!tracker_.is_short_of_lists()) return;
+    if (tracker_.is_short_of_lists()) add_room_for_lists();
+  }
+  void add_room_for_lists() {
     std::size_t const count = tracker_.list_count() + tracker_.lists_to_add();
     heap_.reserve_lists(count);  // first: no free list may be without its blocks
     private_.reserve(count);

@@ -103,6 +103,8 @@ class checked_blocks {
   void allocated_for_all(void const* p, std::size_t bytes, std::size_t alignment);
   /// The block's user gives it back, after the work queued on `stream` so far. Call it before the fact.
   void freed(cudaStream_t stream, void const* p, std::size_t bytes, std::size_t alignment);
+  /// The same, after the work queued so far on all of these streams; `streams.front()` is the one that gives it back.
+  void freed_after(std::vector<cudaStream_t> const& streams, void const* p, std::size_t bytes, std::size_t alignment);
   /// The block's user gives it back and says that all work on it is done.
   void freed_by_host(void const* p, std::size_t bytes, std::size_t alignment);
 

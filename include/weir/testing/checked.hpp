@@ -3,6 +3,7 @@
 // tests: only programs that link `weir::sim` can use it, so no umbrella header includes it.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace weir {
 
@@ -64,6 +66,22 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
       blocks_.freed(stream.get(), p, bytes, alignment);
     sim::checked_blocks::inside const own_work(blocks_);
     upstream_.deallocate(stream, p, bytes, alignment);
+  }
+
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    std::vector<cudaStream_t> behind;
+    if (!stream.is_host_order()) behind.push_back(stream.get());
+    for (stream_ref const other : others)
+      if (!other.is_host_order()) behind.push_back(other.get());
+    if (behind.empty())
+      blocks_.freed_by_host(p, bytes, alignment);
+    else
+      blocks_.freed_after(behind, p, bytes, alignment);
+    sim::checked_blocks::inside const own_work(blocks_);
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
   }
 
   void describe_layer(report& out) const {

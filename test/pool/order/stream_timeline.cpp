@@ -107,6 +107,20 @@ TEST_CASE("sequence numbers rise over all free lists") {
   CHECK(l.issued(b) == second);
 }
 
+TEST_CASE("one free on two free lists has one number, which is the latest of both") {
+  open_ledger l;
+  list_id const a = l.open(1), b = l.open(2);
+  l.record(b);
+  sequence_number const t = l.issue(a);
+  l.issue_again(b);
+  CHECK(l.issued(b) == t);
+  CHECK(l.covered(b) < t);
+  l.record(b);
+  CHECK(l.covered(b) == t);
+  CHECK(l.issue(a) > t);
+  CHECK(l.valid());
+}
+
 TEST_CASE("an event covers what was issued before it was recorded, and completes just that") {
   open_ledger l;
   list_id const a = l.open(1), b = l.open(2);

@@ -333,3 +333,74 @@ TEST_CASE("a free list that was a capture's between streams of two devices recor
   CHECK(clock.begin_wait(first) != nullptr);
   clock.end_wait(first);
 }
+
+TEST_CASE("what was freed after the work of two lists is done when both are") {
+  lazy_world const world;
+  clock_with_lists clock;
+  destroyable_stream const a, b;
+  auto const one = clock.list(a), other = clock.list(b);
+  auto const both = clock.both(one, other);
+  CHECK(clock.is_joint(both));
+  queue_work(a);
+  queue_work(b);
+  auto const t = clock.on_free(both);
+  CHECK(clock.poll(both) < t);
+  a.finish();
+  CHECK(clock.poll(both) < t);
+  b.finish();
+  CHECK(clock.poll(both) == t);
+}
+
+TEST_CASE("the list of two is the same whichever comes first, and of a part and the whole it is the whole") {
+  lazy_world const world;
+  clock_with_lists clock;
+  destroyable_stream const a, b, c;
+  auto const one = clock.list(a), two = clock.list(b), three = clock.list(c);
+  auto const both = clock.both(one, two);
+  CHECK(clock.both(two, one) == both);
+  CHECK(clock.both(one, one) == one);
+  auto const all = clock.both(both, three);
+  CHECK(clock.both(all, one) == all);
+  CHECK(clock.both(two, all) == all);
+  CHECK(clock.both(both, all) == all);
+  CHECK(clock.both(two, three) != both);
+}
+
+TEST_CASE("who wants what was freed after two lists waits for each, unless it is one of them") {
+  lazy_world const world;
+  clock_with_lists clock;
+  destroyable_stream const a, b, c;
+  auto const one = clock.list(a), other = clock.list(b), taker = clock.list(c);
+  auto const both = clock.both(one, other);
+  queue_work(a);
+  queue_work(b);
+  auto const t = clock.on_free(both);
+  CHECK_FALSE(clock.available(one, both, t));
+  sim::reset_counters();
+  CHECK(clock.join(one, a, both, t));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+  CHECK(clock.available(one, both, t));
+  CHECK_FALSE(clock.available(taker, both, t));
+  CHECK(clock.join(taker, c, both, t));
+  CHECK(sim::calls("cudaStreamWaitEvent") == 3);
+  CHECK(clock.available(taker, both, t));
+}
+
+TEST_CASE("streams that a list of two needs are not forgotten before it is") {
+  lazy_world const world;
+  clock_with_lists clock;
+  destroyable_stream const a, b;
+  auto const one = clock.list(a), other = clock.list(b);
+  auto const both = clock.both(one, other);
+  clock.on_free(both);
+  clock.retire(one);
+  clock.retire(other);
+  CHECK(clock.is_open(one));
+  CHECK(clock.is_open(other));
+  clock.retire(both);
+  CHECK_FALSE(clock.is_open(both));
+  clock.retire(one);
+  clock.retire(other);
+  CHECK_FALSE(clock.is_open(one));
+  CHECK_FALSE(clock.is_open(other));
+}

@@ -81,13 +81,13 @@ class adaptor_base {
 
   /// A free of more than this layer has counted: for a `Derived` that keeps accounts and has `label_` and `counted()`.
   /// A layer below that knows its blocks can say what is wrong, or this memory passed this layer by. Without such a
-  /// layer it is reported here, and the memory kept.
-  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
-                                                      std::size_t alignment) noexcept {
+  /// layer it is reported here, and the memory kept. `give(upstream)` frees it there.
+  template <class Give>
+  [[gnu::noinline, gnu::cold]] void deallocate_excess(void* p, std::size_t bytes, Give give) noexcept {
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     if constexpr (weir::knows_blocks<Upstream>) {
       last_call.clear();
-      upstream_.deallocate(stream, p, bytes, alignment);
+      give(upstream_);
       if (last_call.what == call_note::misuse) return;
     }
     report_excess(address, bytes);

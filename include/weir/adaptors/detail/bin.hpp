@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/core/any_ref.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -27,6 +28,8 @@ class bin_resource {
   virtual ~bin_resource() = default;
   virtual void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept = 0;
+  virtual void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                                std::size_t alignment) noexcept = 0;
   virtual void visit_layers(layer_visitor& visitor) = 0;
   virtual std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept = 0;
   virtual bool holds_captured(std::uint64_t capture) const noexcept = 0;
@@ -43,6 +46,10 @@ class bin_model final : public bin_resource {
   }
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept override {
     share(held_).deallocate(stream, p, bytes, alignment);
+  }
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment) noexcept override {
+    weir::deallocate_after(held_, stream, p, bytes, others, alignment);
   }
   void visit_layers(layer_visitor& visitor) override { show_layers(held_, visitor); }
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {

@@ -2,6 +2,7 @@
 // The front of `pool` and `fixed_size`: both serve requests from segments that one `caching_allocator` keeps.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
@@ -44,6 +45,14 @@ class pooled : public adaptor_base<Derived, Upstream> {
       return share(upstream_).deallocate(stream, p, bytes, alignment);
     if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
       report_wrong_free(p, bytes, alignment);
+  }
+
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    if (pass_through_) return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    if (!segments_.deallocate_after(stream, others, p, bytes, alignment)) report_wrong_free(p, bytes, alignment);
   }
 
   /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the

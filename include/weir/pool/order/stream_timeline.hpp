@@ -87,6 +87,8 @@ class stream_timeline {
 
   /// The number of a free made now on `list`.
   sequence_number issue(list_id list) noexcept { return lists_[list].issued = last_ = next(last_); }
+  /// The latest number is that of a free on `list` too.
+  void issue_again(list_id list) noexcept { lists_[list].issued = last_; }
 
   sequence_number issued(list_id list) const noexcept { return lists_[list].issued; }
   sequence_number covered(list_id list) const noexcept { return lists_[list].covered; }

@@ -35,7 +35,8 @@ class stream_tracker {
   stream_tracker& operator=(stream_tracker const&) = delete;
 
   /// True if few free lists are left for streams not seen before.
-  bool is_short_of_lists() const noexcept { return timeline_.closed_count() < spare_lists; }
+  bool is_short_of_lists() const noexcept { return !has_spare(spare_lists); }
+  bool has_spare(std::size_t lists) const noexcept { return timeline_.closed_count() >= lists; }
   /// Half as many again; enough at first that a program with few streams is never asked which of them ended.
   std::size_t lists_to_add() const noexcept {
     std::size_t const more = 2 * spare_lists + timeline_.list_count() / 2,
@@ -90,10 +91,30 @@ class stream_tracker {
     return timeline_.issued(list);
   }
 
+  /// The free list of what is freed after the work of both lists; `shared` if there is no room. Done when both are,
+  /// and whoever waits for it waits for both, so that neither stream has to wait for the other. Both stay open until it
+  /// is retired.
+  list_id both(list_id a, list_id b) noexcept {
+    if (is_part_of(b, a)) return a;
+    if (is_part_of(a, b)) return b;
+    auto const low = static_cast<std::uint64_t>(a < b ? a : b), high = static_cast<std::uint64_t>(a < b ? b : a);
+    bool opened = false;
+    list_id const list = timeline_.find_or_open(identity::key_for(identity::joint, high << list_bits | low), opened);
+    if (!opened) return list;
+    streams_[list] = {nullptr, streams_[list].device, 0};
+    keep_open(a);
+    keep_open(b);
+    return list;
+  }
+  bool is_joint(list_id list) const noexcept { return kind(list) == identity::joint; }
+  /// True if a joint list needs this one, whatever is in it.
+  bool is_kept_open(list_id list) const noexcept { return streams_[list].waiting != 0; }
+
   /// Numbers a free on `list` by the calling thread and leaves an event behind if the stream may die.
   sequence_number on_free(list_id list) noexcept {
     sequence_number const t = timeline_.issue(list);
-    if (kind(list) == identity::destroyable) record_on(list, streams_[list].handle, frees_an_event);
+    if (kind(list) >= identity::destroyable) [[unlikely]]
+      leave_event(list);
     return t;
   }
 
@@ -109,6 +130,7 @@ class stream_tracker {
   /// event behind them get one, if that does not move one that is still to come: else a busy stream would never be seen
   /// done.
   sequence_number poll(list_id list, relaxed_capture& calls) noexcept {
+    if (is_joint(list)) return poll_joint(list, calls);
     auto const done = [&](cudaEvent_t event) { return calls.enter(), succeeded(cudaEventQuery(event)); };
     timeline_.advance(list, done);
     if (timeline_.covered(list) != timeline_.issued(list) && !timeline_.is_full(list) && cover(list))
@@ -118,11 +140,17 @@ class stream_tracker {
 
   /// Does everything freed on `giver` up to `t` come before what `taker` does next?
   bool available(list_id taker, list_id giver, sequence_number t) const noexcept {
-    return timeline_.available(taker, giver, t);
+    if (!is_joint(giver)) return timeline_.available(taker, giver, t);
+    auto const [first, second] = parts(giver);
+    return available(taker, first, t) && available(taker, second, t);
   }
 
   /// Makes `taker`'s stream wait for what was freed on `giver` up to `t`. False if that cannot be done.
   bool join(list_id taker, stream_ref stream, list_id giver, sequence_number t) noexcept {
+    if (is_joint(giver)) {
+      auto const [first, second] = parts(giver);
+      return join(taker, stream, first, t) && join(taker, stream, second, t);
+    }
     if (timeline_.available(taker, giver, t)) return true;
     if (timeline_.covered(giver) < t && !cover(giver) && !cover_through_legacy(giver)) return false;
     auto const* const behind = timeline_.covering(giver, t);
@@ -157,6 +185,8 @@ class stream_tracker {
   }
 
   sequence_number issued(list_id list) const noexcept { return timeline_.issued(list); }
+  /// True if all frees on `list` are known to be done.
+  bool is_done(list_id list) const noexcept { return timeline_.completed(list) == timeline_.issued(list); }
   /// The caller knows, from a wait for the whole device, that everything freed on `list` up to `t` is done.
   void complete(list_id list, sequence_number t) noexcept { timeline_.complete(list, t); }
 
@@ -168,20 +198,57 @@ class stream_tracker {
   bool is_open(list_id list) const noexcept { return timeline_.is_open(list); }
   /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
   void retire(list_id list) noexcept {
-    bool const may_end = kind(list) == identity::destroyable || kind(list) == identity::per_thread;
-    if (may_end && streams_[list].waiting == 0) timeline_.close(list);
+    bool const may_end = kind(list) == identity::destroyable || kind(list) == identity::per_thread || is_joint(list);
+    if (!may_end || streams_[list].waiting != 0) return;
+    if (is_joint(list)) {
+      auto const [first, second] = parts(list);
+      end_wait(first);
+      end_wait(second);
+    }
+    timeline_.close(list);
   }
 
  private:
   using identity = stream_identity;
   static constexpr std::size_t spare_lists = 4;
   static constexpr unsigned frees_an_event = 32;
+  static constexpr unsigned list_bits = 16;
 
   struct known_stream {
     cudaStream_t handle = nullptr;
     int device = 0;
-    unsigned waiting = 0;  // threads that wait for one of its events just now
+    unsigned waiting = 0;  // threads that wait for one of its events just now, and joint lists that it is part of
   };
+
+  // ---- joint lists: the two lists that one is of are its key, and a free on it is one on each of them
+  struct two_lists {
+    list_id first, second;
+  };
+  two_lists parts(list_id joint) const noexcept {
+    std::uint64_t const lists = identity::number_of(timeline_.key(joint));
+    return {static_cast<list_id>(lists & timeline::max_lists), static_cast<list_id>(lists >> list_bits)};
+  }
+  bool is_part_of(list_id part, list_id list) const noexcept {
+    if (part == list || !is_joint(list)) return part == list;
+    auto const [first, second] = parts(list);
+    return is_part_of(part, first) || is_part_of(part, second);
+  }
+  sequence_number poll_joint(list_id list, relaxed_capture& calls) noexcept {
+    auto const [first, second] = parts(list);
+    sequence_number const one = poll(first, calls), other = poll(second, calls), issued = timeline_.issued(list);
+    sequence_number const both_done = one < other ? one : other;
+    timeline_.complete(list, both_done < issued ? both_done : issued);
+    return timeline_.completed(list);
+  }
+  [[gnu::noinline]] void leave_event(list_id list) noexcept {
+    if (kind(list) == identity::destroyable) record_on(list, streams_[list].handle, frees_an_event);
+    if (!is_joint(list)) return;
+    auto const [first, second] = parts(list);
+    timeline_.issue_again(first);
+    timeline_.issue_again(second);
+    leave_event(first);
+    leave_event(second);
+  }
 
   identity::kind kind(list_id list) const noexcept { return identity::kind_of(timeline_.key(list)); }
   /// The thread whose default stream this is.
