@@ -33,6 +33,8 @@ SPILLER = "adaptors/detail/spiller.hpp"
 COPIES = "adaptors/detail/spill_copies.hpp"
 MARKS = "adaptors/detail/stream_marks.hpp"
 PARSE = "tools/parse.hpp"
+MR_CALLS = "core/cuda_mr_calls.hpp"
+CUDA_MR = "bridges/cuda_mr.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
@@ -518,4 +520,21 @@ BUGS = [
         "if (!wait_for(stream_, device_)) return {cudaErrorUnknown, true};", "", "sources/address_ranges", random=False),
     bug(0, "memory that may still be zeroed is unmapped", RANGES,
         "!zeroed.is_under_way && hide(", "hide(", "sources/address_ranges", random=False),
+    # ---- cuda::mr
+    bug(0, "memory without a stream is the legacy stream's", MR_CALLS,
+        "void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) const {\n"
+        "    return self().allocate(host_order,",
+        "void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) const {\n"
+        "    return self().allocate(cudaStreamLegacy,", "core/cuda_mr_calls", random=False),
+    bug(0, "by its older name memory is freed without its stream", MR_CALLS,
+        "self().deallocate(stream, p, bytes, alignment);", "self().deallocate(host_order, p, bytes, alignment);",
+        "core/cuda_mr_calls", random=False),
+    bug(0, "a cuda::mr resource gets a block back with another size than it gave", CUDA_MR,
+        "return alignment <= default_alignment ? bytes : padded_or_zero(bytes, alignment);", "return bytes;",
+        "bridges/cuda_mr", random=False),
+    bug(0, "memory of a cuda::mr resource is handed to the host before it is ready", CUDA_MR,
+        "relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); })", "cudaSuccess", "bridges/cuda_mr",
+        random=False),
+    bug(0, "a cuda::mr resource without streams gets back what is in use", CUDA_MR,
+        "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr", random=False),
 ]
