@@ -19,6 +19,13 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
+
+#if CCCL_VERSION >= 3002000
+#include <cuda/buffer>
+#include <cuda/memory_pool>
+#include <cuda/stream>
+#endif
 
 using namespace weir;
 using weir::test::fresh_world;
@@ -314,3 +321,57 @@ TEST_CASE("there and back again: a stack on a reference to a stack") {
   top.deallocate(cudaStreamPerThread, p, 1000);
   CHECK(bottom.numbers().requested.current == 0);
 }
+
+#if CCCL_VERSION >= 3002000
+TEST_CASE("a cuda::buffer on a stack has its memory in the order of its stream, and gives it back") {
+  lazy_world const world;
+  auto memory = make(async{} | pool{} | statistics{});
+  {
+    ::cuda::stream const stream{::cuda::devices[0]};
+    auto const handle = share(memory);
+    auto const uninitialised = ::cuda::make_buffer<int, on_device>(stream, handle, 1000, ::cuda::no_init);
+    CHECK(memory.numbers().requested.current == 4000);
+    auto const sevens = ::cuda::make_buffer<int, on_device>(stream, any_ref(memory), 100, 7);
+    std::vector<int> on_the_host(100);
+    REQUIRE(cudaMemcpyAsync(on_the_host.data(), sevens.data(), 400, cudaMemcpyDefault, stream.get()) == cudaSuccess);
+    stream.sync();
+    CHECK(on_the_host == std::vector<int>(100, 7));
+  }
+  CHECK(memory.numbers().requested.current == 0);
+}
+
+TEST_CASE("a cuda::buffer keeps the stack that it was given to own") {
+  fresh_world const world;
+  {
+    ::cuda::stream const stream{::cuda::devices[0]};
+    auto const buffer = [&] {
+      any_resource const owner(device{} | pool{});
+      return ::cuda::make_buffer<int, on_device>(stream, owner, 1000, 1);
+    }();
+    CHECK(sim::live_bytes(0) > 0);
+    CHECK(buffer.size() == 1000);
+  }
+  CHECK(sim::live_bytes(0) == 0);
+}
+
+TEST_CASE("CCCL's own pool is a source") {
+  fresh_world const world;
+  ::cuda::device_memory_pool theirs(::cuda::devices[0]);
+  {
+    auto memory = make(from_cuda_mr(::cuda::device_memory_pool_ref(theirs)) | pool{} | statistics{});
+    weir::stream const stream;
+    void* const p = memory.allocate(stream, 100'000, 4096);
+    CHECK(reinterpret_cast<std::uintptr_t>(p) % 4096 == 0);
+    CHECK(theirs.attribute(::cuda::memory_pool_attributes::used_mem_current) > 0);
+    memory.deallocate(stream, p, 100'000, 4096);
+  }
+  CHECK(theirs.attribute(::cuda::memory_pool_attributes::used_mem_current) == 0);
+}
+
+TEST_CASE("CCCL's pool that has no more is weir's out of memory") {
+  fresh_world const world;
+  sim::set_capacity(0, 1_MiB);
+  auto memory = make(from_cuda_mr(::cuda::device_default_memory_pool(::cuda::devices[0])) | pool{});
+  CHECK_THROWS_AS(memory.allocate(cudaStreamPerThread, 2_MiB), out_of_memory);
+}
+#endif

@@ -537,4 +537,13 @@ BUGS = [
         random=False),
     bug(0, "a cuda::mr resource without streams gets back what is in use", CUDA_MR,
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr", random=False),
+
+    # ---- the driver's functions of the simulated runtime
+    bug(0, "a context that is popped leaves its device current", "sim/api/driver_contexts.cpp",
+        "me.device = me.devices_below[--me.contexts_below];", "--me.contexts_below;", "sim/probes", random=False),
+    bug(0, "a function found for the per-thread default stream uses the legacy one", "sim/api/driver_entry_points.cpp",
+        "per_thread ? found->per_thread : found->legacy", "found->legacy", "sim/probes", random=False),
+    bug(0, "the driver answers for a pointer that is not CUDA's", "sim/api/driver_memory.cpp",
+        "  if (known.type == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;\n", "", "sim/probes",
+        random=False),
 ]
