@@ -91,6 +91,12 @@ void mr_deallocate(R& r, cudaStream_t stream, void* p, std::size_t bytes) {
 }
 #endif
 
+// Not written where they are used: there nvcc 13.0 does not take them.
+template <class R>
+inline constexpr bool mr_on_device = ::cuda::has_property<R, ::cuda::mr::device_accessible>;
+template <class R>
+inline constexpr bool mr_on_host = ::cuda::has_property<R, ::cuda::mr::host_accessible>;
+
 /// The CUDA error that a resource means. CCCL before 3.2 does not tell: lack of memory then, which is the usual one.
 inline cudaError_t code_of([[maybe_unused]] ::cuda::cuda_error const& error) noexcept {
 #if CCCL_VERSION >= 3002000
@@ -110,8 +116,8 @@ struct cuda_mr_source {
 template <class R>
 class cuda_mr_source<R>::type {
  public:
-  static constexpr bool device_accessible = ::cuda::has_property<R, ::cuda::mr::device_accessible>;
-  static constexpr bool host_accessible = ::cuda::has_property<R, ::cuda::mr::host_accessible>;
+  static constexpr bool device_accessible = mr_on_device<R>;
+  static constexpr bool host_accessible = mr_on_host<R>;
   static constexpr bool host_ordered = true;
   static constexpr char const* layer_name = "cuda_mr";
 
