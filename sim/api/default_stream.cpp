@@ -17,6 +17,12 @@ cudaStream_t default_stream() { return cudaStreamLegacy; }
 
 cudaStream_t resolve(cudaStream_t stream) { return stream != nullptr ? stream : default_stream(); }
 
+// A function of the driver is found for the caller's default stream, unless it says for which.
+unsigned long long resolve(unsigned long long flags) {
+  if (flags != cudaEnableDefault) return flags;
+  return default_stream() == cudaStreamPerThread ? cudaEnablePerThreadDefaultStream : cudaEnableLegacyStream;
+}
+
 }  // namespace
 
 extern "C" {
@@ -193,14 +199,14 @@ cudaError_t CUDARTAPI cudaMemPrefetchAsync_v2(void const* p, size_t bytes, cudaM
 
 cudaError_t CUDARTAPI cudaGetDriverEntryPoint(char const* symbol, void** function, unsigned long long flags,
                                               cudaDriverEntryPointQueryResult* result) {
-  return sim::driver_entry_point("cudaGetDriverEntryPoint", symbol, function, CUDART_VERSION, flags, result);
+  return sim::driver_entry_point("cudaGetDriverEntryPoint", symbol, function, CUDART_VERSION, resolve(flags), result);
 }
 
 #if CUDART_VERSION >= 12050
 cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(char const* symbol, void** function, unsigned int version,
                                                        unsigned long long flags,
                                                        cudaDriverEntryPointQueryResult* result) {
-  return sim::driver_entry_point("cudaGetDriverEntryPointByVersion", symbol, function, version, flags, result);
+  return sim::driver_entry_point("cudaGetDriverEntryPointByVersion", symbol, function, version, resolve(flags), result);
 }
 #endif
 

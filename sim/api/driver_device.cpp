@@ -4,6 +4,7 @@
 #include "api/driver_functions.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <optional>
 
@@ -62,6 +63,28 @@ std::optional<int> attribute_of(runtime& r, CUdevice_attribute which) {
 }
 
 }  // namespace
+
+CUresult init(unsigned flags) {
+  return driver_api("cuInit", [=](runtime&, held_lock&) { return flags == 0 ? cudaSuccess : cudaErrorInvalidValue; });
+}
+
+CUresult device_get_name(char* name, int length, CUdevice device) {
+  return driver_api("cuDeviceGetName", [=](runtime& r, held_lock&) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    if (name == nullptr || length <= 0) return cudaErrorInvalidValue;
+    std::snprintf(name, static_cast<std::size_t>(length), "weir::sim device %d", device);
+    return cudaSuccess;
+  });
+}
+
+CUresult device_total_memory(std::size_t* bytes, CUdevice device) {
+  return driver_api("cuDeviceTotalMem", [=](runtime& r, held_lock&) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    if (bytes == nullptr) return cudaErrorInvalidValue;
+    *bytes = r.device(device).capacity;
+    return cudaSuccess;
+  });
+}
 
 CUresult device_get(CUdevice* device, int ordinal) {
   return driver_api("cuDeviceGet", [=](runtime& r, held_lock&) {

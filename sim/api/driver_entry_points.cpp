@@ -1,11 +1,11 @@
-// Functions of the driver, asked for by name. Found are those of virtual memory, and what goes with them.
+// Functions of the driver, asked for by name. Found are those of virtual memory, and what CCCL's streams, events,
+// buffers and memory pools call.
 
+#include "api/driver_as_runtime.hpp"
 #include "api/driver_functions.hpp"
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 
-#include <algorithm>
-#include <iterator>
 #include <string_view>
 
 namespace weir::sim::detail {
@@ -13,37 +13,153 @@ namespace {
 
 struct driver_function {
   std::string_view name;
-  unsigned since;  // the version of CUDA that brought it
-  void* address;
+  unsigned since;  // the version of CUDA that brought it, or this form of it
+  void* legacy;    // where handle 0 is the legacy default stream
+  void* per_thread;
 };
 
 template <class Function>
-driver_function since(unsigned version, std::string_view name, Function* function) {
-  return {name, version, reinterpret_cast<void*>(function)};
+driver_function since(unsigned version, std::string_view name, Function* legacy, Function* per_thread) {
+  return {name, version, reinterpret_cast<void*>(legacy), reinterpret_cast<void*>(per_thread)};
 }
+template <class Function>
+driver_function since(unsigned version, std::string_view name, Function* function) {
+  return since(version, name, function, function);
+}
+template <auto Runtime, class Function>
+driver_function same(unsigned version, std::string_view name) {
+  return since(version, name, same_as<Runtime, Function, false>::call, same_as<Runtime, Function, true>::call);
+}
+// The driver's type is that of the newest form of the name, as cuda.h has it.
+#define WEIR_SAME(version, name, runtime) same<runtime, decltype(::name)>(version, #name)
 
-driver_function const* find_driver_function(std::string_view name) {
+// With a stream, and none of the runtime's.
+template <bool PerThread>
+CUresult memcpy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return memcpy_any_async(to, from, bytes, stream_of<PerThread>(stream));
+}
+template <bool PerThread>
+CUresult memset_d16_async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream stream) {
+  return memset_16_async(to, value, count, stream_of<PerThread>(stream));
+}
+template <bool PerThread>
+CUresult memset_d32_async(CUdeviceptr to, unsigned value, std::size_t count, CUstream stream) {
+  return memset_32_async(to, value, count, stream_of<PerThread>(stream));
+}
+template <bool PerThread>
+CUresult stream_get_ctx(CUstream stream, CUcontext* context) {
+  return stream_get_context(stream_of<PerThread>(stream), context);
+}
+#if CUDA_VERSION >= 12050
+// There are no green contexts.
+template <bool PerThread>
+CUresult stream_get_ctx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
+  CUresult const code = stream_get_context(stream_of<PerThread>(stream), context);
+  if (code == CUDA_SUCCESS && green != nullptr) *green = nullptr;
+  return code;
+}
+#endif
+
+/// The newest form of a function up to a version; null if there is none so old, and `is_known` says if any is newer.
+driver_function const* find_driver_function(std::string_view name, unsigned version, bool& is_known) {
   static driver_function const all[] = {
-      since(6000, "cuGetErrorName", get_error_name),
-      since(6000, "cuGetErrorString", get_error_string),
-      since(2000, "cuDeviceGet", device_get),
-      since(2000, "cuDeviceGetAttribute", device_get_attribute),
-      since(10020, "cuMemAddressReserve", mem_address_reserve),
-      since(10020, "cuMemAddressFree", mem_address_free),
-      since(10020, "cuMemCreate", mem_create),
-      since(10020, "cuMemRelease", mem_release),
-      since(10020, "cuMemMap", mem_map),
-      since(10020, "cuMemUnmap", mem_unmap),
-      since(10020, "cuMemSetAccess", mem_set_access),
-      since(10020, "cuMemGetAccess", mem_get_access),
-      since(10020, "cuMemGetAllocationGranularity", mem_get_allocation_granularity),
-      since(10020, "cuMemGetAllocationPropertiesFromHandle", mem_get_allocation_properties_from_handle),
-      since(11000, "cuMemRetainAllocationHandle", mem_retain_allocation_handle),
-      since(10020, "cuMemExportToShareableHandle", mem_export_to_shareable_handle),
+    since(2000, "cuInit", init),
+    since(6000, "cuGetErrorName", get_error_name),
+    since(6000, "cuGetErrorString", get_error_string),
+    WEIR_SAME(2020, cuDriverGetVersion, cudaDriverGetVersion),
+
+    since(2000, "cuDeviceGet", device_get),
+    since(2000, "cuDeviceGetAttribute", device_get_attribute),
+    since(2000, "cuDeviceGetName", device_get_name),
+    since(3020, "cuDeviceTotalMem", device_total_memory),
+    WEIR_SAME(2000, cuDeviceGetCount, cudaGetDeviceCount),
+    WEIR_SAME(4000, cuDeviceCanAccessPeer, cudaDeviceCanAccessPeer),
+
+    since(7000, "cuDevicePrimaryCtxRetain", primary_context_retain),
+    since(7000, "cuDevicePrimaryCtxRelease", primary_context_release),
+    since(7000, "cuDevicePrimaryCtxGetState", primary_context_get_state),
+    since(4000, "cuCtxPushCurrent", context_push),
+    since(4000, "cuCtxPopCurrent", context_pop),
+    since(4000, "cuCtxGetCurrent", context_get_current),
+    WEIR_SAME(2000, cuCtxGetDevice, cudaGetDevice),
+
+    WEIR_SAME(2000, cuStreamCreate, cudaStreamCreateWithFlags),
+    WEIR_SAME(5050, cuStreamCreateWithPriority, cudaStreamCreateWithPriority),
+    WEIR_SAME(4000, cuStreamDestroy, cudaStreamDestroy),
+    WEIR_SAME(2000, cuStreamSynchronize, cudaStreamSynchronize),
+    WEIR_SAME(2000, cuStreamQuery, cudaStreamQuery),
+    WEIR_SAME(3020, cuStreamWaitEvent, cudaStreamWaitEvent),
+    WEIR_SAME(5050, cuStreamGetPriority, cudaStreamGetPriority),
+    WEIR_SAME(5050, cuStreamGetFlags, cudaStreamGetFlags),
+    WEIR_SAME(12000, cuStreamGetId, cudaStreamGetId),
+    WEIR_SAME(10000, cuLaunchHostFunc, cudaLaunchHostFunc),
+    WEIR_SAME(5000, cuStreamAddCallback, cudaStreamAddCallback),
+    since(9020, "cuStreamGetCtx", stream_get_ctx<false>, stream_get_ctx<true>),
+#if CUDA_VERSION >= 12050
+    since(12050, "cuStreamGetCtx", stream_get_ctx_v2<false>, stream_get_ctx_v2<true>),
+#endif
+#if CUDA_VERSION >= 12080
+    WEIR_SAME(12080, cuStreamGetDevice, cudaStreamGetDevice),
+#endif
+
+    WEIR_SAME(2000, cuEventCreate, cudaEventCreateWithFlags),
+    WEIR_SAME(4000, cuEventDestroy, cudaEventDestroy),
+    WEIR_SAME(2000, cuEventRecord, cudaEventRecord),
+    WEIR_SAME(2000, cuEventQuery, cudaEventQuery),
+    WEIR_SAME(2000, cuEventSynchronize, cudaEventSynchronize),
+    WEIR_SAME(2000, cuEventElapsedTime, cudaEventElapsedTime),
+
+    WEIR_SAME(3020, cuMemAlloc, cudaMalloc),
+    WEIR_SAME(3020, cuMemFree, cudaFree),
+    WEIR_SAME(3020, cuMemAllocHost, cudaMallocHost),
+    WEIR_SAME(2000, cuMemFreeHost, cudaFreeHost),
+    WEIR_SAME(6000, cuMemAllocManaged, cudaMallocManaged),
+    WEIR_SAME(3020, cuMemGetInfo, cudaMemGetInfo),
+    WEIR_SAME(3020, cuMemsetD8Async, cudaMemsetAsync),
+    since(3020, "cuMemsetD16Async", memset_d16_async<false>, memset_d16_async<true>),
+    since(3020, "cuMemsetD32Async", memset_d32_async<false>, memset_d32_async<true>),
+    since(4000, "cuMemcpyAsync", memcpy_async<false>, memcpy_async<true>),
+    since(4000, "cuPointerGetAttribute", pointer_get_attribute),
+    since(7000, "cuPointerGetAttributes", pointer_get_attributes),
+
+    WEIR_SAME(11020, cuMemPoolCreate, cudaMemPoolCreate),
+    WEIR_SAME(11020, cuMemPoolDestroy, cudaMemPoolDestroy),
+    WEIR_SAME(11020, cuMemPoolSetAttribute, cudaMemPoolSetAttribute),
+    WEIR_SAME(11020, cuMemPoolGetAttribute, cudaMemPoolGetAttribute),
+    WEIR_SAME(11020, cuMemPoolTrimTo, cudaMemPoolTrimTo),
+    WEIR_SAME(11020, cuMemPoolSetAccess, cudaMemPoolSetAccess),
+    WEIR_SAME(11020, cuMemPoolGetAccess, cudaMemPoolGetAccess),
+    WEIR_SAME(11020, cuDeviceGetDefaultMemPool, cudaDeviceGetDefaultMemPool),
+    WEIR_SAME(11020, cuDeviceGetMemPool, cudaDeviceGetMemPool),
+    WEIR_SAME(11020, cuDeviceSetMemPool, cudaDeviceSetMemPool),
+#if CUDA_VERSION >= 13000
+    WEIR_SAME(13000, cuMemGetDefaultMemPool, cudaMemGetDefaultMemPool),
+#endif
+    WEIR_SAME(11020, cuMemAllocAsync, cudaMallocAsync),
+    WEIR_SAME(11020, cuMemAllocFromPoolAsync, cudaMallocFromPoolAsync),
+    WEIR_SAME(11020, cuMemFreeAsync, cudaFreeAsync),
+
+    since(10020, "cuMemAddressReserve", mem_address_reserve),
+    since(10020, "cuMemAddressFree", mem_address_free),
+    since(10020, "cuMemCreate", mem_create),
+    since(10020, "cuMemRelease", mem_release),
+    since(10020, "cuMemMap", mem_map),
+    since(10020, "cuMemUnmap", mem_unmap),
+    since(10020, "cuMemSetAccess", mem_set_access),
+    since(10020, "cuMemGetAccess", mem_get_access),
+    since(10020, "cuMemGetAllocationGranularity", mem_get_allocation_granularity),
+    since(10020, "cuMemGetAllocationPropertiesFromHandle", mem_get_allocation_properties_from_handle),
+    since(11000, "cuMemRetainAllocationHandle", mem_retain_allocation_handle),
+    since(10020, "cuMemExportToShareableHandle", mem_export_to_shareable_handle),
   };
-  auto const* const found =
-      std::find_if(std::begin(all), std::end(all), [name](driver_function const& f) { return f.name == name; });
-  return found == std::end(all) ? nullptr : found;
+  driver_function const* newest = nullptr;
+  is_known = false;
+  for (driver_function const& f : all) {
+    if (f.name != name) continue;
+    is_known = true;
+    if (f.since <= version && (newest == nullptr || f.since > newest->since)) newest = &f;
+  }
+  return newest;
 }
 
 }  // namespace
@@ -56,13 +172,14 @@ cudaError_t driver_entry_point(call which, char const* symbol, void** function, 
     if (symbol == nullptr || std::string_view(symbol).empty() || function == nullptr || !known_flags)
       return cudaErrorInvalidValue;
     if (version > CUDART_VERSION) return cudaErrorInvalidValue;  // newer than what `cudaDriverGetVersion` says
-    driver_function const* const found = find_driver_function(symbol);
-    bool const new_enough = found != nullptr && version >= found->since;
-    *function = new_enough ? found->address : nullptr;
+    bool is_known = false;
+    driver_function const* const found = find_driver_function(symbol, version, is_known);
+    bool const per_thread = flags == cudaEnablePerThreadDefaultStream;
+    *function = found == nullptr ? nullptr : per_thread ? found->per_thread : found->legacy;
     if (result != nullptr)
-      *result = found == nullptr ? cudaDriverEntryPointSymbolNotFound
-                : new_enough     ? cudaDriverEntryPointSuccess
-                                 : cudaDriverEntryPointVersionNotSufficent;
+      *result = found != nullptr ? cudaDriverEntryPointSuccess
+                : is_known       ? cudaDriverEntryPointVersionNotSufficent
+                                 : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
   });
 }

@@ -18,10 +18,29 @@ CUresult driver_api(call which, Body&& body) {
 }
 
 // ---- driver_device.cpp
+CUresult init(unsigned flags);
+CUresult device_get_name(char* name, int length, CUdevice device);
+CUresult device_total_memory(std::size_t* bytes, CUdevice device);
 CUresult device_get(CUdevice* device, int ordinal);
 CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device);
 CUresult get_error_name(CUresult error, char const** name);
 CUresult get_error_string(CUresult error, char const** meaning);
+
+// ---- driver_contexts.cpp
+CUresult primary_context_retain(CUcontext* context, CUdevice device);
+CUresult primary_context_release(CUdevice device);
+CUresult primary_context_get_state(CUdevice device, unsigned* flags, int* active);
+CUresult context_push(CUcontext context);
+CUresult context_pop(CUcontext* context);
+CUresult context_get_current(CUcontext* context);
+CUresult stream_get_context(CUstream stream, CUcontext* context);
+
+// ---- driver_memory.cpp; the stream is resolved, never 0
+CUresult memcpy_any_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream);
+CUresult memset_16_async(CUdeviceptr to, unsigned short value, std::size_t count, cudaStream_t stream);
+CUresult memset_32_async(CUdeviceptr to, unsigned value, std::size_t count, cudaStream_t stream);
+CUresult pointer_get_attribute(void* to, CUpointer_attribute which, CUdeviceptr p);
+CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void** to, CUdeviceptr p);
 
 // ---- addresses.cpp
 CUresult mem_address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,

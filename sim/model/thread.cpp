@@ -16,6 +16,7 @@ thread_state& this_thread() {
   if (me.generation != now) [[unlikely]] {
     me.generation = now;
     me.device = 0;
+    me.contexts_below = 0;
     me.last_error = cudaSuccess;
     me.capture_mode = cudaStreamCaptureModeGlobal;
   }

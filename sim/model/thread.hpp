@@ -22,6 +22,9 @@ struct host_function_place {
 struct thread_state {
   std::uint64_t generation = 0;  // which `reset` this is about
   int device = 0;
+  // Of the driver's contexts that are below the current one, the devices.
+  std::array<int, 16> devices_below{};
+  unsigned contexts_below = 0;
   cudaError_t last_error = cudaSuccess;
   bool in_call = false;  // does the simulated runtime's work, not the program's
   bool in_host_function = false;

@@ -20,6 +20,11 @@ struct gives_both {
   cudaStream_t get() const noexcept { return cudaStreamLegacy; }
   cudaStream_t value() const noexcept { return cudaStreamPerThread; }
 };
+struct made_of_a_handle {
+  cudaStream_t handle;
+  made_of_a_handle(cudaStream_t h) : handle(h) {}
+  cudaStream_t value() const noexcept { return handle; }
+};
 struct gives_something_else {
   int get() const noexcept { return 1; }
 };
@@ -33,6 +38,12 @@ static_assert(std::is_convertible_v<cuda::stream_ref, stream_ref>);
 static_assert(std::is_convertible_v<like_rmm, stream_ref>);
 static_assert(std::is_convertible_v<weir::stream const&, stream_ref>);
 static_assert(std::is_convertible_v<host_order_t, stream_ref>);
+static_assert(std::is_convertible_v<stream_ref, cudaStream_t>);
+static_assert(std::is_convertible_v<stream_ref, cuda::stream_ref>);
+static_assert(std::is_constructible_v<cuda::stream_ref, stream_ref>);
+static_assert(std::is_convertible_v<stream_ref, made_of_a_handle>);
+// It is no number and no condition.
+static_assert(!std::is_constructible_v<bool, stream_ref> && !std::is_convertible_v<stream_ref, void*>);
 // A device number, a literal 0 or nullptr is not a stream.
 static_assert(!std::is_convertible_v<int, stream_ref> && !std::is_constructible_v<stream_ref, int>);
 static_assert(!std::is_convertible_v<std::nullptr_t, stream_ref>);
@@ -61,6 +72,20 @@ TEST_CASE("streams are equal if they are the same order of work") {
   CHECK(stream_ref(some_handle()) == stream_ref(some_handle()));
   CHECK(stream_ref(some_handle()) != stream_ref(cudaStreamLegacy));
   CHECK(stream_ref::lasting(some_handle(), 5) == stream_ref(some_handle()));
+}
+
+TEST_CASE("a stream goes where a handle goes, and where another library's stream goes") {
+  stream_ref const stream = some_handle();
+  cudaStream_t const handle = stream;
+  cuda::stream_ref const theirs = stream;
+  made_of_a_handle const others = stream;
+  CHECK(handle == some_handle());
+  CHECK(theirs.get() == some_handle());
+  CHECK(others.handle == some_handle());
+  CHECK(stream == handle);
+  CHECK(theirs == stream);
+  CHECK(stream != cudaStreamLegacy);
+  CHECK(stream_ref(host_order) != cudaStreamLegacy);
 }
 
 TEST_CASE("the host's order is no stream, though it has a handle that CUDA takes") {

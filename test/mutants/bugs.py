@@ -37,6 +37,8 @@ PARSE = "tools/parse.hpp"
 BUFFER = "containers/buffer.hpp"
 STREAM_WORK = "containers/detail/stream_work.hpp"
 TAG = "core/tag.hpp"
+MR_CALLS = "core/cuda_mr_calls.hpp"
+CUDA_MR = "bridges/cuda_mr.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
@@ -670,4 +672,30 @@ BUGS = [
     bug(0, "a budget does not tell the pool of the other streams", LIMIT,
         "weir::deallocate_after(below, stream, p, bytes, others, alignment);",
         "below.deallocate(stream, p, bytes, alignment);", "core/deallocate_after", random=False),
+    # ---- cuda::mr
+    bug(0, "memory without a stream is the legacy stream's", MR_CALLS,
+        "void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) const {\n"
+        "    return self().allocate(host_order,",
+        "void* allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) const {\n"
+        "    return self().allocate(cudaStreamLegacy,", "core/cuda_mr_calls", random=False),
+    bug(0, "by its older name memory is freed without its stream", MR_CALLS,
+        "self().deallocate(stream, p, bytes, alignment);", "self().deallocate(host_order, p, bytes, alignment);",
+        "core/cuda_mr_calls", random=False),
+    bug(0, "a cuda::mr resource gets a block back with another size than it gave", CUDA_MR,
+        "return alignment <= default_alignment ? bytes : padded_or_zero(bytes, alignment);", "return bytes;",
+        "bridges/cuda_mr", random=False),
+    bug(0, "memory of a cuda::mr resource is handed to the host before it is ready", CUDA_MR,
+        "relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); })", "cudaSuccess", "bridges/cuda_mr",
+        random=False),
+    bug(0, "a cuda::mr resource without streams gets back what is in use", CUDA_MR,
+        "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr", random=False),
+
+    # ---- the driver's functions of the simulated runtime
+    bug(0, "a context that is popped leaves its device current", "sim/api/driver_contexts.cpp",
+        "me.device = me.devices_below[--me.contexts_below];", "--me.contexts_below;", "sim/probes", random=False),
+    bug(0, "a function found for the per-thread default stream uses the legacy one", "sim/api/driver_entry_points.cpp",
+        "per_thread ? found->per_thread : found->legacy", "found->legacy", "sim/probes", random=False),
+    bug(0, "the driver answers for a pointer that is not CUDA's", "sim/api/driver_memory.cpp",
+        "  if (known.type == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;\n", "", "sim/probes",
+        random=False),
 ]

@@ -82,7 +82,9 @@ class Bench:
         self.folder = Path(folder)
         self.compiler = options.compiler
         cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
-        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in [*options.include, cuda]), f"-I{ROOT / 'test'}"]
+        folders = [Path(path) for path in [*options.include, cuda]]
+        folders += [path / "cccl" for path in folders if (path / "cccl").is_dir()]  # where toolkit 13 has cuda::mr
+        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in folders), f"-I{ROOT / 'test'}"]
         self.objects = {}
 
     @staticmethod

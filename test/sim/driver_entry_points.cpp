@@ -14,16 +14,16 @@ TEST_CASE_FIXTURE(fresh, "a function of the driver is not found, which is no err
   int something = 0;
   void* function = &something;
   auto result = cudaDriverEntryPointSuccess;
-  ok(cudaGetDriverEntryPoint("cuMemAlloc", &function, cudaEnableDefault, &result));
+  ok(cudaGetDriverEntryPoint("cuTexObjectCreate", &function, cudaEnableDefault, &result));
   CHECK_EQ(function, nullptr);
   CHECK_EQ(result, cudaDriverEntryPointSymbolNotFound);
-  ok(cudaGetDriverEntryPoint("cuMemAlloc", &function, cudaEnablePerThreadDefaultStream, nullptr));
+  ok(cudaGetDriverEntryPoint("cuTexObjectCreate", &function, cudaEnablePerThreadDefaultStream, nullptr));
   CHECK_EQ(cudaPeekAtLastError(), cudaSuccess);
   CHECK_EQ(sim::calls("cudaGetDriverEntryPoint"), 2);
 #if CUDART_VERSION >= 12050
   function = &something;
   result = cudaDriverEntryPointSuccess;
-  ok(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableLegacyStream, &result));
+  ok(cudaGetDriverEntryPointByVersion("cuTexObjectCreate", &function, 12000, cudaEnableLegacyStream, &result));
   CHECK_EQ(function, nullptr);
   CHECK_EQ(result, cudaDriverEntryPointSymbolNotFound);
 #endif
@@ -50,12 +50,12 @@ TEST_CASE_FIXTURE(fresh, "what cannot be looked for is refused") {
   void* function = nullptr;
   CHECK_EQ(cudaGetDriverEntryPoint(nullptr, &function, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
   CHECK_EQ(cudaGetDriverEntryPoint("", &function, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
-  CHECK_EQ(cudaGetDriverEntryPoint("cuMemAlloc", nullptr, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
-  CHECK_EQ(cudaGetDriverEntryPoint("cuMemAlloc", &function, 3, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDriverEntryPoint("cuTexObjectCreate", nullptr, cudaEnableDefault, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDriverEntryPoint("cuTexObjectCreate", &function, 3, nullptr), cudaErrorInvalidValue);
 #if CUDART_VERSION >= 12050
   int driver = 0;
   ok(cudaDriverGetVersion(&driver));
   auto const newer = static_cast<unsigned>(driver) + 10;
-  CHECK_EQ(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, newer, 0, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGetDriverEntryPointByVersion("cuTexObjectCreate", &function, newer, 0, nullptr), cudaErrorInvalidValue);
 #endif
 }

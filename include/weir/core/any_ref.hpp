@@ -1,6 +1,7 @@
 #pragma once
 // A reference to any stack: for types that must not name the stack they take memory from.
 
+#include <weir/core/cuda_mr_calls.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
@@ -76,7 +77,7 @@ concept any_ref_with = is_ref_with<R, Device, Host>;
 /// When not to use it: where the stack must live as long as its user (`any_resource`), or its type is at hand
 /// (`share`).
 template <bool Device, bool Host>
-class basic_any_ref {
+class basic_any_ref : public detail::cuda_mr_calls<basic_any_ref<Device, Host>> {
  public:
   static constexpr bool device_accessible = Device;
   static constexpr bool host_accessible = Host;
@@ -99,6 +100,9 @@ class basic_any_ref {
   /// Forgets a promise; the other way round does not compile.
   template <detail::any_ref_with<Device, Host> Other>
   basic_any_ref(Other const& other) noexcept : resource_(other.resource_), functions_(other.functions_) {}
+
+  using detail::cuda_mr_calls<basic_any_ref>::allocate;
+  using detail::cuda_mr_calls<basic_any_ref>::deallocate;
 
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return functions_->allocate(resource_, stream, bytes, alignment);

@@ -1,6 +1,7 @@
 #pragma once
 // A stack behind one type: for APIs that must not be templates.
 
+#include <weir/core/cuda_mr_calls.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layer_ref.hpp>
@@ -24,7 +25,7 @@ namespace weir {
 /// of the memory; use the aliases below. `weir::trim`, `numbers`, `find_limit` and `report_of` ask the stack that it
 /// holds. When not to use it: where the stack's type is at hand, `share(memory)` is cheaper.
 template <bool Device, bool Host>
-class basic_any_resource {
+class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Device, Host>> {
  public:
   static constexpr bool device_accessible = Device;
   static constexpr bool host_accessible = Host;
@@ -59,6 +60,8 @@ class basic_any_resource {
     return *this;
   }
 
+  using detail::cuda_mr_calls<basic_any_resource>::allocate;
+  using detail::cuda_mr_calls<basic_any_resource>::deallocate;
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return held_->allocate(stream, bytes, alignment);
   }

@@ -1,6 +1,7 @@
 #pragma once
 // A stack used by many: a copyable handle that does not own.
 
+#include <weir/core/cuda_mr_calls.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/report.hpp>
@@ -13,7 +14,7 @@ namespace weir {
 /// A resource of one pointer that forwards to someone else's, which must outlive it. Copies are equal if they refer to
 /// the same object. It is a recipe too, so `share(memory) | limit{256_MiB}` is a budget inside a budget.
 template <resource R>
-class resource_ref {
+class resource_ref : public detail::cuda_mr_calls<resource_ref<R>> {
  public:
   static constexpr bool device_accessible = weir::device_accessible<R>;
   static constexpr bool host_accessible = weir::host_accessible<R>;
@@ -21,6 +22,9 @@ class resource_ref {
   static constexpr bool knows_blocks = weir::knows_blocks<R>;
 
   explicit resource_ref(R& r) noexcept : resource_(&r) {}
+
+  using detail::cuda_mr_calls<resource_ref>::allocate;
+  using detail::cuda_mr_calls<resource_ref>::deallocate;
 
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     if constexpr (!weir::host_ordered<R>)

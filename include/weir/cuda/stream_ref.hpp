@@ -29,6 +29,10 @@ concept gives_stream_by_value = !gives_stream_by_get<S> && requires(S const& s) 
   { s.value() } -> std::same_as<cudaStream_t>;
 };
 
+template <class S>
+concept stream_of_handle = std::same_as<S, cudaStream_t> ||
+    ((gives_stream_by_get<S> || gives_stream_by_value<S>)&&std::constructible_from<S, cudaStream_t>);
+
 }  // namespace detail
 
 /// The order of the host's own program: no stream. `allocate` in it returns memory that every stream may use at once;
@@ -39,7 +43,8 @@ inline constexpr host_order_t host_order{};
 
 /// Names the order that an allocation or a free takes its place in; owns nothing, two words, passed by value.
 ///
-/// Converts from `cudaStream_t` and from anything alike (`cuda::stream_ref`, `rmm::cuda_stream_view`, `weir::stream`).
+/// Converts from `cudaStream_t` and from anything alike (`cuda::stream_ref`, `rmm::cuda_stream_view`, `weir::stream`),
+/// and to what is alike and made of a handle.
 /// The default handle 0 is resolved here, once, to the legacy or the per-thread default stream by how the *caller's*
 /// file was compiled (`--default-stream`), so the rest of the library never sees 0.
 class stream_ref {
@@ -77,8 +82,19 @@ class stream_ref {
   /// The stream's id where its handle is known to outlive every resource, else 0.
   std::uint64_t lasting_id() const noexcept { return is_host_order() ? 0 : id_; }
 
+  /// The handle, or another library's stream that is made of one (`cuda::stream_ref`, `rmm::cuda_stream_view`).
+  template <detail::stream_of_handle S>
+  operator S() const noexcept {
+    return S(handle_);
+  }
+
   friend bool operator==(stream_ref a, stream_ref b) noexcept {
     return a.handle_ == b.handle_ && a.is_host_order() == b.is_host_order();
+  }
+  /// With a handle, or with another library's stream.
+  template <detail::stream_of_handle S>
+  friend bool operator==(stream_ref a, S const& b) noexcept {
+    return a == stream_ref(b);
   }
 
  private:

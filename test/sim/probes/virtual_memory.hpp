@@ -2,6 +2,7 @@
 // Probes: the driver's virtual memory. Answers are in the comments of cuda.h, unless named. A device without virtual
 // memory is asked nothing.
 
+#include "driver_function.hpp"
 #include "probe.hpp"
 
 #include <cuda.h>
@@ -10,19 +11,6 @@
 #include <cstdint>
 
 namespace probes {
-
-/// One of the driver's functions, by its name; null if there is none.
-template <class Function>
-Function* driver_function(char const* name, Function*) {
-  void* found = nullptr;
-#if CUDART_VERSION >= 12050
-  static_cast<void>(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, nullptr));
-#else
-  static_cast<void>(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, nullptr));
-#endif
-  return reinterpret_cast<Function*>(found);
-}
-#define WEIR_DRIVER_FUNCTION(name) driver_function(#name, static_cast<decltype(&::name)>(nullptr))
 
 /// Eight granules of reserved addresses on device 0, and what is needed to use them. All of it ends with the probe.
 class address_range {
@@ -169,8 +157,6 @@ inline void views_side_by_side_are_one_range(verdict& v) {
   v.ok("cudaDeviceSynchronize", cudaDeviceSynchronize());
   range.ok("cuMemUnmap of both", range.unmap(range.at(2), 2 * range.granule));
 }
-
-#undef WEIR_DRIVER_FUNCTION
 
 inline constexpr probe virtual_memory_probes[] = {
     {"addresses_are_freed_as_they_were_reserved", needs::nothing, &addresses_are_freed_as_they_were_reserved},

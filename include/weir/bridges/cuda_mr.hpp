@@ -1,0 +1,233 @@
+#pragma once
+// Stacks as cuda::mr resources and the other way round, with CCCL 2.8 and newer (toolkits 12.9 and 13). The only header
+// of weir that includes <cuda/memory_resource>.
+
+#include <weir/core/any_ref.hpp>
+#include <weir/core/any_resource.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/handle.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/process_exit.hpp>
+#include <weir/sources/shifted_blocks.hpp>
+#include <weir/sources/source_device.hpp>
+
+#include <cuda/version>
+
+// Up to CCCL 3.1 cuda::mr has to be asked for, before the first include of its header.
+#if CCCL_VERSION < 3002000 && !defined(LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE)
+#if defined(_CUDA_MEMORY_RESOURCE)
+#error \
+    "weir: <cuda/memory_resource> was included before without LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE, \
+so it is empty: define that for the whole program, or include <weir/bridges/cuda_mr.hpp> first"
+#endif
+#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
+#endif
+#include <cuda/std/__exception/cuda_error.h>
+#include <cuda_runtime_api.h>
+#include <cuda/memory_resource>
+
+#include <concepts>
+#include <cstddef>
+#include <new>
+#include <optional>
+#include <utility>
+
+namespace weir {
+
+/// Handles (`share(memory)`, `any_ref`, `any_resource`) are `cuda::mr` resources; this tells where their memory can be
+/// reached. Include this header before `cuda::mr` is first asked about a handle: compilers remember the answer.
+template <handle R>
+requires device_accessible<R>
+constexpr void get_property(R const&, ::cuda::mr::device_accessible) noexcept {}
+template <handle R>
+requires host_accessible<R>
+constexpr void get_property(R const&, ::cuda::mr::host_accessible) noexcept {}
+
+namespace detail {
+
+// The names that this CCCL has for the two concepts and the four calls.
+#if CCCL_VERSION >= 3001000
+template <class R>
+concept mr_resource = ::cuda::mr::synchronous_resource<R>;
+template <class R>
+concept mr_stream_ordered = ::cuda::mr::resource<R>;
+
+template <class R>
+void* mr_allocate(R& r, cudaStream_t stream, std::size_t bytes) {
+  if constexpr (mr_stream_ordered<R>)
+    return r.allocate(::cuda::stream_ref(stream), bytes, default_alignment);
+  else
+    return r.allocate_sync(bytes, default_alignment);
+}
+template <class R>
+void mr_deallocate(R& r, cudaStream_t stream, void* p, std::size_t bytes) {
+  if constexpr (mr_stream_ordered<R>)
+    r.deallocate(::cuda::stream_ref(stream), p, bytes, default_alignment);
+  else
+    r.deallocate_sync(p, bytes, default_alignment);
+}
+#else
+template <class R>
+concept mr_resource = ::cuda::mr::resource<R>;
+template <class R>
+concept mr_stream_ordered = ::cuda::mr::async_resource<R>;
+
+template <class R>
+void* mr_allocate(R& r, cudaStream_t stream, std::size_t bytes) {
+  if constexpr (mr_stream_ordered<R>)
+    return r.allocate_async(bytes, default_alignment, ::cuda::stream_ref(stream));
+  else
+    return r.allocate(bytes, default_alignment);
+}
+template <class R>
+void mr_deallocate(R& r, cudaStream_t stream, void* p, std::size_t bytes) {
+  if constexpr (mr_stream_ordered<R>)
+    r.deallocate_async(p, bytes, default_alignment, ::cuda::stream_ref(stream));
+  else
+    r.deallocate(p, bytes, default_alignment);
+}
+#endif
+
+// Not written where they are used: there nvcc 13.0 does not take them.
+template <class R>
+inline constexpr bool mr_on_device = ::cuda::has_property<R, ::cuda::mr::device_accessible>;
+template <class R>
+inline constexpr bool mr_on_host = ::cuda::has_property<R, ::cuda::mr::host_accessible>;
+
+/// The CUDA error that a resource means. CCCL before 3.2 does not tell: lack of memory then, which is the usual one.
+inline cudaError_t code_of([[maybe_unused]] ::cuda::cuda_error const& error) noexcept {
+#if CCCL_VERSION >= 3002000
+  return error.status();
+#else
+  return cudaErrorMemoryAllocation;
+#endif
+}
+
+/// Not in reach of `R`'s operators, as a template of `R` would be: a reference of CCCL 3.0 converts from all that can
+/// be compared, so comparing handles to this would ask whether they can be compared.
+template <class R>
+struct cuda_mr_source {
+  class type;
+};
+
+template <class R>
+class cuda_mr_source<R>::type {
+ public:
+  static constexpr bool device_accessible = mr_on_device<R>;
+  static constexpr bool host_accessible = mr_on_host<R>;
+  static constexpr bool host_ordered = true;
+  static constexpr char const* layer_name = "cuda_mr";
+
+  type(R resource, int device) : resource_(std::move(resource)), device_(device) {
+    if constexpr (mr_stream_ordered<R>) own_stream_.emplace(device);
+  }
+  type(type const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
+  type& operator=(type const&) = delete;
+
+  /// Throws `out_of_memory` where the resource throws `std::bad_alloc` or says `cudaErrorMemoryAllocation`,
+  /// `cuda_error` for its other `cuda::cuda_error`s, `std::invalid_argument` for an alignment beyond 2 MiB, and all
+  /// else that it throws.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    require_alignment(alignment);
+    if (life_.is_exiting()) check(process_exit::error, "cuda_mr");
+    life_.settle();
+    void* const p = shifted_.allocate(
+        bytes, alignment, [&](std::size_t n) { return take(stream, n); },
+        [&](void* base) { give(stream, base, asked_for(bytes, alignment)); });
+    if (p == nullptr)
+      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "cuda_mr", report_of(*this));
+    return p;
+  }
+
+  /// A resource without streams is waited for: the host blocks until the work queued on `stream` so far is done.
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr || life_.is_exiting()) return;
+    if constexpr (!mr_stream_ordered<R>)
+      if (!stream.is_host_order() && !wait_for(stream, device_)) return;
+    give(stream, shifted_.base_of(p, alignment), asked_for(bytes, alignment));
+  }
+
+  /// The device that the recipe named, or that was current at `make`; -1 for host memory without streams.
+  int device() const noexcept { return device_; }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return padded_or_zero(bytes, alignment);
+  }
+  R const& resource() const noexcept { return resource_; }
+
+  void describe(report& out) const { out.below("cuda_mr", "a cuda::mr resource; it does not say what it holds"); }
+
+ private:
+  static std::size_t asked_for(std::size_t bytes, std::size_t alignment) noexcept {
+    return alignment <= default_alignment ? bytes : padded_or_zero(bytes, alignment);
+  }
+
+  // `cuda::mr` does not say that memory of its calls with a stream may be freed by those without, or the other way
+  // round. So only those with a stream are made where there are any, in host order on a stream of this source's own.
+  cudaStream_t order_of(stream_ref stream) const noexcept {
+    return stream.is_host_order() && own_stream_ ? own_stream_->get() : stream.get();
+  }
+
+  void* take(stream_ref stream, std::size_t bytes) {
+    void* const p = try_take(order_of(stream), bytes);
+    if (p == nullptr || !stream.is_host_order() || !own_stream_) return p;
+    cudaError_t const code = relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); });
+    if (code != cudaSuccess) give(stream, p, bytes);
+    check(code, "cudaStreamSynchronize");
+    return p;
+  }
+  void* try_take(cudaStream_t stream, std::size_t bytes) try {
+    return mr_allocate(resource_, stream, bytes);
+  } catch (std::bad_alloc const&) {
+    return nullptr;
+  } catch (::cuda::cuda_error const& error) {
+    if (code_of(error) != cudaErrorMemoryAllocation) check(code_of(error), "allocate of a cuda::mr resource");
+    return nullptr;
+  }
+  void give(stream_ref stream, void* p, std::size_t bytes) noexcept {
+    mr_deallocate(resource_, order_of(stream), p, bytes);
+  }
+
+  process_exit life_;
+  R resource_;
+  int device_;
+  std::optional<internal_stream> own_stream_;  // of a stream-ordered resource
+  shifted_blocks shifted_;
+};
+
+}  // namespace detail
+
+/// Made by `from_cuda_mr`. As thread-safe as the resource. Alignment: 256 B or as asked, up to 2 MiB.
+template <class R>
+using cuda_mr_resource = typename detail::cuda_mr_source<R>::type;
+
+/// Source: memory of a `cuda::mr` resource, for stacks on CCCL's pools and on anybody's resources:
+/// `from_cuda_mr(cuda::device_memory_pool_ref(...)) | pool{}`. Holds a copy of the resource. A resource that cannot be
+/// copied is given as a `cuda::mr::resource_ref`, and outlives the stack then. Where the memory can be reached is what
+/// the resource's properties say. When not to use it: for memory that `async`, `managed` or `pinned` give, which tell
+/// more in reports.
+template <class R>
+struct from_cuda_mr {
+  static_assert(detail::mr_resource<R>, "weir::from_cuda_mr: this is no cuda::mr resource");
+  static_assert(std::copy_constructible<R>,
+                "weir::from_cuda_mr: this resource cannot be copied; give a reference, such as "
+                "cuda::mr::resource_ref<cuda::mr::device_accessible>(resource)");
+
+  R resource;
+  int device = -1;  ///< whose memory it gives; -1: the device current at `make`
+
+  /// `resource` is copied, now and by `make`.
+  explicit from_cuda_mr(R memory, int on_device = -1) : resource(std::move(memory)), device(on_device) {}
+
+  static constexpr char const* layer_name = "cuda_mr";
+
+  cuda_mr_resource<R> operator()() const {
+    bool constexpr has_device = device_accessible<cuda_mr_resource<R>> || detail::mr_stream_ordered<R>;
+    return cuda_mr_resource<R>(resource, has_device ? detail::chosen_device("cuda_mr", device) : -1);
+  }
+};
+
+}  // namespace weir

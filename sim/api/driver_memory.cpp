@@ -1,0 +1,90 @@
+// The driver's copies and sets, and what it says of pointers, where that is not a call of the runtime with another
+// name.
+
+#include "api/driver_as_runtime.hpp"
+#include "api/driver_functions.hpp"
+
+#include <cstdint>
+
+namespace weir::sim::detail {
+namespace {
+
+char* pointer(CUdeviceptr p) { return reinterpret_cast<char*>(static_cast<std::uintptr_t>(p)); }
+
+/// What a set is made of here: each byte of the value is set in all elements at once.
+CUresult set_elements(CUdeviceptr to, unsigned value, unsigned width, std::size_t count, cudaStream_t stream) {
+  if (to % width != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < width; ++i) {
+    int const byte = static_cast<int>(value >> (8 * i) & 0xff);
+    CUresult const code = in_driver([&] { return cudaMemset2DAsync(pointer(to) + i, width, byte, 1, count, stream); });
+    if (code != CUDA_SUCCESS) return code;
+  }
+  return CUDA_SUCCESS;
+}
+
+template <class T>
+CUresult answer(void* to, T value) {
+  *static_cast<T*>(to) = value;
+  return CUDA_SUCCESS;
+}
+
+/// Where nothing is known of the pointer, what the attribute says then.
+CUresult answer_attribute(void* to, CUpointer_attribute which, cudaPointerAttributes const& known) {
+  bool const unknown = known.type == cudaMemoryTypeUnregistered;
+  CUcontext context = nullptr;
+  switch (which) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return unknown ? answer(to, context) : primary_context_retain(static_cast<CUcontext*>(to), known.device);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return answer(to, unknown                            ? 0u
+                        : known.type == cudaMemoryTypeHost ? unsigned{CU_MEMORYTYPE_HOST}
+                                                           : unsigned{CU_MEMORYTYPE_DEVICE});
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return answer(to, known.devicePointer);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return answer(to, unknown ? nullptr : known.hostPointer);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return answer(to, known.type == cudaMemoryTypeManaged);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return answer(to, known.device);
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult attributes_of(CUdeviceptr p, cudaPointerAttributes& known) {
+  return in_driver([&] { return cudaPointerGetAttributes(&known, pointer(p)); });
+}
+
+}  // namespace
+
+CUresult memcpy_any_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream) {
+  return in_driver([&] { return cudaMemcpyAsync(pointer(to), pointer(from), bytes, cudaMemcpyDefault, stream); });
+}
+
+CUresult memset_16_async(CUdeviceptr to, unsigned short value, std::size_t count, cudaStream_t stream) {
+  return set_elements(to, value, 2, count, stream);
+}
+
+CUresult memset_32_async(CUdeviceptr to, unsigned value, std::size_t count, cudaStream_t stream) {
+  return set_elements(to, value, 4, count, stream);
+}
+
+CUresult pointer_get_attribute(void* to, CUpointer_attribute which, CUdeviceptr p) {
+  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  cudaPointerAttributes known{};
+  if (CUresult const code = attributes_of(p, known); code != CUDA_SUCCESS) return code;
+  if (known.type == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;
+  return answer_attribute(to, which, known);
+}
+
+CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void** to, CUdeviceptr p) {
+  if (count == 0 || which == nullptr || to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  cudaPointerAttributes known{};
+  if (CUresult const code = attributes_of(p, known); code != CUDA_SUCCESS) return code;
+  for (unsigned i = 0; i < count; ++i)
+    if (CUresult const code = answer_attribute(to[i], which[i], known); code != CUDA_SUCCESS) return code;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace weir::sim::detail

@@ -1,0 +1,87 @@
+// Compiled where RMM's wheel is (cmake/get-rmm), and of RMM itself calls only what calls no CUDA: its library has a
+// CUDA runtime of its own. test/gpu/rmm.cpp has the rest.
+#include <weir/bridges/rmm.hpp>
+
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sources.hpp>
+
+#include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
+
+#include <string>
+#include <type_traits>
+
+using namespace weir;
+using weir::test::fresh_world;
+using weir::test::lazy_world;
+
+namespace {
+
+using pooled = made_by<decltype(async{} | pool{})>;
+using pinned_pooled = made_by<decltype(pinned{} | pool{})>;
+
+template <class R>
+using for_rmm_of = rmm_resource<resource_ref<R>>;
+
+static_assert(std::is_constructible_v<rmm::device_async_resource_ref, for_rmm_of<pooled>&>);
+static_assert(std::is_constructible_v<rmm::device_async_resource_ref, resource_ref<pooled>&>);
+static_assert(std::is_constructible_v<rmm::device_async_resource_ref, any_resource&>);
+static_assert(!std::is_constructible_v<rmm::host_async_resource_ref, for_rmm_of<pooled>&>);
+static_assert(std::is_constructible_v<rmm::host_device_async_resource_ref, for_rmm_of<pinned_pooled>&>);
+static_assert(std::is_constructible_v<rmm::host_resource_ref, for_rmm_of<host_resource>&>);
+static_assert(handle<for_rmm_of<pooled>>);
+
+}  // namespace
+
+TEST_CASE("a stack behind RMM's reference serves in stream order") {
+  lazy_world const world;
+  auto memory = make(async{} | pool{} | statistics{});
+  auto theirs = for_rmm(memory);
+  rmm::device_async_resource_ref ref = theirs;
+  weir::stream const stream;
+  void* const p = ref.allocate(stream_ref(stream), 1000, 256);
+  CHECK(memory.numbers().requested.current == 1000);
+  ref.deallocate(stream_ref(stream), p, 1000, 256);
+  CHECK(ref.allocate(stream_ref(stream), 1000, 256) == p);
+  ref.deallocate(stream_ref(stream), p, 1000, 256);
+  CHECK(memory.numbers().requested.current == 0);
+}
+
+TEST_CASE("what is one memory is one resource to RMM") {
+  fresh_world const world;
+  auto memory = make(async{} | pool{});
+  auto other = make(async{} | pool{});
+  CHECK(for_rmm(memory) == for_rmm(share(memory)));
+  CHECK(for_rmm(memory) != for_rmm(other));
+  any_resource const owner(async{} | pool{});
+  CHECK(for_rmm(owner).memory() == owner);
+}
+
+TEST_CASE("a refusal is RMM's out of memory, and says what the stack says") {
+  fresh_world const world;
+  auto memory = make(async{} | pool{} | limit{.max_bytes = 1_MiB, .name = "tables"});
+  auto theirs = for_rmm(memory);
+  rmm::device_async_resource_ref ref = theirs;
+  try {
+    ref.allocate_sync(2_MiB, 256);
+    FAIL("nothing was thrown");
+  } catch (rmm::out_of_memory const& error) {
+    CHECK(std::string(error.what()).find("tables") != std::string::npos);
+  }
+}
+
+TEST_CASE("what RMM has a reference to is a source") {
+  fresh_world const world;
+  auto bottom = make(async{} | pool{} | statistics{});
+  auto theirs = for_rmm(bottom);
+  {
+    auto memory = make(from_cuda_mr(rmm::device_async_resource_ref(theirs)) | pool{});
+    void* const p = memory.allocate(cudaStreamPerThread, 1000);
+    CHECK(bottom.numbers().requested.current >= 1000);
+    memory.deallocate(cudaStreamPerThread, p, 1000);
+  }
+  CHECK(bottom.numbers().requested.current == 0);
+}
