@@ -26,7 +26,7 @@ void use(char const* name, R& memory, weir::stream const& stream) {
   }
   memory.deallocate(stream, p, 1_MiB);
   if (filled != cudaSuccess) throw std::runtime_error("cudaMemsetAsync failed");
-  std::printf("%-8s device %-3s host %s\n", name, weir::device_accessible<R> ? "yes" : "no",
+  std::printf("%-13s device %-3s host %s\n", name, weir::device_accessible<R> ? "yes" : "no",
               weir::host_accessible<R> ? "yes" : "no");
 }
 
@@ -43,6 +43,10 @@ int main() try {
   auto host = weir::make(weir::host{});
 
   use("async", async, stream);
+  cudaMemPool_t current = nullptr;  // any pool of CUDA's will do: here the one that plain cudaMallocAsync takes from
+  if (cudaDeviceGetMemPool(&current, weir::current_device()) != cudaSuccess) return 1;
+  auto in_current = weir::make(weir::async{.pool = current});
+  use("async{.pool}", in_current, stream);
   use("device", device, stream);
   use("managed", managed, stream);
   use("pinned", pinned, stream);

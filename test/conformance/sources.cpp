@@ -45,6 +45,13 @@ auto calling(Below const& source, callback_order order) {
 
 TEST_CASE("async on a pool of its own keeps the laws") { check_resource(async{}); }
 TEST_CASE("async on the default pool keeps the laws") { check_resource(async{.use_default_pool = true}); }
+TEST_CASE("async on the device's current pool keeps the laws") {
+  check_resource([] {
+    cudaMemPool_t current = nullptr;
+    detail::check(cudaDeviceGetMemPool(&current, 0), "cudaDeviceGetMemPool");
+    return make(async{.pool = current});
+  });
+}
 // One policy stays on: without it, memory whose free is still queued on one stream is out of every other's reach.
 TEST_CASE("async with nearly every option set keeps the laws") {
   check_resource(async{.device = 1,

@@ -20,6 +20,7 @@ GROWABLE = "pool/heap/growable_heap.hpp"
 TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
 ALIGNED = "adaptors/aligned.hpp"
+ASYNC = "sources/async.hpp"
 PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
@@ -698,4 +699,10 @@ BUGS = [
     bug(0, "the driver answers for a pointer that is not CUDA's", "sim/api/driver_memory.cpp",
         "  if (known.type == cudaMemoryTypeUnregistered) return CUDA_ERROR_INVALID_VALUE;\n", "", "sim/probes",
         random=False),
+    # ---- async on any pool
+    bug(0, "the settings of a pool that is someone else's are changed", ASYNC,
+        "if (options.use_default_pool || options.pool != nullptr) return;", "if (options.use_default_pool) return;",
+        "sources/async", random=False),
+    bug(0, "a pool that is someone else's is destroyed", "cuda/memory.hpp",
+        "borrowed.handle_ = pool;", "borrowed.handle_ = pool;\n    borrowed.owned_ = true;", "sources/async", random=False),
 ]

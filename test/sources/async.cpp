@@ -136,6 +136,45 @@ TEST_CASE("the default pool is used as it is and outlives the resource") {
   CHECK(sim::calls("cudaMemPoolDestroy") == 0);
 }
 
+TEST_CASE("a pool that was made elsewhere is used as it is and outlives the resource") {
+  fresh_world const world;
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, 1};
+  properties.maxSize = 4_MiB;
+  cudaMemPool_t theirs = nullptr;
+  REQUIRE(cudaMemPoolCreate(&theirs, &properties) == cudaSuccess);
+  std::size_t const handles = sim::live_handles();
+  {
+    auto memory = make(async{.device = 1, .pool = theirs});
+    CHECK(memory.pool() == theirs);
+    CHECK(memory.device() == 1);
+    CHECK(memory.max_bytes() == 0);
+    void* const p = memory.allocate(host_order, 1_MiB);
+    CHECK(sim::live_bytes(1) == 1_MiB);
+    CHECK(memory.numbers().allocated.current == 1_MiB);
+    CHECK_THROWS_AS(memory.allocate(host_order, 4_MiB), out_of_memory);
+    memory.deallocate(host_order, p, 1_MiB);
+  }
+  CHECK(sim::live_handles() == handles);
+  std::uint64_t threshold = 77;
+  REQUIRE(cudaMemPoolGetAttribute(theirs, cudaMemPoolAttrReleaseThreshold, &threshold) == cudaSuccess);
+  CHECK(threshold == 0);
+  CHECK(cudaMemPoolDestroy(theirs) == cudaSuccess);
+}
+
+TEST_CASE("a pool from elsewhere takes no option for one of its own") {
+  auto* const pool = reinterpret_cast<cudaMemPool_t>(0x100);
+  std::string const said =
+      "async: pool is set, and so is an option for a pool of its own; the pool is whose it was, "
+      "change it by cudaMemPoolSetAttribute";
+  CHECK(async{.max_bytes = 1, .pool = pool}.problem() == said);
+  CHECK(async{.reuse_allow_opportunistic = false, .pool = pool}.problem() == said);
+  CHECK(async{.use_default_pool = true, .pool = pool}.problem() ==
+        "async: use_default_pool is set, and so is pool; it has one of them");
+  CHECK(async{.device = 1, .pool = pool}.valid());
+}
+
 TEST_CASE("on a stream nothing waits") {
   fresh_world const world;
   auto memory = make(async{});

@@ -69,7 +69,7 @@ inline bool wait_for(stream_ref stream, int device) noexcept {
          (now == cudaErrorNotReady && succeeded(relaxed(wait)));
 }
 
-/// Owns a CUDA memory pool, or borrows a device's default one.
+/// Owns a CUDA memory pool, or borrows one: a device's default pool, or any other.
 class memory_pool {
  public:
   /// A pool of its own on `device` that holds `max_bytes` at most (0: as much as there is).
@@ -88,6 +88,12 @@ class memory_pool {
   static memory_pool default_of(int device) {
     memory_pool borrowed;
     check(cudaDeviceGetDefaultMemPool(&borrowed.handle_, device), "cudaDeviceGetDefaultMemPool");
+    return borrowed;
+  }
+
+  static memory_pool view_of(cudaMemPool_t pool) noexcept {
+    memory_pool borrowed;
+    borrowed.handle_ = pool;
     return borrowed;
   }
 

@@ -45,6 +45,11 @@ struct async {
   /// defaults.
   bool use_default_pool = false;
 
+  /// Allocate from this pool of the device, which someone else made and keeps until the resource is gone: one that was
+  /// imported from another process, say, or the current one (`cudaDeviceGetMemPool`). Its settings are left alone as
+  /// well. A text cannot say it.
+  cudaMemPool_t pool = nullptr;
+
   static constexpr char const* layer_name = "async";
   template <class F>
   static constexpr void for_each_option(F f) {
@@ -71,7 +76,7 @@ struct async {
   async_resource operator()() const;
 };
 
-/// What CUDA's memory pool says of itself, in bytes. With `use_default_pool` that is everyone's together.
+/// What CUDA's memory pool says of itself, in bytes. With `use_default_pool` or `pool` that is everyone's together.
 struct async_numbers {
   struct level {
     std::size_t current = 0;
@@ -97,9 +102,10 @@ class async_resource {
       : device_(usable_device(detail::require_valid(options))),
         max_bytes_(options.max_bytes),
         own_stream_(device_),
-        pool_(options.use_default_pool ? detail::memory_pool::default_of(device_)
-                                       : detail::memory_pool::create(device_, options.max_bytes)) {
-    if (options.use_default_pool) return;
+        pool_(options.pool != nullptr    ? detail::memory_pool::view_of(options.pool)
+              : options.use_default_pool ? detail::memory_pool::default_of(device_)
+                                         : detail::memory_pool::create(device_, options.max_bytes)) {
+    if (options.use_default_pool || options.pool != nullptr) return;
     pool_.set(cudaMemPoolAttrReleaseThreshold, options.release_threshold);
     pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
     pool_.allow(cudaMemPoolReuseAllowOpportunistic, options.reuse_allow_opportunistic);
@@ -143,7 +149,7 @@ class async_resource {
 
   /// Gives memory that no allocation uses back to the system until the pool holds `keep_bytes`; returns how many bytes
   /// went, and 0 where CUDA refuses. Frees whose stream was not synchronised since count as use, but for those in
-  /// `host_order`, such as a pool's. With `use_default_pool`, what others keep in that pool goes too.
+  /// `host_order`, such as a pool's. With `use_default_pool` or `pool`, what others keep in that pool goes too.
   std::size_t trim(std::size_t keep_bytes = 0) noexcept try {
     if (life_.is_exiting()) return 0;
     std::size_t const before = pool_.get(cudaMemPoolAttrReservedMemCurrent);
@@ -224,14 +230,16 @@ class async_resource {
 template <class>
 std::string async::problem() const {
   if (std::string what = option::first_problem(*this); !what.empty()) return what;
-  if (use_default_pool) {
-    async const defaults{.device = device, .use_default_pool = true};
     if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 || peers ||
+  if (use_default_pool && pool != nullptr) return "async: use_default_pool is set, and so is pool; it has one of them";
+  if (use_default_pool || pool != nullptr) {
+    async const defaults;
         !reuse_follow_event_dependencies || !reuse_allow_opportunistic || !reuse_allow_internal_dependencies)
-      return "async: use_default_pool is set, and so is an option for a pool of its own; the default pool is "
-             "everyone's, "
-             "change it by cudaMemPoolSetAttribute";
-    return {};
+      return std::string("async: ") + (use_default_pool ? "use_default_pool" : "pool") +
+             " is set, and so is an option for a pool of its own; the " +
+             (use_default_pool ? "default pool is everyone's" : "pool is whose it was") +
+             ", change it by cudaMemPoolSetAttribute";
+        return {};
   }
   if (max_bytes != 0 && initial_bytes > max_bytes)
     return "async: initial_bytes is " + std::to_string(initial_bytes) + "; it must not exceed max_bytes, which is " +
