@@ -145,9 +145,6 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (counters_.by_tag) [[unlikely]]
-      return deallocate_by_tag(stream, p, bytes, alignment, taken);
-    put_back(bytes, taken);
     take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
   }
   /// See `weir::deallocate_after`. Counted at once, as by `deallocate`.
@@ -200,10 +197,12 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
     if (!take_off(bytes, taken)) [[unlikely]]
       return this->deallocate_excess(p, bytes, give);
+    if (counters_.by_tag) [[unlikely]]
+      return take_back_by_tag(p, bytes, taken, give);
     detail::last_call.clear();
     give(upstream_);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
-      count([=](memory_statistics& n) { n.put_back(bytes, taken); });
+      put_back(bytes, taken);
   }
 
   bool has_scopes() const noexcept { return counters_.open_scopes.load() != 0; }
@@ -250,12 +249,12 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     count([=](memory_statistics& n) { n.add(bytes, taken); });
     return p;
   }
-  [[gnu::noinline]] void deallocate_by_tag(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
-                                           std::size_t taken) noexcept {
+  template <class Give>
+  [[gnu::noinline]] void take_back_by_tag(void* p, std::size_t bytes, std::size_t taken, Give give) noexcept {
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     auto const tagged = tags_.take_off(p);
     detail::last_call.clear();
-    upstream_.deallocate(stream, p, bytes, alignment);
+    give(upstream_);
     if (detail::last_call.what != detail::call_note::misuse) return;
     put_back(bytes, taken);
     tags_.put_back(address, tagged);
