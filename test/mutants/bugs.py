@@ -35,6 +35,7 @@ ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
 QUEUE = "adaptors/detail/memory_queue.hpp"
 RESERVE = "adaptors/detail/reserve_account.hpp"
+WITH_RETRY = "tools/with_retry.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -500,4 +501,13 @@ BUGS = [
         "      below_.reserve(bytes - paid, granularity);", "", "adaptors/limit_reserve", random=False),
     bug(0, "a reclaimer's own request is taken for the tenant's", ON_FAILURE,
         "      detail::paid_ahead const hidden;\n", "", "adaptors/limit_reserve", random=False),
+
+    # ---- with_retry
+    bug(0, "a smaller batch does not begin where the refused one did", WITH_RETRY,
+        "      ++done.refused;\n", "      ++done.refused;\n      done.items += count / 2;\n", "tools/with_retry", random=False),
+    bug(0, "nothing is given back between a refused batch and the smaller one", WITH_RETRY,
+        "    weir::trim(memory);\n", "", "tools/with_retry", random=False),
+    bug(0, "a batch is halved below the minimum", WITH_RETRY,
+        "count / 2 > options.min_batch ? count / 2 : options.min_batch", "count / 2 > 1 ? count / 2 : 1",
+        "tools/with_retry", random=False),
 ]
