@@ -1,4 +1,5 @@
 #pragma once
 // Tools on top of everything else.
 
-#include <weir/tools/parse.hpp>  // a stack from text
+#include <weir/tools/parse.hpp>       // a stack from text
+#include <weir/tools/with_retry.hpp>  // work in batches that get smaller when memory runs out

@@ -1,5 +1,6 @@
 // needs: tsan
 #include <weir/adaptors/limit.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -7,8 +8,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/test_source.hpp"
@@ -42,6 +46,11 @@ TEST_CASE("wrong options are refused with their values") {
   CHECK(contains(refusal({.max_bytes = 1_MiB, .fraction = 0.5}), "1048576"));
   CHECK(contains(refusal({.fraction = 1.5}), "at most 1"));
   CHECK(contains(refusal({.fraction = -0.5}), "at most 1"));
+  CHECK(contains(refusal({.fraction = 0.5, .fraction_of_free = 0.5}), "give exactly one"));
+  CHECK(contains(refusal({.fraction_of_free = 1.5}), "at most 1"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .soft_bytes = 2_MiB}), "soft_bytes 2097152; it must not be more"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .reserve_bytes = 2_MiB}), "reserve_bytes 2097152; it must not be more"));
+  CHECK(contains(refusal({.max_bytes = 1_MiB, .on_soft = [](std::size_t) {}}), "on_soft is given, but soft_bytes"));
   CHECK(contains(refusal({.fraction = std::numeric_limits<double>::quiet_NaN()}), "at most 1"));
   CHECK(contains(refusal({.max_bytes = 1_MiB, .granularity = 0}), "power of two"));
   CHECK(contains(refusal({.max_bytes = 1_MiB, .granularity = 48}), "power of two"));
@@ -232,6 +241,12 @@ TEST_CASE("a fraction is of the total memory of the device that is current, wher
   auto second = make(source{&state} | limit{.fraction = 1});
   CHECK(second.max_bytes() == 16_MiB);
   CHECK(contains(refusal({.fraction = 1e-9}), "less than one granularity"));
+  CHECK(contains(refusal({.fraction_of_free = 1e-9}), "fraction_of_free is 0.000000, which is 0 B"));
+  void* taken = nullptr;
+  REQUIRE(cudaMalloc(&taken, 8_MiB) == cudaSuccess);
+  auto third = make(source{&state} | limit{.fraction_of_free = 0.5});
+  CHECK(third.max_bytes() == 4_MiB);
+  CHECK(cudaFree(taken) == cudaSuccess);
 }
 
 TEST_CASE("whatever eight threads do, the upstream never holds more than the budget") {
@@ -285,5 +300,100 @@ TEST_CASE("requests that cannot be served never make one fail that can") {
   });
   CHECK(wrongly_refused == 0);
   CHECK(wrongly_served == 0);
+  CHECK(memory.used() == 0);
+}
+
+TEST_CASE("a budget can be changed: what is live stays, and requests are refused until they fit") {
+  source_state state;
+  auto memory = make(source{&state} | limit{.max_bytes = 4_KiB, .name = "search"});
+  void* const p = memory.allocate(stream, 2_KiB);
+  void* const q = memory.allocate(stream, 2_KiB);
+  memory.set_max_bytes(3_KiB);
+  CHECK(memory.max_bytes() == 3_KiB);
+  CHECK(memory.used() == 4_KiB);
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 256); });
+  CHECK(contains(what, "search: limit 3.00 KiB, 4.00 KiB charged, 1.00 KiB too much;"));
+  memory.deallocate(stream, p, 2_KiB);
+  void* const r = memory.allocate(stream, 1_KiB);
+  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  find_limit(memory, "search").set_max_bytes(8_KiB);
+  void* const s = memory.allocate(stream, 5_KiB);
+  CHECK(memory.used() == 8_KiB);
+  for (auto [block, bytes] : {std::pair(q, 2_KiB), std::pair(r, 1_KiB), std::pair(s, 5_KiB)})
+    memory.deallocate(stream, block, bytes);
+  CHECK(memory.used() == 0);
+  CHECK(contains(message_of<std::invalid_argument>([&] { memory.set_max_bytes(255); }),
+                 "search: limit: a budget of 255 B; it must be at least 256 B"));
+  CHECK(memory.max_bytes() == 8_KiB);
+}
+
+TEST_CASE("a budget is kept while it is changed and used by threads") {
+  source_state state;
+  auto memory = make(source{&state} | limit{64_KiB});
+  run_threads(4, [&](int i) {
+    for (int k = 0; k < 2000; ++k) {
+      if (i == 0) memory.set_max_bytes(k % 2 == 0 ? 32_KiB : 64_KiB);
+      try {
+        memory.deallocate(stream, memory.allocate(stream, 20_KiB), 20_KiB);
+      } catch (out_of_memory const&) {
+      }
+    }
+  });
+  CHECK(memory.used() == 0);
+  CHECK(state.peak_bytes <= 64_KiB);
+}
+
+TEST_CASE("a soft limit is told each time it is crossed upwards, and serves") {
+  source_state state;
+  std::vector<std::size_t> told;
+  auto memory = make(source{&state} | limit{.max_bytes = 8_KiB, .soft_bytes = 4_KiB, .on_soft = [&](std::size_t used) {
+                                              told.push_back(used);
+                                            }});
+  void* const a = memory.allocate(stream, 4_KiB);
+  CHECK(told.empty());
+  void* const b = memory.allocate(stream, 1_KiB);
+  CHECK(told == std::vector<std::size_t>{5_KiB});
+  void* const c = memory.allocate(stream, 1_KiB);
+  memory.deallocate(stream, b, 1_KiB);
+  void* d = memory.allocate(stream, 1_KiB);
+  CHECK(told.size() == 1);  // it did not fall below in between
+  memory.deallocate(stream, c, 1_KiB);
+  memory.deallocate(stream, d, 1_KiB);
+  d = memory.allocate(stream, 256);
+  CHECK(told == std::vector<std::size_t>{5_KiB, 4_KiB + 256});
+  CHECK_THROWS_AS(memory.allocate(stream, 8_KiB), out_of_memory);
+  CHECK(memory.soft_crossed() == 2);
+  CHECK(contains(report_of(memory).lines(), "; went above 4.00 KiB 2 times"));
+  memory.deallocate(stream, d, 256);
+  memory.deallocate(stream, a, 4_KiB);
+}
+
+TEST_CASE("who is told may free on the same stack, and what it throws passes through without a trace") {
+  source_state state;
+  void* cached = nullptr;
+  std::function<void()> on_soft;
+  auto memory =
+      make(source{&state} | limit{.max_bytes = 8_KiB, .soft_bytes = 4_KiB, .on_soft = [&](std::size_t) { on_soft(); }});
+  cached = memory.allocate(stream, 4_KiB);
+  on_soft = [&] { memory.deallocate(stream, std::exchange(cached, nullptr), 4_KiB); };
+  void* const p = memory.allocate(stream, 2_KiB);
+  CHECK(memory.used() == 2_KiB);
+  on_soft = [] { throw std::runtime_error("no"); };
+  CHECK_THROWS_AS(memory.allocate(stream, 3_KiB), std::runtime_error);
+  CHECK(memory.used() == 2_KiB);
+  CHECK(state.live_bytes == 2_KiB);
+  memory.deallocate(stream, p, 2_KiB);
+}
+
+TEST_CASE("threads tell of a soft limit as often as it is crossed") {
+  source_state state;
+  std::atomic<std::uint64_t> told{0};
+  auto memory =
+      make(source{&state} | limit{.max_bytes = 1_MiB, .soft_bytes = 1_KiB, .on_soft = [&](std::size_t) { ++told; }});
+  run_threads(4, [&](int) {
+    for (int k = 0; k < 1000; ++k) memory.deallocate(stream, memory.allocate(stream, 1_KiB), 1_KiB);
+  });
+  CHECK(told == memory.soft_crossed());
+  CHECK(told <= 4000);  // the first of each group that overlaps is not above
   CHECK(memory.used() == 0);
 }

@@ -55,7 +55,14 @@ static_assert(facts_rise<tracking>);
 
 TEST_CASE("aligned keeps the laws") { check_over_all_sources(aligned{.alignment = 4096, .from_bytes = 2000}); }
 TEST_CASE("limit keeps the laws") { check_over_all_sources(limit{.max_bytes = 60 * mib}); }
-TEST_CASE("limit of a fraction keeps the laws") { check_resource(device{} | limit{.fraction = 0.9}); }
+TEST_CASE("limit of a fraction keeps the laws") {
+  check_resource(device{} | limit{.fraction = 0.9});
+  check_resource(device{} | limit{.fraction_of_free = 0.9});
+}
+TEST_CASE("limit with a soft limit and a reserve keeps the laws") {
+  check_resource(device{} | pool{} | limit{60 * mib} |
+                 limit{.max_bytes = 60 * mib, .soft_bytes = 1 * mib, .reserve_bytes = 2 * mib});
+}
 TEST_CASE("statistics keeps the laws") { check_over_all_sources(statistics{}); }
 TEST_CASE("statistics by tag keeps the laws") { check_over_all_sources(statistics{.by_tag = true}); }
 TEST_CASE("logging keeps the laws") { check_over_all_sources(logging{.path = "/dev/null"}); }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 
 using namespace weir;
 
@@ -26,6 +27,17 @@ static_assert(detail::budget<budget>);
 static_assert(!detail::budget<no_peak>);
 
 }  // namespace
+
+TEST_CASE("a budget that can be changed is, another says so") {
+  struct changeable : budget {
+    void set_max_bytes(std::size_t bytes) { set_to = bytes; }
+    std::size_t set_to = 0;
+  } one;
+  limit_ref(one).set_max_bytes(70);
+  CHECK(one.set_to == 70);
+  budget other;
+  CHECK_THROWS_AS(limit_ref(other).set_max_bytes(70), std::logic_error);
+}
 
 TEST_CASE("a reference to a limit asks the layer each time") {
   budget layer;

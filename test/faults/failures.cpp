@@ -245,6 +245,8 @@ std::vector<subject> subjects() {
           of("pool that falls back on another",
              device{} | pool{.max_bytes = 1_MiB} | fallback{pinned{} | pool{.max_bytes = 2_MiB}}),
           of("pool that waits for memory, in vain", device{} | pool{.max_bytes = 3_MiB} | wait_for_memory{1}),
+          of("tenant with a reserve", [] { return any_resource{device{} | pool{} | limit{3_MiB}}; } |
+                                          limit{.max_bytes = 3_MiB, .soft_bytes = 1_MiB, .reserve_bytes = 1_MiB}),
           of("pool with a hoard", open_stack::hoarding{device{} | pool{.max_bytes = 3_MiB}, 2}),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("pool on functions", calling_cuda() | pool{.growth_bytes = 1_MiB}),

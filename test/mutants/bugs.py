@@ -44,6 +44,8 @@ TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
 QUEUE = "adaptors/detail/memory_queue.hpp"
+RESERVE = "adaptors/detail/reserve_account.hpp"
+WITH_RETRY = "tools/with_retry.hpp"
 
 THREADS = "thread"  # the sanitizer
 
@@ -186,7 +188,7 @@ BUGS = [
           "while (false);\n    sched_yield();\n    used_.add(charge);"),
          (LIMIT, "#include <cstddef>", "#include <sched.h>\n\n#include <cstddef>")], "adaptors/limit", random=False),
     bug(27, "a budget is credited with whatever size the caller names", LIMIT,
-        "charge == 0 || used_.load() < charge) [[unlikely]]", "charge == 0) [[unlikely]]",
+        "charge == 0 || used_.load() < own) return", "charge == 0) return",
         "adaptors/limit", random=False),
     bug(0, "a budget charges what is asked for, not what that takes", LIMIT,
         "round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_)",
@@ -223,7 +225,7 @@ BUGS = [
         "out.below(\"unknown\", std::string(\"describe threw: \") + error.what());", "throw;",
         "adaptors/accounts", random=False),
     bug(0, "a refusal does not name the budget", LIMIT,
-        "{bytes, charge, stream}, label_, own", "{bytes, charge, stream}, \"limit\", own",
+        "base::refuse(request, label_, own)", "base::refuse(request, \"limit\", own)",
         "adaptors/accounts", random=False),
     bug(28, "a pool is trimmed without its lock", ALLOCATOR,
         "    auto const lock = enter();\n    if (!lock) return 0;\n    heap_.try_to_keep_ages();",
@@ -268,8 +270,7 @@ BUGS = [
         "adaptors/pool", random=False),
     bug(32, "alignments are not looked at", "core/error.hpp", "if (is_valid_alignment(alignment)) [[likely]]",
         "if (alignment + 1 != 0)", "core/error", random=False),
-    bug(33, "a budget's sum wraps", LIMIT, "if (charge > max_ - held) return 0;",
-        "if (held + charge > max_) return 0;", "adaptors/limit", random=False),
+    bug(33, "a budget's sum wraps", LIMIT, "if (wanted <= 0) return 0;", "if (wanted == 0) return 0;", "adaptors/limit", random=False),
     bug(34, "CUDA is called though the process exits", "cuda/process_exit.hpp",
         "__cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
         "static_cast<void>(writes);", "shutdown/ends", arguments=["early"], random=False),
@@ -317,7 +318,7 @@ BUGS = [
         "int device() noexcept override { return weir::device_of(held); }",
         "int device() noexcept override { return -1; }", "conformance/devices", random=False),
     bug(0, "a fraction is of the memory of the device that is current", LIMIT,
-        "int const device = detail::device_for(upstream);", "int const device = current_device();", "conformance/devices",
+        "detail::budget_of(options, detail::device_for(upstream_))", "detail::budget_of(options, current_device())", "conformance/devices",
         random=False),
 
     # ---- objects that were moved from
@@ -705,4 +706,30 @@ BUGS = [
         "sources/async", random=False),
     bug(0, "a pool that is someone else's is destroyed", "cuda/memory.hpp",
         "borrowed.handle_ = pool;", "borrowed.handle_ = pool;\n    borrowed.owned_ = true;", "sources/async", random=False),
+
+    # ---- limits that change, tell, and reserve
+    bug(0, "a soft limit is told by each request above it", LIMIT,
+        "if (held <= soft_ || held - charge > soft_) return held;", "if (held <= soft_) return held;", "adaptors/limit",
+        random=False),
+    bug(0, "a budget that was lowered serves what is charged beyond it", LIMIT,
+        "if (static_cast<std::ptrdiff_t>(most - held) < wanted) return 0;", "if (most - held < charge) return 0;",
+        "adaptors/limit", random=False),
+    bug(0, "what a tenant frees is not kept for its reserve", RESERVE,
+        "covered < bytes_ ? bytes_ - covered : 0", "0", "adaptors/limit_reserve", random=False),
+    bug(0, "a request that may still fail fills a reserve's place", RESERVE,
+        "    in_use_ += bytes;\n  }\n  /// It failed.", "    in_use_ += bytes + spared;\n  }\n  /// It failed.",
+        "adaptors/limit_reserve", random=False),
+    bug(0, "a reserve is charged to the next limit alone", LIMIT,
+        "      below_.reserve(bytes - paid, granularity);", "", "adaptors/limit_reserve", random=False),
+    bug(0, "a reclaimer's own request is taken for the tenant's", ON_FAILURE,
+        "      detail::paid_ahead const hidden;\n", "", "adaptors/limit_reserve", random=False),
+
+    # ---- with_retry
+    bug(0, "a smaller batch does not begin where the refused one did", WITH_RETRY,
+        "      ++done.refused;\n", "      ++done.refused;\n      done.items += count / 2;\n", "tools/with_retry", random=False),
+    bug(0, "nothing is given back between a refused batch and the smaller one", WITH_RETRY,
+        "    weir::trim(memory);\n", "", "tools/with_retry", random=False),
+    bug(0, "a batch is halved below the minimum", WITH_RETRY,
+        "count / 2 > options.min_batch ? count / 2 : options.min_batch", "count / 2 > 1 ? count / 2 : 1",
+        "tools/with_retry", random=False),
 ]

@@ -341,6 +341,9 @@ inline std::vector<candidate> candidates(int d) {
          virtual_memory{.device = d} | pool{.release_threshold = 2_MiB} | above),
       of("pools that share pages", sharing_pages{.device = d} | above),
       of("a pool that sleeps", sleeping{.device = d} | above),
+      of("a tenant with a reserve", [d] { return any_resource{device{.device = d} | below | pool{} | limit{12_MiB}}; } |
+                                        limit{.max_bytes = 12_MiB, .soft_bytes = 2_MiB, .reserve_bytes = 4_MiB} |
+                                        above),
       of("pool with a hoard", open_stack::hoarding{device{.device = d} | below | pool{.max_bytes = 12_MiB}, 8} | above),
       of("pool that falls back on another",
          device{.device = d} | below | pool{.max_bytes = 4_MiB} |

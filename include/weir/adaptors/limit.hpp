@@ -3,18 +3,22 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/captured_charges.hpp>
+#include <weir/adaptors/detail/limit_below.hpp>
+#include <weir/adaptors/detail/limit_options.hpp>
+#include <weir/adaptors/detail/paid_ahead.hpp>
+#include <weir/adaptors/detail/reserve_account.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
-#include <weir/cuda/device.hpp>
 #include <weir/support/atomic.hpp>
+#include <weir/support/function.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -24,50 +28,6 @@
 
 namespace weir {
 
-template <resource Upstream>
-class limit_resource;
-
-/// Refuses what would take its live bytes above a budget, exactly, whatever threads do. Give `max_bytes` or `fraction`.
-/// A request is charged with what it takes of the upstream (`weir::taken`): a whole block of `fixed_size`, the padding
-/// for a large alignment over a source.
-/// When not to use it: to bound what a pool *below* it reserves from CUDA, use the pool's own `max_bytes`.
-struct limit {
-  std::size_t max_bytes = 0;      ///< the budget in bytes; 0: not given
-  double fraction = 0;            ///< the budget as a part of the total memory of the stack's device, above 0 up to 1
-  std::size_t granularity = 256;  ///< each charge is rounded up to a multiple of this (a power of two), in bytes
-  std::string name = {};          ///< whose budget it is, for reports and errors: `search` makes it `search: limit`
-
-  template <resource Upstream>
-  using on = limit_resource<Upstream>;
-
-  static constexpr char const* layer_name = "limit";
-  template <class F>
-  static constexpr void for_each_option(F f) {
-    f(option::part("fraction", "fraction", &limit::fraction, "not given").first());
-    f(option::bytes("max", "max_bytes", &limit::max_bytes).first());
-    f(option::bytes("granularity", "granularity", &limit::granularity).power_of_two());
-    f(option::text("name", "name", &limit::name));
-  }
-
-  /// Empty if these options are valid, else what is wrong with them.
-  template <class = void>  // so that only those pay for compiling it who use it
-  std::string problem() const {
-    if (std::string what = option::first_problem(*this); !what.empty()) return what;
-    std::string const given =
-        "limit: max_bytes is " + std::to_string(max_bytes) + " and fraction is " + std::to_string(fraction);
-    if ((max_bytes == 0) == (fraction == 0)) return given + "; give exactly one of them a value above 0";
-    if (max_bytes == 0 || max_bytes >= granularity) return {};
-    std::string less = given + "; that is less than one granularity of " + std::to_string(granularity);
-    if (max_bytes > 100) return less;
-    return less + "; for a part of the device write limit(" + std::to_string(max_bytes) +
-           "%) in a text, and in C++ set fraction";
-  }
-  template <class = void>
-  bool valid() const {
-    return problem().empty();
-  }
-};
-
 /// What `limit` stands as on an upstream. All functions may be called from any thread.
 ///
 /// A request is charged before the upstream is asked and the charge is taken back if that throws; a request that does
@@ -75,6 +35,10 @@ struct limit {
 /// the upstream never holds more than the budget for this layer. A free that a layer below reports as misuse is not
 /// credited. Memory that is freed while a stream capture keeps it for its graph stays charged until the pool below was
 /// told that the graph is gone (`release_captured`); what the same capture uses again is not charged twice.
+///
+/// With a reserve, what this limit charges to the ones below is always its own charges and what is left of the reserve,
+/// together. A request says to the next limit below how much of it the reserve pays (`paid_ahead`), and a free how much
+/// of it fills the reserve up again, so that nobody else can take that in between.
 template <resource Upstream>
 class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Upstream> {
   using base = detail::adaptor_base<limit_resource, Upstream>;
@@ -82,25 +46,36 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
  public:
   static constexpr char const* layer_name = limit::layer_name;
 
-  /// Throws `std::invalid_argument` for wrong options; with `fraction`, asks CUDA once how much memory the device
-  /// of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
+  /// Throws `std::invalid_argument` for wrong options, and for a reserve where no limit is below that requests reach as
+  /// they are; `out_of_memory` where the limits below have no room for the reserve. With a fraction, asks CUDA once how
+  /// much memory the device of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
   template <recipe F>
   limit_resource(F const& upstream, limit const& options)
       : base(upstream),
         granularity_(detail::require_valid(options).granularity),
-        max_(budget(options, upstream_)),
+        soft_(options.soft_bytes == 0 ? ~std::size_t{0} : options.soft_bytes),
+        on_soft_(options.on_soft),
         name_(options.name),
-        label_(options.name.empty() ? "limit" : printable(options.name) + ": limit") {}
+        label_(options.name.empty() ? "limit" : printable(options.name) + ": limit"),
+        below_(upstream_),
+        reserve_(round_up_or_zero(options.reserve_bytes, granularity_)) {
+    set_max_bytes(detail::budget_of(options, detail::device_for(upstream_)));
+    if (reserve_.bytes() != 0 && !below_)
+      throw std::invalid_argument(
+          "weir: limit: reserve_bytes is " + std::to_string(options.reserve_bytes) +
+          "; it is taken from a limit below, and there is none before the first pool or source");
+    below_.reserve(reserve_.bytes(), granularity_);
+  }
+  /// All blocks went back before.
+  ~limit_resource() { below_.release(reserve_.left()); }
 
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     std::size_t const charge = charge_for(bytes, alignment);
-    std::size_t held = reserve(charge);
-    if (held == 0 && credit_released() != 0) [[unlikely]]
-      held = reserve(charge);
+    std::size_t held = charge_up_to(plain_up_to_.load(), charge);
     if (held == 0) [[unlikely]]
-      return reuse_captured_or_refuse(stream, bytes, alignment, charge);
+      return allocate_otherwise(stream, bytes, alignment);
     detail::last_call.clear();
     void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });
     if (detail::last_call.what == detail::call_note::captured) [[unlikely]]
@@ -119,6 +94,23 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
                         std::size_t alignment = default_alignment) noexcept {
     take_back(p, bytes, alignment,
               [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+    // While the caller's block is live its charge is in `used_`, whatever other threads do: else the difference wraps.
+    if (bytes == 0 || charge == 0 || used_.load() - charge >= plain_up_to_.load()) [[unlikely]]
+      return deallocate_otherwise(stream, p, bytes, alignment);
+  }
+
+  /// Changes the budget. What is charged stays so, also if it is more than `bytes`: requests are then refused until it
+  /// fits again. Throws `std::invalid_argument` for less than one granularity or than the reserve.
+  void set_max_bytes(std::size_t bytes) {
+    std::size_t const least = reserve_.bytes() > granularity_ ? reserve_.bytes() : granularity_;
+    if (bytes < least)
+      throw std::invalid_argument("weir: " + label_ + ": a budget of " + std::to_string(bytes) +
+                                  " B; it must be at least " + std::to_string(least) +
+                                  " B, one granularity and the reserve");
+    constexpr std::size_t no_limit = ~std::size_t{0} >> 1;  // as much as differences can count
+    detail::spin_guard const lock(changes_);
+    max_.store_release(bytes < no_limit ? bytes : no_limit);
+    update_plain();
   }
 
   /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
@@ -134,35 +126,62 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   /// Whose budget it is; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
-  std::size_t max_bytes() const noexcept { return max_; }
+  std::size_t max_bytes() const noexcept { return max_.load(); }
+  /// How many requests went above `soft_bytes` from there or below.
+  std::uint64_t soft_crossed() const noexcept { return soft_crossed_.load(); }
+  /// What is left of `reserve_bytes`: charged to the limits below, and not in use.
+  std::size_t reserve_left() const noexcept { return reserve_.left(); }
   /// The most bytes that were charged at one time by requests that were served.
   std::size_t peak() const noexcept { return peak_.load(); }
   /// How many requests this layer refused. Those that failed further down do not count.
   std::uint64_t refused() const noexcept { return refused_.load(); }
 
   void describe_layer(report& out) const {
-    std::size_t const now = used(), kept = captured_.total();
-    out.below(label_ + "(" + format_bytes(max_) + ")",
-              format_bytes(max_) + ", " + format_bytes(now) + " charged" +
-                  (kept == 0 ? "" : " (" + format_bytes(kept) + " of it captured)") + ", " + format_bytes(max_ - now) +
-                  " left; peak " + format_bytes(peak()) + ", " + std::to_string(refused()) + " refused");
+    std::size_t const now = used(), kept = captured_.total(), most = max_bytes();
+    std::string text = format_bytes(most) + ", " + format_bytes(now) + " charged" +
+                       (kept == 0 ? "" : " (" + format_bytes(kept) + " of it captured)") + ", " +
+                       (now > most ? format_bytes(now - most) + " too much" : format_bytes(most - now) + " left") +
+                       "; peak " + format_bytes(peak()) + ", " + std::to_string(refused()) + " refused";
+    if (soft_ != ~std::size_t{0})
+      text += "; went above " + format_bytes(soft_) + " " + std::to_string(soft_crossed()) + " times";
+    if (reserve_.bytes() != 0)
+      text += "; " + format_bytes(reserve_.left()) + " left of a reserve of " + format_bytes(reserve_.bytes());
+    out.below(label_ + "(" + format_bytes(most) + ")", text);
   }
+
+  // ---- for limits above, which find this one by themselves
+
+  /// Charges `bytes` for a reserve, to this limit and to those below it. Throws `out_of_memory` where there is no room,
+  /// `std::invalid_argument` where the limit above counts in another granularity.
+  void reserve(std::size_t bytes, std::size_t granularity) {
+    if (granularity != granularity_)
+      throw std::invalid_argument("weir: " + label_ + ": a limit above with reserve_bytes has a granularity of " +
+                                  std::to_string(granularity) + " B, this one of " + std::to_string(granularity_) +
+                                  " B; they must be the same");
+    {
+      detail::spin_guard const lock(changes_);
+      has_reserves_.store_release(true);
+      update_plain();
+    }
+    std::size_t held = 0;
+    if (!charge_own(bytes, held)) refuse_for_good({bytes, bytes, host_order});
+    std::size_t const paid = reserve_.begin_request(bytes);
+    try {
+      below_.reserve(bytes - paid, granularity);
+    } catch (...) {
+      credit(bytes);
+      reserve_.undo_request(paid);
+      throw;
+    }
+    reserve_.end_request(bytes, paid);
+    raise_peak(held);
+  }
+  /// Takes back what was charged by `reserve`, or for a request of the limit that called it.
+  void release_reserve(std::size_t bytes) noexcept { give_back(bytes); }
 
  private:
   using base::upstream_;
   friend base;
-
-  static std::size_t budget(limit const& options, Upstream& upstream) {
-    if (options.max_bytes != 0) return options.max_bytes;
-    int const device = detail::device_for(upstream);
-    auto const total = static_cast<double>(memory_info(device).total_bytes);
-    auto const bytes = static_cast<std::size_t>(total * options.fraction);
-    if (bytes < options.granularity)
-      throw std::invalid_argument("weir: limit: fraction is " + std::to_string(options.fraction) + ", which is " +
-                                  std::to_string(bytes) + " B of device " + std::to_string(device) +
-                                  " and less than one granularity");
-    return bytes;
-  }
 
   /// What a request costs; 0 if that cannot be counted. The same for its free.
   std::size_t charge_for(std::size_t bytes, std::size_t alignment) const noexcept {
@@ -171,22 +190,60 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
 
   /// Charges if it fits: what is charged then, else 0. Acquires what `credit` releases, so that whoever is let in by a
   /// free reaches the upstream after that free did.
-  std::size_t reserve(std::size_t charge) noexcept {
-    if (charge == 0) return 0;  // rounding up wrapped
+  std::size_t charge_up_to(std::size_t most, std::size_t charge) noexcept {
+    auto const wanted = static_cast<std::ptrdiff_t>(charge);
+    if (wanted <= 0) return 0;  // rounding up wrapped, or it exceeds any memory
     std::size_t held = used_.load();
     do {
-      if (charge > max_ - held) return 0;  // `held <= max_` always, so nothing wraps
+      if (static_cast<std::ptrdiff_t>(most - held) < wanted) return 0;  // below 0 where the budget was lowered
     } while (!used_.replace_acquire(held, held + charge));
     return held + charge;
+  }
+  /// The same up to the budget. Who crosses the soft limit upwards tells; each crossing is one request's, so that none
+  /// is told twice.
+  std::size_t charge_and_tell(std::size_t charge) {
+    std::size_t const held = charge_up_to(max_.load(), charge);
+    if (held <= soft_ || held - charge > soft_) return held;
+    soft_crossed_.add(1);
+    if (on_soft_) try {
+        detail::paid_ahead const hidden;
+        on_soft_(held);
+      } catch (...) {
+        credit(charge);
+        throw;
+      }
+    return held;
+  }
+
+  /// Up to how much a request needs no more than a charge, and a free no more than a credit. Under `changes_`.
+  void update_plain() noexcept {
+    std::size_t const most = max_.load();
+    if (reserve_.bytes() != 0) has_reserves_.store_release(true);
+    plain_up_to_.store_release(has_reserves_.load() ? 0 : soft_ < most ? soft_ : most);
   }
 
   /// Takes a charge back; false, and nothing below zero, if there was less. A subtraction that is undone afterwards
   /// would let another thread see a wrong number meanwhile.
   bool credit(std::size_t charge) const noexcept {
     std::size_t held = used_.load();
-    while (!used_.replace_release(held, held > charge ? held - charge : 0)) {
+    do {
+      if (held < charge) [[unlikely]]
+        return credit_all();
+    } while (!used_.replace_release(held, held - charge));
+    return true;
+  }
+  [[gnu::noinline, gnu::cold]] bool credit_all() const noexcept {
+    std::size_t held = used_.load();
+    while (!used_.replace_release(held, 0)) {
     }
-    return held >= charge;
+    return false;
+  }
+  /// The same here and below, but for what fills the reserve up again.
+  void give_back(std::size_t bytes) const noexcept {
+    std::size_t const back = reserve_.begin_free(bytes);
+    credit(bytes);
+    below_.release(bytes - back);
+    reserve_.end_free(back);
   }
 
   /// `give(upstream)` frees the block there.
@@ -220,7 +277,10 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       return 0;
     std::size_t const released =
         captured_.release([&](std::uint64_t capture) { return weir::holds_captured(upstream_, capture); });
-    credit(released);
+    if (reserve_.bytes() != 0)
+      give_back(released);
+    else
+      credit(released);
     return released;
   }
 
@@ -235,26 +295,92 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     return again;
   }
 
+  /// A request for which the charge is not all: there is a soft limit or a reserve, or the budget is full.
+  [[gnu::noinline, gnu::cold]] void* allocate_otherwise(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    std::size_t const charge = charge_for(bytes, alignment);
+    detail::paid_ahead const* const told = detail::paid_ahead::find(this, nullptr, bytes);
+    std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
+    std::size_t held = used_.load();
+    if (charge == 0 || (own != 0 && !charge_own(own, held))) {
+      if (told == nullptr) return reuse_captured_or_refuse(stream, bytes, alignment, charge);
+      refuse_for_good({bytes, charge, stream});
+    }
+    std::size_t const paid = reserve_.begin_request(own);
+    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, nullptr, bytes, ahead + paid);
+    detail::last_call.clear();
+    void* const p = this->pass(stream, bytes, alignment, [&] {
+      credit(own);
+      reserve_.undo_request(paid);
+    });
+    bool const reused = detail::last_call.what == detail::call_note::captured && told == nullptr;
+    std::size_t const again = reused ? credit_reused(own, bytes, alignment) : 0;
+    std::size_t const spared = again < paid ? again : paid;  // what it used again needs no reserve
+    reserve_.end_request(own - again, paid - spared, spared);
+    if (tells(told)) below_.release(again - spared);
+    raise_peak(held - again);
+    return p;
+  }
+  bool charge_own(std::size_t own, std::size_t& held) {
+    held = charge_and_tell(own);
+    if (held == 0 && credit_released() != 0) held = charge_and_tell(own);
+    return held != 0;
+  }
+  static std::size_t ahead_of(detail::paid_ahead const* told, std::size_t charge) noexcept {
+    if (told == nullptr) return 0;
+    return told->bytes() < charge ? told->bytes() : charge;
+  }
+
+  /// A free for which a credit is not all: there is a soft limit or a reserve, more is charged than may be, or less
+  /// than is given back.
+  [[gnu::noinline, gnu::cold]] void deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes,
+                                                         std::size_t alignment) noexcept {
+    std::size_t const charge = charge_for(bytes, alignment);
+    detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
+    std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
+    if (bytes == 0 || charge == 0 || used_.load() < own) return this->deallocate_excess(stream, p, bytes, alignment);
+    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
+    std::size_t const back = reserve_.begin_free(own);
+    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
+    detail::last_call.clear();
+    upstream_.deallocate(stream, p, bytes, alignment);
+    if (detail::last_call.what != detail::call_note::plain) {
+      reserve_.undo_free(own, back);
+      if (told == nullptr) keep_if_captured(own);
+      return;
+    }
+    if (!credit(own)) this->report_excess(address, bytes);
+    reserve_.end_free(back);
+  }
+
+  /// Whether the limit below is told of a request: those of a limit with a reserve, and of limits below it, keep no
+  /// account there of what captures keep.
+  bool tells(detail::paid_ahead const* told) const noexcept { return reserve_.bytes() != 0 || told != nullptr; }
+
   /// The budget is full. A request in a capture may still have what that capture keeps and is charged for.
   [[gnu::noinline, gnu::cold]] void* reuse_captured_or_refuse(stream_ref stream, std::size_t bytes,
                                                               std::size_t alignment, std::size_t charge) {
     std::uint64_t const capture = captured_.total() == 0 || charge == 0 ? 0 : detail::capture_in(stream);
     if (capture != 0 && captured_.take_all(capture, charge)) {
-      void* const p = reuse_captured(stream, bytes, alignment);
+      void* const p = reuse_captured(stream, bytes, alignment, charge);
       if (p != nullptr) return p;
       captured_.keep(capture, charge);
     }
+    refuse_for_good({bytes, charge, stream});
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_for_good(memory_request const& request) {
     refused_.add(1);
     report own;
     describe_layer(own);
-    base::refuse({bytes, charge, stream}, label_, own);
+    base::refuse(request, label_, own);
   }
   /// Null if that cannot be had without taking more.
-  void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept try {
+  void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment, std::size_t charge) noexcept try {
     detail::captured_memory_only const no_more;
+    detail::paid_ahead const all_of_it(tells(nullptr) ? below_.layer() : nullptr, nullptr, bytes, charge);
     detail::last_call = {};
     void* const p = upstream_.allocate(stream, bytes, alignment);
     if (p == nullptr || detail::last_call.reused >= weir::taken(upstream_, bytes, alignment)) return p;
+    detail::paid_ahead const all_again(tells(nullptr) ? below_.layer() : nullptr, p, bytes, charge);
     upstream_.deallocate(stream, p, bytes, alignment);
     return nullptr;
   } catch (...) {
@@ -269,13 +395,21 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   std::string counted() const { return "and " + std::to_string(used()) + " B are charged"; }
 
   std::size_t granularity_;
-  std::size_t max_;
+  std::size_t soft_;
+  detail::function<void(std::size_t)> on_soft_;
   std::string name_;
   std::string label_;
+  detail::limit_below below_;
+  mutable detail::reserve_account reserve_;
+  detail::spin_lock changes_;  // of the three below
+  detail::atomic<std::size_t> max_;
+  detail::atomic<std::size_t> plain_up_to_;
+  detail::atomic<bool> has_reserves_;  // its own, or those of limits above
   // On a line of its own: every request of every thread writes it. Changed by questions too, which credit.
   alignas(64) mutable detail::atomic<std::size_t> used_;
   detail::atomic<std::size_t> peak_;
   detail::atomic<std::uint64_t> refused_;
+  detail::atomic<std::uint64_t> soft_crossed_;
   mutable detail::captured_charges captured_;
 };
 

@@ -2,6 +2,7 @@
 // Before a request is refused, asks the program's own caches to give something back.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/paid_ahead.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -231,6 +232,7 @@ class on_failure_resource : public detail::adaptor_base<on_failure_resource<Upst
     /// True if this one gave something.
     bool call(std::size_t i) {
       detail::reclaiming_scope const inside(&layer_);
+      detail::paid_ahead const hidden;
       call_under_way const counted(layer_);
       outcome& own = outcomes_[i];
       ++own.calls;

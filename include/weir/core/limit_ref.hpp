@@ -5,10 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 
 namespace weir {
 
 namespace detail {
+
+class limit_below;
 
 /// A layer with a budget, as `limit` makes one.
 template <class Layer>
@@ -25,6 +28,9 @@ struct budget_functions {
   std::size_t (*max_bytes)(void const* layer) noexcept;
   std::size_t (*peak)(void const* layer) noexcept;
   std::uint64_t (*refused)(void const* layer) noexcept;
+  void (*set_max_bytes)(void* layer, std::size_t bytes);
+  void (*reserve)(void* layer, std::size_t bytes, std::size_t granularity);
+  void (*release_reserve)(void* layer, std::size_t bytes) noexcept;
 };
 template <budget Layer>
 inline constexpr budget_functions functions_of_budget = {
@@ -32,6 +38,22 @@ inline constexpr budget_functions functions_of_budget = {
     [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->max_bytes(); },
     [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->peak(); },
     [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->refused(); },
+    [](void* layer, std::size_t bytes) {
+      if constexpr (requires(Layer & known) { known.set_max_bytes(bytes); })
+        static_cast<Layer*>(layer)->set_max_bytes(bytes);
+      else
+        throw std::logic_error("weir: set_max_bytes: the layer of this budget has no such function");
+    },
+    [](void* layer, std::size_t bytes, std::size_t granularity) {
+      if constexpr (requires(Layer & known) { known.reserve(bytes, granularity); })
+        static_cast<Layer*>(layer)->reserve(bytes, granularity);
+      else
+        throw std::logic_error("weir: limit: reserve_bytes are taken from the limit below; that layer has no reserves");
+    },
+    [](void* layer, std::size_t bytes) noexcept {
+      if constexpr (requires(Layer & known) { known.release_reserve(bytes); })
+        static_cast<Layer*>(layer)->release_reserve(bytes);
+    },
 };
 
 }  // namespace detail
@@ -52,7 +74,13 @@ class limit_ref {
   /// How many requests this limit refused.
   std::uint64_t refused() const noexcept { return functions_->refused(layer_); }
 
+  /// Changes the budget, as `limit_resource::set_max_bytes`. Throws `std::logic_error` where the layer is one of yours
+  /// that has no such function.
+  void set_max_bytes(std::size_t bytes) const { functions_->set_max_bytes(layer_, bytes); }
+
  private:
+  friend class detail::limit_below;
+
   void* layer_;
   detail::budget_functions const* functions_;
 };

@@ -1,0 +1,44 @@
+#pragma once
+// The budget that a budget stands on.
+
+#include <weir/core/layer_ref.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/limit_ref.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace weir::detail {
+
+/// The first limit below a layer, if requests arrive there as the layer sends them: no pool between makes others of
+/// them. Refers to that limit, which must outlive it.
+class limit_below {
+ public:
+  template <class Upstream>
+  explicit limit_below(Upstream& upstream) {
+    bool arrive = true;
+    detail::for_each_layer(upstream, [&](auto& layer) {
+      if (!arrive || found_) return;
+      found_ = detail::limit_of(layer);
+      arrive = !detail::keeps_memory(layer);
+    });
+  }
+
+  explicit operator bool() const noexcept { return found_.has_value(); }
+  /// What tells it from others; null where there is none.
+  void const* layer() const noexcept { return found_ ? found_->layer_ : nullptr; }
+
+  /// Charges it ahead, and those below it. Throws `out_of_memory` where it has no room.
+  void reserve(std::size_t bytes, std::size_t granularity) const {
+    if (found_ && bytes != 0) found_->functions_->reserve(found_->layer_, bytes, granularity);
+  }
+  /// Credits it, and those below it, with what was charged for a limit above.
+  void release(std::size_t bytes) const noexcept {
+    if (found_ && bytes != 0) found_->functions_->release_reserve(found_->layer_, bytes);
+  }
+
+ private:
+  std::optional<limit_ref> found_;
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,318 @@
+// needs: tsan
+// Limits with a reserve on a limit that they share.
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/on_failure.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/core/any_resource.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
+#include <weir/core/resource_ref.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources/device.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/captures.hpp"
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+stream_ref const on;
+
+limit reserving(std::size_t most, std::size_t reserve) { return {.max_bytes = most, .reserve_bytes = reserve}; }
+
+}  // namespace
+
+TEST_CASE("a reserve is charged below from the beginning to the end, and used first") {
+  source_state state;
+  auto device = make(source{&state} | limit{8_KiB});
+  {
+    auto search = make(share(device) | reserving(6_KiB, 2_KiB));
+    CHECK(device.used() == 2_KiB);
+    CHECK(search.used() == 0);
+    CHECK(search.reserve_left() == 2_KiB);
+    void* const a = search.allocate(on, 1_KiB);
+    CHECK(device.used() == 2_KiB);
+    CHECK(search.reserve_left() == 1_KiB);
+    void* const b = search.allocate(on, 3_KiB);
+    CHECK(device.used() == 4_KiB);
+    CHECK(search.used() == 4_KiB);
+    CHECK(search.reserve_left() == 0);
+    CHECK(state.live_bytes == 4_KiB);
+    search.deallocate(on, a, 1_KiB);
+    CHECK(search.reserve_left() == 0);  // it still uses more than its reserve
+    CHECK(device.used() == 3_KiB);
+    search.deallocate(on, b, 3_KiB);
+    CHECK(search.reserve_left() == 2_KiB);
+    CHECK(device.used() == 2_KiB);
+  }
+  CHECK(device.used() == 0);
+  CHECK(state.live_count == 0);
+}
+
+TEST_CASE("others cannot have it") {
+  source_state state;
+  auto device = make(source{&state} | limit{8_KiB});
+  auto search = make(share(device) | reserving(8_KiB, 3_KiB));
+  auto images = make(share(device) | limit{8_KiB});
+  void* const p = images.allocate(on, 5_KiB);
+  std::string const what = message_of<out_of_memory>([&] { images.allocate(on, 256); });
+  CHECK(contains(what, "8.00 KiB, 8.00 KiB charged, 0 B left"));
+  void* const q = search.allocate(on, 3_KiB);
+  CHECK_THROWS_AS(search.allocate(on, 256), out_of_memory);  // beyond its reserve it is as the others
+  CHECK(device.refused() == 2);
+  CHECK(search.refused() == 0);
+  images.deallocate(on, p, 5_KiB);
+  search.deallocate(on, q, 3_KiB);
+  CHECK(device.used() == 3_KiB);
+}
+
+TEST_CASE("a reserve that the limit below has no room for is refused when it is made, and leaves no trace") {
+  source_state state;
+  auto device = make(source{&state} | limit{.max_bytes = 4_KiB, .name = "device"});
+  auto search = make(share(device) | reserving(4_KiB, 3_KiB));
+  std::string const what =
+      message_of<out_of_memory>([&] { static_cast<void>(make(share(device) | reserving(4_KiB, 2_KiB))); });
+  CHECK(contains(what, "2.00 KiB"));
+  CHECK(contains(what, "refused by device: limit"));
+  CHECK(device.used() == 3_KiB);
+  CHECK(contains(message_of<std::invalid_argument>(
+                     [&] { static_cast<void>(make(source{&state} | pool{} | reserving(4_KiB, 2_KiB))); }),
+                 "there is none before the first pool or source"));
+  CHECK(contains(message_of<std::invalid_argument>([&] {
+                   static_cast<void>(
+                       make(share(device) | limit{.max_bytes = 4_KiB, .granularity = 512, .reserve_bytes = 512}));
+                 }),
+                 "has a granularity of 512 B, this one of 256 B"));
+  CHECK(contains(message_of<std::invalid_argument>([&] { search.set_max_bytes(2_KiB); }), "at least 3072 B"));
+}
+
+TEST_CASE("a request that fails below gives its part of the reserve back") {
+  source_state state;
+  auto device = make(source{&state} | limit{8_KiB});
+  auto search = make(share(device) | reserving(8_KiB, 2_KiB));
+  for (failing const how : {failing::out_of_memory, failing::other, failing::null}) {
+    state.fail = how;
+    CHECK_THROWS(search.allocate(on, 3_KiB));
+    CHECK(search.reserve_left() == 2_KiB);
+    CHECK(search.used() == 0);
+    CHECK(device.used() == 2_KiB);
+  }
+}
+
+TEST_CASE("a free that a pool finds wrong changes nothing") {
+  source_state state;
+  auto device = make(source{&state} | pool{} | limit{8_KiB});
+  auto search = make(share(device) | reserving(8_KiB, 2_KiB));
+  void* const p = search.allocate(on, 3_KiB);
+  {
+    caught_misuse const misuse;
+    search.deallocate(on, p, 1_KiB);
+    CHECK(misuse.count() == 1);
+    search.deallocate(on, p, 64_KiB);
+    CHECK(misuse.count() == 2);
+  }
+  CHECK(search.used() == 3_KiB);
+  CHECK(search.reserve_left() == 0);
+  CHECK(device.used() == 3_KiB);
+  search.deallocate(on, p, 3_KiB);
+  CHECK(device.used() == 2_KiB);
+}
+
+TEST_CASE("reserves nest: each is charged to all limits below, once") {
+  source_state state;
+  auto device = make(source{&state} | limit{64_KiB});
+  {
+    auto service = make(share(device) | reserving(32_KiB, 8_KiB));
+    auto plain = make(share(service) | statistics{} | limit{16_KiB});
+    {
+      auto worker = make(share(plain) | reserving(16_KiB, 10_KiB));
+      CHECK(plain.used() == 10_KiB);
+      CHECK(service.used() == 10_KiB);
+      CHECK(service.reserve_left() == 0);
+      CHECK(device.used() == 10_KiB);
+      void* const a = worker.allocate(on, 4_KiB);
+      CHECK(plain.used() == 10_KiB);
+      CHECK(service.used() == 10_KiB);
+      CHECK(device.used() == 10_KiB);
+      void* const b = worker.allocate(on, 8_KiB);
+      CHECK(worker.used() == 12_KiB);
+      CHECK(plain.used() == 12_KiB);
+      CHECK(service.used() == 12_KiB);
+      CHECK(device.used() == 12_KiB);
+      worker.deallocate(on, a, 4_KiB);
+      CHECK(worker.reserve_left() == 2_KiB);
+      CHECK(device.used() == 10_KiB);
+      worker.deallocate(on, b, 8_KiB);
+      CHECK(plain.used() == 10_KiB);
+      CHECK(device.used() == 10_KiB);
+    }
+    CHECK(service.used() == 0);
+    CHECK(service.reserve_left() == 8_KiB);
+    CHECK(device.used() == 8_KiB);
+  }
+  CHECK(device.used() == 0);
+}
+
+TEST_CASE("layers and erased types between two limits do not matter") {
+  source_state state;
+  any_resource const device(source{&state} | limit{8_KiB});
+  auto search = make([&] { return device; } | statistics{} | reserving(8_KiB, 2_KiB));
+  auto const used = [&] { return find_limit(device).used(); };
+  CHECK(used() == 2_KiB);
+  void* const p = search.allocate(on, 3_KiB);
+  CHECK(used() == 3_KiB);
+  search.deallocate(on, p, 3_KiB);
+  CHECK(used() == 2_KiB);
+}
+
+TEST_CASE("requests that a reclaimer makes on the way are none of the reserve's") {
+  source_state state;
+  auto device = make(source{&state} | limit{8_KiB});
+  std::vector<void*> cached;
+  std::size_t used_inside = 0;
+  auto shared = make(share(device) | on_failure{{{"cache", [&](memory_request const& missing) {
+                                                    // Of the same size as the request that failed, but another one.
+                                                    device.deallocate(on, cached.back(), missing.bytes);
+                                                    cached.pop_back();
+                                                    void* const p = device.allocate(on, missing.bytes);
+                                                    used_inside = device.used();
+                                                    device.deallocate(on, p, missing.bytes);
+                                                    return missing.bytes;
+                                                  }}}});
+  auto search = make(share(shared) | reserving(8_KiB, 1_KiB));
+  for (int i = 0; i < 3; ++i) cached.push_back(device.allocate(on, 2_KiB));
+  void* const a = search.allocate(on, 2_KiB);
+  void* const b = search.allocate(on, 2_KiB);
+  CHECK(used_inside == 8_KiB);
+  CHECK(device.used() == 2_KiB * (2 + cached.size()));
+  search.deallocate(on, a, 2_KiB);
+  search.deallocate(on, b, 2_KiB);
+  for (void* const p : cached) device.deallocate(on, p, 2_KiB);
+  CHECK(device.used() == 1_KiB);
+}
+
+TEST_CASE("what a capture keeps stays charged in both, is used again, and fills the reserve up when it is gone") {
+  watched_world const world;
+  auto below = make(device{} | pool{} | limit{64_MiB});
+  auto search = make(share(below) | reserving(32_MiB, 4_MiB));
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  void* p = search.allocate(s, 6_MiB);
+  CHECK(search.used() == 6_MiB);
+  CHECK(below.used() == 6_MiB);
+  search.deallocate(s, p, 6_MiB);
+  CHECK(search.captured() == 6_MiB);
+  CHECK(search.used() == 6_MiB);
+  CHECK(below.used() == 6_MiB);
+  p = search.allocate(s, 6_MiB);  // the same memory again
+  CHECK(search.used() == 6_MiB);
+  CHECK(below.used() == 6_MiB);
+  write(s, p, 6_MiB);
+  search.deallocate(s, p, 6_MiB);
+  {
+    captured_graph const graph(s);
+    graph.launch(s);
+    s.synchronize();
+  }
+  release_captured(search);
+  CHECK(search.used() == 0);
+  CHECK(search.reserve_left() == 4_MiB);
+  CHECK(below.used() == 4_MiB);
+}
+
+TEST_CASE("whatever others do, a tenant always has its reserve") {
+  source_state state;
+  {
+    auto device = make(source{&state} | limit{32_KiB});
+    auto guaranteed = make(share(device) | reserving(32_KiB, 8_KiB));
+    auto greedy = make(share(device) | limit{32_KiB});
+    std::atomic<bool> done{false};
+    std::atomic<int> wrongly_refused{0}, refused{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t)
+      threads.emplace_back([&, t] {
+        std::vector<void*> mine;
+        while (!done) {
+          try {
+            mine.push_back((t == 0 ? greedy.allocate(on, 1_KiB) : device.allocate(on, 1_KiB)));
+          } catch (out_of_memory const&) {
+            ++refused;
+            for (void* const p : mine) t == 0 ? greedy.deallocate(on, p, 1_KiB) : device.deallocate(on, p, 1_KiB);
+            mine.clear();
+          }
+        }
+        for (void* const p : mine) t == 0 ? greedy.deallocate(on, p, 1_KiB) : device.deallocate(on, p, 1_KiB);
+      });
+    std::vector<std::thread> tenants;
+    for (int t = 0; t < 2; ++t)
+      tenants.emplace_back([&] {
+        for (int i = 0; i < 2000; ++i) try {
+            guaranteed.deallocate(on, guaranteed.allocate(on, 4_KiB), 4_KiB);  // two at a time are its reserve
+          } catch (out_of_memory const&) {
+            ++wrongly_refused;
+          }
+      });
+    for (auto& thread : tenants) thread.join();
+    done = true;
+    for (auto& thread : threads) thread.join();
+    CHECK(wrongly_refused == 0);
+    CHECK(guaranteed.used() == 0);
+    CHECK(guaranteed.reserve_left() == 8_KiB);
+    CHECK(device.used() == 8_KiB);
+  }
+  CHECK(state.peak_bytes <= 32_KiB);
+  CHECK(state.live_count == 0);
+}
+
+TEST_CASE("threads of several tenants leave the books right") {
+  source_state state;
+  {
+    auto device = make(source{&state} | limit{64_KiB});
+    auto service = make(share(device) | reserving(48_KiB, 16_KiB));
+    auto one = make(share(service) | reserving(24_KiB, 8_KiB));
+    auto other = make(share(service) | reserving(24_KiB, 4_KiB));
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        auto random = t + 1;
+        std::vector<std::pair<void*, std::size_t>> mine;
+        auto& memory = t % 2 == 0 ? one : other;
+        for (int i = 0; i < 2000; ++i) {
+          random = random * 1664525 + 1013904223;
+          std::size_t const bytes = 256 * (1 + (random >> 16) % 32);
+          try {
+            mine.emplace_back(memory.allocate(on, bytes), bytes);
+          } catch (out_of_memory const&) {
+          }
+          if (mine.size() < 4) continue;
+          for (auto [p, n] : mine) memory.deallocate(on, p, n);
+          mine.clear();
+        }
+        for (auto [p, n] : mine) memory.deallocate(on, p, n);
+      });
+    for (auto& thread : threads) thread.join();
+    CHECK(one.used() == 0);
+    CHECK(one.reserve_left() == 8_KiB);
+    CHECK(other.reserve_left() == 4_KiB);
+    CHECK(service.used() == 12_KiB);
+    CHECK(service.reserve_left() == 4_KiB);
+    CHECK(device.used() == 16_KiB);
+  }
+  CHECK(state.peak_bytes <= 64_KiB);
+}
