@@ -230,16 +230,16 @@ class async_resource {
 template <class>
 std::string async::problem() const {
   if (std::string what = option::first_problem(*this); !what.empty()) return what;
-    if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 || peers ||
   if (use_default_pool && pool != nullptr) return "async: use_default_pool is set, and so is pool; it has one of them";
   if (use_default_pool || pool != nullptr) {
     async const defaults;
+    if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 || peers ||
         !reuse_follow_event_dependencies || !reuse_allow_opportunistic || !reuse_allow_internal_dependencies)
       return std::string("async: ") + (use_default_pool ? "use_default_pool" : "pool") +
              " is set, and so is an option for a pool of its own; the " +
              (use_default_pool ? "default pool is everyone's" : "pool is whose it was") +
              ", change it by cudaMemPoolSetAttribute";
-        return {};
+    return {};
   }
   if (max_bytes != 0 && initial_bytes > max_bytes)
     return "async: initial_bytes is " + std::to_string(initial_bytes) + "; it must not exceed max_bytes, which is " +
