@@ -732,4 +732,13 @@ BUGS = [
     bug(0, "a batch is halved below the minimum", WITH_RETRY,
         "count / 2 > options.min_batch ? count / 2 : options.min_batch", "count / 2 > 1 ? count / 2 : 1",
         "tools/with_retry", random=False),
+
+    # ---- frees without a size
+    bug(0, "an address that a layer keeps is taken for a block of the layer below", ALLOCATOR,
+        "found ? found : live_block{0, 0, segments_.contains(p)}", "found", "core/live_block", random=False),
+    bug(0, "bins do not say what they know of a block", "adaptors/binning.hpp",
+        "i < count_ && !found.inside", "i < count_ && found.inside", "core/live_block", random=False),
+    bug(0, "what was passed through is live for ever", "adaptors/detail/passed_blocks.hpp",
+        "    blocks_.erase(reinterpret_cast<std::uintptr_t>(p));\n", "    static_cast<void>(p);\n", "core/live_block",
+        random=False),
 ]

@@ -3,6 +3,7 @@
 
 #include <weir/core/any_resource.hpp>
 #include <weir/core/deallocate_after.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -106,6 +107,7 @@ struct stack {
   std::function<void*(weir::stream_ref, std::size_t, std::size_t)> allocate;
   std::function<void(weir::stream_ref, void*, std::size_t, std::size_t)> deallocate;
   std::function<void(weir::stream_ref, void*, std::size_t, weir::stream_list, std::size_t)> deallocate_after;
+  std::function<weir::live_block(void const*)> find_block;
   std::function<std::size_t(std::size_t bytes, std::size_t alignment)> taken;
   std::function<void(std::size_t keep)> trim;
   std::function<void()> synchronize;
@@ -181,6 +183,7 @@ stack make_stack(F const& recipe) {
   };
   s.deallocate_after = [&top = held->top](weir::stream_ref st, void* p, std::size_t n, weir::stream_list others,
                                           std::size_t a) { weir::deallocate_after(top, st, p, n, others, a); };
+  s.find_block = [&top = held->top](void const* p) { return weir::find_block(top, p); };
   s.taken = [&top = held->top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
   s.describe = [&top = held->top] {
     weir::report const r = weir::report_of(top);

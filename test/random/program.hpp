@@ -439,6 +439,8 @@ class world {
   /// `no_stream`: by the host, who knows that all is done.
   void free_block(std::size_t which, std::size_t on, std::uint32_t chance) {
     block const b = blocks_[which];
+    if (weir::live_block const known = stack_.find_block(b.p))
+      if (known.bytes != b.bytes || known.alignment < b.alignment) wrong_ = "the stack knows another size of a block";
     if (on != no_stream) expect(b, on);
     forget(which, on);
     with_device(on > per_thread, chance, [&] {

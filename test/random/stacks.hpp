@@ -187,6 +187,7 @@ class drawing {
     s.deallocate_after = [top](weir::stream_ref st, void* p, std::size_t n, weir::stream_list others, std::size_t a) {
       top.deallocate_after(st, p, n, others, a);
     };
+    s.find_block = [top](void const* p) { return weir::find_block(top, p); };
     s.taken = [top](std::size_t n, std::size_t a) { return weir::taken(top, n, a); };
     s.device = top.device();
     s.describe = [top] { return weir::report_of(top).chain(); };

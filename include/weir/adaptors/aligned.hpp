@@ -73,6 +73,11 @@ class aligned_resource : public detail::adaptor_base<aligned_resource<Upstream>,
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p != nullptr) share(upstream_).deallocate(stream, p, bytes, raised(bytes, alignment));
   }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    weir::deallocate_after(upstream_, stream, p, bytes, others, raised(bytes, alignment));
+  }
 
   /// What the upstream takes for the raised alignment.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {

@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/arena_directory.hpp>
 #include <weir/adaptors/detail/arena_lease.hpp>
+#include <weir/adaptors/detail/passed_blocks.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
@@ -118,9 +119,19 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (pass_through_) return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    if (pass_through_) {
+      passed_.erase(p);
+      return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    }
     deallocate_at_home(p, bytes, alignment,
                        [&](pool_type& pool) { return pool.deallocate_after(stream, others, p, bytes, alignment); });
+  }
+
+  /// See `weir::find_block`.
+  live_block find_block(void const* p) const noexcept {
+    if (pass_through_) return passed_.find(p);
+    one* const home = existing(directory_.owner(p));
+    return home == nullptr ? live_block{} : home->pool.find_block(p);
   }
 
   /// As `pool_resource::trim`, over all arenas: gives back idle segments until at most `keep` bytes are held, and lets
@@ -260,7 +271,9 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   }
 
   void* pass_or_refuse(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    return pass_through_ ? this->pass(stream, bytes, alignment, [] {}) : refuse(stream, bytes);
+    if (!pass_through_) return refuse(stream, bytes);
+    void* const p = this->pass(stream, bytes, alignment, [] {});
+    return passed_.insert_or(p, bytes, alignment, [&] { share(upstream_).deallocate(stream, p, bytes, alignment); });
   }
   [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
     refused_.add(1);
@@ -271,7 +284,10 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
 
   /// The caller's own arena, if it has one, knows no such block.
   void deallocate_elsewhere(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    if (pass_through_) return share(upstream_).deallocate(stream, p, bytes, alignment);
+    if (pass_through_) {
+      passed_.erase(p);
+      return share(upstream_).deallocate(stream, p, bytes, alignment);
+    }
     deallocate_at_home(p, bytes, alignment,
                        [&](pool_type& pool) { return pool.deallocate(stream, p, bytes, alignment); });
   }
@@ -288,7 +304,8 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
 
   arena options_;
   bool pass_through_;
-  std::size_t most_bytes_;  // more is refused at once; 0 if everything is passed through
+  detail::passed_blocks passed_;  // while caching is off
+  std::size_t most_bytes_;        // more is refused at once; 0 if everything is passed through
   int device_;
   detail::arena_directory<Upstream> directory_;
   detail::shared_owner<detail::arena_lease> lease_;

@@ -128,6 +128,13 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
     bins_[i]->deallocate_after(stream, p, bytes, others, alignment);
   }
 
+  /// See `weir::find_block`. A bin's own layers alone: what they do not know is the upstream's.
+  live_block find_block(void const* p) noexcept {
+    live_block found;
+    for (std::size_t i = 0; i < count_ && !found.inside; ++i) found = detail::find_block(*bins_[i], p, own_layers);
+    return found;
+  }
+
   /// Gives back what is idle in bins that can (`pool`, `fixed_size` ...), large bins first, until they hold at most
   /// `keep` bytes, then lets the layers below do the same (`weir::trim`); returns how many bytes the bins gave back.
   /// Does not wait; call `synchronize` first to give back all that can be.

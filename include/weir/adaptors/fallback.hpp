@@ -125,6 +125,9 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
     share(upstream_).deallocate(stream, p, bytes, alignment);
   }
 
+  /// See `weir::find_block`. What the second stack does not know is the upstream's.
+  live_block find_block(void const* p) noexcept { return detail::find_block(second_, p, layer_visitor::extent::all); }
+
   /// The second stack.
   Second& second() noexcept { return second_; }
   Second const& second() const noexcept { return second_; }

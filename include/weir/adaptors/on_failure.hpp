@@ -145,6 +145,11 @@ class on_failure_resource : public detail::adaptor_base<on_failure_resource<Upst
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p != nullptr) share(upstream_).deallocate(stream, p, bytes, alignment);
   }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+  }
 
   /// Four loads.
   on_failure_numbers numbers() const noexcept {

@@ -147,6 +147,12 @@ class scrub_resource : public detail::adaptor_base<scrub_resource<Upstream>, Ups
   /// Bytes that were freed and could not be zeroed: nobody gets them any more.
   std::size_t kept_bytes() const noexcept { return kept_.load(); }
 
+  /// See `weir::find_block`.
+  live_block find_block(void const* p) const noexcept {
+    auto const live = blocks_.find_live(const_cast<void*>(p));
+    return live ? live_block{live->bytes, live->alignment, true} : live_block{};
+  }
+
   void describe_layer(report& out) const {
     out.below("scrub", std::string("zeroes ") +
                            (!on_free_         ? "what is allocated"

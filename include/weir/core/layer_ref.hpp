@@ -4,6 +4,7 @@
 #include <weir/core/layer_numbers.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/limit_ref.hpp>
+#include <weir/core/live_block.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -24,6 +25,7 @@ struct layer_functions {
   void (*visit_parts)(void* layer, layer_visitor& visitor);
   layer_numbers (*numbers)(void const* layer);
   std::optional<limit_ref> (*limit)(void* layer) noexcept;
+  live_block (*find_block)(void* layer, void const* p) noexcept;
 };
 template <class Layer>
 layer_functions const& functions_of_layer() noexcept;
@@ -51,6 +53,8 @@ class layer_ref {
   layer_numbers numbers() const { return functions_->numbers(layer_); }
   /// Empty where this layer is no limit.
   std::optional<limit_ref> limit() const noexcept { return functions_->limit(layer_); }
+  /// None where this layer does not know its blocks.
+  live_block find_block(void const* p) const noexcept { return functions_->find_block(layer_, p); }
 
   /// Shows the layers that stand beside the upstream, as those of bins do.
   void visit_parts(layer_visitor& visitor) const { functions_->visit_parts(layer_, visitor); }
@@ -89,6 +93,7 @@ layer_functions const& functions_of_layer() noexcept {
       [](void* layer, layer_visitor& visitor) { detail::visit_parts(*static_cast<Layer*>(layer), visitor); },
       [](void const* layer) { return detail::numbers_of_layer(*static_cast<Layer const*>(layer)); },
       [](void* layer) noexcept { return detail::limit_of(*static_cast<Layer*>(layer)); },
+      [](void* layer, void const* p) noexcept { return detail::block_of_layer(*static_cast<Layer*>(layer), p); },
   };
   return functions;
 }

@@ -22,6 +22,7 @@
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/handle.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_list.hpp>
@@ -241,6 +242,14 @@ class caching_allocator {
   pool_snapshot snapshot() const {
     auto const lock = enter();
     return lock ? snapshot_now() : pool_snapshot{};
+  }
+
+  /// The live block at `p`. At exit one that is none, since no free does anything then.
+  live_block find_block(void const* p) noexcept {
+    auto const lock = enter();
+    if (!lock) return {1, 1, true};
+    live_block const found = heap_.find_block(p);
+    return found ? found : live_block{0, 0, segments_.contains(p)};
   }
 
   /// What is wrong with a deallocation that was refused, in words.

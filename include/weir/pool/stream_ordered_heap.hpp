@@ -2,6 +2,7 @@
 // A heap whose free blocks are handed out in stream order: which of them may this stream have?
 
 #include <weir/core/error.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
@@ -234,6 +235,13 @@ class stream_ordered_heap {
   block_id find_any_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
     return id != 0 && is_as_allocated(id, bytes, alignment) ? id : 0;
+  }
+
+  /// The same as it was asked for, whatever that was.
+  live_block find_block(void const* p) noexcept {
+    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
+    if (id == 0) return {};
+    return {heap_.blocks()[id].requested(), std::size_t{1} << heap_.blocks()[id].alignment_log(), true};
   }
 
   /// Takes back a block freed by `who` and returns the free block it is part of now. 0, and nothing changed, if there

@@ -120,6 +120,10 @@ class promised_resource {
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     stack_.deallocate(stream, p, bytes, alignment);
   }
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment) noexcept {
+    stack_.deallocate_after(stream, p, bytes, others, alignment);
+  }
   void describe(report& out) const { weir::describe(stack_, out); }
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept { return stack_.taken(bytes, alignment); }
   bool holds_captured(std::uint64_t capture) const noexcept { return stack_.holds_captured(capture); }

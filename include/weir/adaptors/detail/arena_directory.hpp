@@ -39,7 +39,7 @@ class arena_directory {
   }
 
   /// The arena whose segment holds `p`, or a number that is none.
-  std::size_t owner(void* p) const noexcept {
+  std::size_t owner(void const* p) const noexcept {
     mutex_guard const lock(mutex_);
     auto const* const last = segments_.find_last_up_to(address(p));
     bool const is_inside = last != nullptr && address(p) - last->address < last->value.bytes;
@@ -58,7 +58,7 @@ class arena_directory {
     std::size_t arena = 0;
   };
   using call = upstream_calls::call<mutex>;
-  static std::uintptr_t address(void* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
+  static std::uintptr_t address(void const* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
 
   bool fits(std::size_t bytes) const noexcept {
     std::size_t const held = level_.current + calls_.bytes();

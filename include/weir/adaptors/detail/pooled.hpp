@@ -2,6 +2,7 @@
 // The front of `pool` and `fixed_size`: both serve requests from segments that one `caching_allocator` keeps.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/passed_blocks.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
@@ -41,8 +42,10 @@ class pooled : public adaptor_base<Derived, Upstream> {
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (pass_through_) [[unlikely]]
+    if (pass_through_) [[unlikely]] {
+      passed_.erase(p);
       return share(upstream_).deallocate(stream, p, bytes, alignment);
+    }
     if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
       report_wrong_free(p, bytes, alignment);
   }
@@ -51,9 +54,15 @@ class pooled : public adaptor_base<Derived, Upstream> {
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (pass_through_) return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    if (pass_through_) {
+      passed_.erase(p);
+      return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    }
     if (!segments_.deallocate_after(stream, others, p, bytes, alignment)) report_wrong_free(p, bytes, alignment);
   }
+
+  /// See `weir::find_block`.
+  live_block find_block(void const* p) noexcept { return pass_through_ ? passed_.find(p) : segments_.find_block(p); }
 
   /// Gives idle segments back to the upstream until at most `keep` bytes are held, then lets the layers below do the
   /// same, so that others can have the memory (`weir::trim`); returns how many bytes the upstream got. Does not wait:
@@ -135,7 +144,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   [[gnu::always_inline]] void* serve(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                      std::size_t least_block = 0) {
     if (pass_through_) [[unlikely]]
-      return this->pass(stream, bytes, alignment, [] {});
+      return pass_through(stream, bytes, alignment);
     if (bytes > segments_.most_bytes) [[unlikely]]
       refuse_at_once(stream, bytes, "");
     pool_refusal refusal;
@@ -161,6 +170,10 @@ class pooled : public adaptor_base<Derived, Upstream> {
   using base::upstream_;
 
   // Out of line of `allocate` and `deallocate`, which are short without.
+  [[gnu::noinline, gnu::cold]] void* pass_through(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    void* const p = this->pass(stream, bytes, alignment, [] {});
+    return passed_.insert_or(p, bytes, alignment, [&] { share(upstream_).deallocate(stream, p, bytes, alignment); });
+  }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
                                                      pool_snapshot const& at_refusal) {
     report own;
@@ -185,6 +198,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   bool pass_through_;
   bool cuts_to_size_;  // every block has the size of its request, in whole units
   std::size_t max_bytes_;
+  passed_blocks passed_;  // while caching is off
   caching_allocator<Upstream> segments_;
 };
 
