@@ -38,6 +38,13 @@ template <bool PerThread>
 CUresult memcpy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   return memcpy_any_async(to, from, bytes, stream_of<PerThread>(stream));
 }
+#if CUDA_VERSION >= 13000
+template <bool PerThread>
+CUresult memcpy_batch_async_v2(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
+                               CUmemcpyAttributes* how, std::size_t* begins, std::size_t kinds, CUstream stream) {
+  return memcpy_batch_async({to, from, bytes, count, how, begins, kinds}, stream_of<PerThread>(stream));
+}
+#endif
 template <bool PerThread>
 CUresult memset_d16_async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream stream) {
   return memset_16_async(to, value, count, stream_of<PerThread>(stream));
@@ -119,6 +126,9 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     since(3020, "cuMemsetD16Async", memset_d16_async<false>, memset_d16_async<true>),
     since(3020, "cuMemsetD32Async", memset_d32_async<false>, memset_d32_async<true>),
     since(4000, "cuMemcpyAsync", memcpy_async<false>, memcpy_async<true>),
+#if CUDA_VERSION >= 13000
+    since(13000, "cuMemcpyBatchAsync", memcpy_batch_async_v2<false>, memcpy_batch_async_v2<true>),
+#endif
     since(4000, "cuPointerGetAttribute", pointer_get_attribute),
     since(7000, "cuPointerGetAttributes", pointer_get_attributes),
 

@@ -37,6 +37,20 @@ CUresult stream_get_context(CUstream stream, CUcontext* context);
 
 // ---- driver_memory.cpp; the stream is resolved, never 0
 CUresult memcpy_any_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream);
+#if CUDA_VERSION >= 13000
+/// Copies, and how their sources may be read: `attributes[i]` is of the copies from number `begins[i]` on.
+struct copy_batch {
+  CUdeviceptr const* to;
+  CUdeviceptr const* from;
+  std::size_t const* bytes;
+  std::size_t count;
+  CUmemcpyAttributes const* attributes;
+  std::size_t const* begins;
+  std::size_t kinds;
+};
+/// All of them in stream order. Where a source is to be read during the call, waits for the stream.
+CUresult memcpy_batch_async(copy_batch const& batch, cudaStream_t stream);
+#endif
 CUresult memset_16_async(CUdeviceptr to, unsigned short value, std::size_t count, cudaStream_t stream);
 CUresult memset_32_async(CUdeviceptr to, unsigned value, std::size_t count, cudaStream_t stream);
 CUresult pointer_get_attribute(void* to, CUpointer_attribute which, CUdeviceptr p);

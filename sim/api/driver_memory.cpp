@@ -22,6 +22,20 @@ CUresult set_elements(CUdeviceptr to, unsigned value, unsigned width, std::size_
   return CUDA_SUCCESS;
 }
 
+#if CUDA_VERSION >= 13000
+bool is_valid(copy_batch const& batch) {
+  if (batch.to == nullptr || batch.from == nullptr || batch.bytes == nullptr || batch.count == 0) return false;
+  if (batch.attributes == nullptr || batch.begins == nullptr || batch.kinds == 0 || batch.begins[0] != 0) return false;
+  for (std::size_t i = 0; i < batch.kinds; ++i) {
+    std::size_t const end = i + 1 < batch.kinds ? batch.begins[i + 1] : batch.count;
+    CUmemcpySrcAccessOrder const order = batch.attributes[i].srcAccessOrder;
+    if (batch.begins[i] >= end || end > batch.count) return false;
+    if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY) return false;
+  }
+  return true;
+}
+#endif
+
 template <class T>
 CUresult answer(void* to, T value) {
   *static_cast<T*>(to) = value;
@@ -61,6 +75,21 @@ CUresult attributes_of(CUdeviceptr p, cudaPointerAttributes& known) {
 CUresult memcpy_any_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream) {
   return in_driver([&] { return cudaMemcpyAsync(pointer(to), pointer(from), bytes, cudaMemcpyDefault, stream); });
 }
+
+#if CUDA_VERSION >= 13000
+CUresult memcpy_batch_async(copy_batch const& batch, cudaStream_t stream) {
+  if (!is_valid(batch) || stream == cudaStreamLegacy) return CUDA_ERROR_INVALID_VALUE;
+  bool read_now = false;
+  for (std::size_t i = 0; i < batch.kinds; ++i)
+    read_now = read_now || batch.attributes[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  for (std::size_t i = 0; i < batch.count; ++i)
+    if (CUresult const code = memcpy_any_async(batch.to[i], batch.from[i], batch.bytes[i], stream);
+        code != CUDA_SUCCESS)
+      return code;
+  if (!read_now) return CUDA_SUCCESS;
+  return in_driver([&] { return cudaStreamSynchronize(stream); });
+}
+#endif
 
 CUresult memset_16_async(CUdeviceptr to, unsigned short value, std::size_t count, cudaStream_t stream) {
   return set_elements(to, value, 2, count, stream);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #if CCCL_VERSION >= 3002000
+#include <cuda/algorithm>
 #include <cuda/buffer>
 #include <cuda/memory_pool>
 #include <cuda/stream>
@@ -333,7 +334,7 @@ TEST_CASE("a cuda::buffer on a stack has its memory in the order of its stream, 
     CHECK(memory.numbers().requested.current == 4000);
     auto const sevens = ::cuda::make_buffer<int, on_device>(stream, any_ref(memory), 100, 7);
     std::vector<int> on_the_host(100);
-    REQUIRE(cudaMemcpyAsync(on_the_host.data(), sevens.data(), 400, cudaMemcpyDefault, stream.get()) == cudaSuccess);
+    ::cuda::copy_bytes(stream, sevens, on_the_host);
     stream.sync();
     CHECK(on_the_host == std::vector<int>(100, 7));
   }

@@ -61,6 +61,18 @@ TEST_CASE_FIXTURE(fresh, "a reset leaves no context behind") {
   CHECK_EQ(FOUND(cuCtxPopCurrent)(nullptr), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+#if CUDA_VERSION >= 13000
+TEST_CASE_FIXTURE(fresh, "what toolkit 13 has is found by its version") {
+  for (char const* name : {"cuMemcpyBatchAsync", "cuMemGetDefaultMemPool"}) {
+    void* function = nullptr;
+    ok(cudaGetDriverEntryPointByVersion(name, &function, 12080, cudaEnableDefault, nullptr));
+    CHECK_EQ(function, nullptr);
+    ok(cudaGetDriverEntryPointByVersion(name, &function, 13000, cudaEnableDefault, nullptr));
+    CHECK_NE(function, nullptr);
+  }
+}
+#endif
+
 #if CUDA_VERSION >= 12050
 TEST_CASE_FIXTURE(fresh, "of a function with several forms the newest is found that the version has") {
   auto const find = [](unsigned version) {

@@ -187,6 +187,39 @@ inline void driver_sets_and_copies_elements(verdict& v) {
   for (int i = 0; i < 4; ++i) v.equal("an element", got[i], expected[i]);
 }
 
+#if CUDA_VERSION >= 13000
+inline void driver_copies_batches(verdict& v) {
+  using copy = CUresult(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*, std::size_t*,
+                        std::size_t, CUstream);
+  void* found = nullptr;
+  v.ok("it is found",
+       cudaGetDriverEntryPointByVersion("cuMemcpyBatchAsync", &found, 13000, cudaEnableDefault, nullptr));
+  if (found == nullptr) return;  // an older driver
+  auto* const batch = reinterpret_cast<copy*>(found);
+  driver_memory const memory(v, 8);
+  stream const s;
+  std::uint32_t there[2] = {1, 2}, back[2] = {0, 0};
+  auto const address = [](void* p) { return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(p)); };
+  CUdeviceptr device[2] = {memory.at, memory.at + 4};
+  CUdeviceptr from[2] = {address(&there[0]), address(&there[1])}, to[2] = {address(&back[0]), address(&back[1])};
+  std::size_t bytes[2] = {4, 4}, begins[2] = {0, 1};
+  CUmemcpyAttributes how[2] = {};
+  how[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  how[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  v.ok("two copies, two kinds", runtimes(batch(device, from, bytes, 2, how, begins, 2, s)));
+  v.ok("two copies, one kind", runtimes(batch(to, device, bytes, 2, &how[1], begins, 1, s)));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  v.equal<std::uint32_t>("the first", back[0], 1);
+  v.equal<std::uint32_t>("the second", back[1], 2);
+  v.code("no copies", runtimes(batch(device, from, bytes, 0, how, begins, 1, s)), cudaErrorInvalidValue);
+  how[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+  v.code("no order", runtimes(batch(device, from, bytes, 2, how, begins, 1, s)), cudaErrorInvalidValue);
+  begins[0] = 1;
+  v.code("a first copy without attributes", runtimes(batch(device, from, bytes, 2, &how[1], begins, 1, s)),
+         cudaErrorInvalidValue);
+}
+#endif
+
 inline void driver_knows_what_pointers_are(verdict& v) {
   driver_memory const memory(v, 16);
   unsigned type = 0;
@@ -270,6 +303,9 @@ inline constexpr probe driver_probes[] = {
     {"driver_events_order_streams", needs::pending_work, &driver_events_order_streams},
     {"driver_functions_have_per_thread_forms", needs::nothing, &driver_functions_have_per_thread_forms},
     {"driver_sets_and_copies_elements", needs::nothing, &driver_sets_and_copies_elements},
+#if CUDA_VERSION >= 13000
+    {"driver_copies_batches", needs::nothing, &driver_copies_batches},
+#endif
     {"driver_knows_what_pointers_are", needs::nothing, &driver_knows_what_pointers_are},
     {"driver_answers_for_other_pointers", needs::nothing, &driver_answers_for_other_pointers},
     {"driver_pools_are_the_runtimes", needs::nothing, &driver_pools_are_the_runtimes},
