@@ -112,9 +112,12 @@ TEST_CASE_FIXTURE(fresh, "so have launches and the driver's entry points") {
   cudaLaunchConfig_t config{};
   CHECK_EQ(cudaLaunchKernelExC(&config, nullptr, nullptr), cudaErrorInvalidDeviceFunction);
 #if CUDART_VERSION >= 12050
-  void* function = &config;
-  ok(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableDefault, nullptr));
-  CHECK_EQ(function, nullptr);
+  void *function = nullptr, *legacy = nullptr, *per_thread = nullptr;
+  ok(cudaGetDriverEntryPointByVersion("cuStreamQuery", &function, 12000, cudaEnableDefault, nullptr));
+  ok(cudaGetDriverEntryPointByVersion("cuStreamQuery", &legacy, 12000, cudaEnableLegacyStream, nullptr));
+  ok(cudaGetDriverEntryPointByVersion("cuStreamQuery", &per_thread, 12000, cudaEnablePerThreadDefaultStream, nullptr));
+  CHECK_EQ(function, per_thread);
+  CHECK_NE(function, legacy);
 #endif
   CHECK_EQ(sim::calls("cudaLaunchKernel"), 1);
 }
