@@ -33,6 +33,9 @@ void add_weir() {
   add_pairs<weir_fixed_size>();
   add_pairs<weir_limit>();
   add_pairs<weir_statistics>();
+  add_pairs<weir_counted_by_tag>();
+  add_pairs<weir_tracking>();
+  add_pairs<weir_tracking_with_stacks>();
   add_pairs<weir_both>();
   add_pairs<weir_logging>();
   add_pairs<weir_five_layers>();

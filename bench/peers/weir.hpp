@@ -10,6 +10,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
@@ -30,6 +31,9 @@ inline auto chunks() { return weir::device{} | weir::fixed_size{.block_bytes = 1
 inline auto waiting() { return weir::device{} | weir::pool{.pending = weir::when_pending::wait}; }
 inline auto limited() { return pool() | ample; }
 inline auto counted() { return pool() | weir::statistics{}; }
+inline auto counted_by_tag() { return pool() | weir::statistics{.by_tag = true}; }
+inline auto tracked() { return pool() | weir::tracking{}; }
+inline auto tracked_with_stacks() { return pool() | weir::tracking{.frames = 8}; }
 inline auto both() { return pool() | ample | weir::statistics{}; }
 inline auto logged() { return pool() | weir::logging{.path = "/dev/null"}; }
 /// A service's budget and its statistics, and in them a tenant's budget: each request passes all five.
@@ -114,6 +118,15 @@ struct weir_limit : stack<limited> {
 };
 struct weir_statistics : stack<counted> {
   static constexpr char const* name = "weir pool | statistics";
+};
+struct weir_counted_by_tag : stack<counted_by_tag> {
+  static constexpr char const* name = "weir pool | statistics(by_tag)";
+};
+struct weir_tracking : stack<tracked> {
+  static constexpr char const* name = "weir pool | tracking";
+};
+struct weir_tracking_with_stacks : stack<tracked_with_stacks> {
+  static constexpr char const* name = "weir pool | tracking(frames=8)";
 };
 struct weir_both : stack<both> {
   static constexpr char const* name = "weir pool | limit | statistics";
