@@ -1,5 +1,6 @@
 #pragma once
 // Tools on top of everything else.
 
-#include <weir/tools/parse.hpp>       // a stack from text
-#include <weir/tools/with_retry.hpp>  // work in batches that get smaller when memory runs out
+#include <weir/tools/parse.hpp>                   // a stack from text
+#include <weir/tools/stack_from_environment.hpp>  // a stack that the environment may name
+#include <weir/tools/with_retry.hpp>              // work in batches that get smaller when memory runs out

@@ -741,4 +741,12 @@ BUGS = [
     bug(0, "what was passed through is live for ever", "adaptors/detail/passed_blocks.hpp",
         "    blocks_.erase(reinterpret_cast<std::uintptr_t>(p));\n", "    static_cast<void>(p);\n", "core/live_block",
         random=False),
+
+    # ---- a stack that the environment names
+    bug(0, "the user of a privileged program names its stack", "tools/stack_from_environment.hpp",
+        "::secure_getenv(", "std::getenv(", "tools/stack_from_environment", random=False),
+    bug(0, "an empty variable names a stack without layers", "tools/stack_from_environment.hpp",
+        " || *variable == '\\0'", "", "tools/stack_from_environment", random=False),
+    bug(0, "a wrong stack in the environment is told as the program's fault", "tools/stack_from_environment.hpp",
+        "throw wrong.from(\"WEIR_STACK\");", "throw;", "tools/stack_from_environment", random=False),
 ]

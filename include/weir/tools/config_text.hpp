@@ -27,8 +27,15 @@ class config_error : public std::invalid_argument {
         column_(at + 1) {}
 
   std::size_t column() const noexcept { return column_; }
+  /// The same, and where the text came from: `weir: WEIR_STACK: column 9: ...`.
+  config_error from(std::string const& origin) const {
+    constexpr std::size_t behind_weir = 6;
+    return config_error("weir: " + origin + ": " + (what() + behind_weir), column_);
+  }
 
  private:
+  config_error(std::string const& what, std::size_t column) : std::invalid_argument(what), column_(column) {}
+
   /// One printed character for each of the text, so that the mark stays under the right one.
   static std::string shown(std::string_view text) {
     std::string out(text);
