@@ -577,6 +577,8 @@ BUGS = [
         "device_guard const on_device(other);\n    cudaError_t const code = relaxed([device] { return cudaDeviceEnablePeerAccess(device, 0); });",
         "device_guard const on_device(device);\n    cudaError_t const code = relaxed([other] { return cudaDeviceEnablePeerAccess(other, 0); });",
         "sources/device", random=False),
+    bug(0, "devices that cannot reach a source's memory are let in", "sources/source_device.hpp",
+        "if (reaches != 0) f(other);", "if (other != home) f(other);", "sources/virtual_memory", random=False),
     # ---- prefetch
     bug(0, "a prefetch breaks a capture", PREFETCH,
         "life_.is_exiting() || (!stream.is_host_order() && detail::may_be_captured(stream))", "life_.is_exiting()",
