@@ -15,14 +15,18 @@ bool in_granules(CUdeviceptr at, std::size_t bytes) {
   return at % granularity == 0 && bytes % granularity == 0 && bytes != 0;
 }
 
-// What devices may do there: nothing or everything. Success, or why that cannot be.
-cudaError_t check_access(runtime& r, CUmemAccessDesc const& access) {
+// What devices may do in a range: nothing or everything. Success, or why that cannot be.
+cudaError_t check_access(runtime& r, CUmemAccessDesc const& access, views range) {
   if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return cudaErrorNotSupported;
   if (!r.has_device(access.location.id)) return cudaErrorInvalidDevice;
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return cudaErrorNotSupported;
   bool const known =
       access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return known ? cudaSuccess : cudaErrorInvalidValue;
+  if (!known) return cudaErrorInvalidValue;
+  if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return cudaSuccess;
+  for (view v = range.first; v != range.end; ++v)
+    if (!r.can_reach(access.location.id, v->second.device)) return cudaErrorInvalidDevice;
+  return cudaSuccess;
 }
 
 // A call that changes what lies where: devices must support it, and captures must allow it.
@@ -78,7 +82,7 @@ CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const
     std::optional<views> const whole = whole_views(r, at, bytes);
     if (!whole || access == nullptr || count == 0) return cudaErrorInvalidValue;
     for (std::size_t i = 0; i < count; ++i)
-      if (cudaError_t const code = check_access(r, access[i]); code != cudaSuccess) return code;
+      if (cudaError_t const code = check_access(r, access[i], *whole); code != cudaSuccess) return code;
     for (std::size_t i = 0; i < count; ++i)
       if (!set_access(*whole, access[i].location.id, access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
         return cudaErrorMemoryAllocation;

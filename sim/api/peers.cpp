@@ -80,7 +80,7 @@ cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return sim::api("cudaDeviceCanAccessPeer", [&](sim::runtime& r, sim::held_lock&) {
     if (!r.has_device(device) || !r.has_device(peer)) return cudaErrorInvalidDevice;
     if (can == nullptr) return cudaErrorInvalidValue;
-    *can = device != peer;
+    *can = r.can_reach(device, peer) && device != peer;
     return cudaSuccess;
   });
 }
@@ -90,6 +90,7 @@ cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
     int const device = sim::this_thread().device;
     if (flags != 0) return cudaErrorInvalidValue;
     if (!r.has_device(peer) || peer == device) return cudaErrorInvalidDevice;
+    if (!r.can_reach(device, peer)) return cudaErrorPeerAccessUnsupported;
     if (sim::access(r, device, peer)) return cudaErrorPeerAccessAlreadyEnabled;
     sim::access(r, device, peer) = true;
     return cudaSuccess;
@@ -112,7 +113,7 @@ cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr at
     if (value == nullptr) return cudaErrorInvalidValue;
     switch (attribute) {
       case cudaDevP2PAttrAccessSupported:
-        *value = 1;
+        *value = r.can_reach(from, to) ? 1 : 0;
         return cudaSuccess;
       case cudaDevP2PAttrPerformanceRank:
       case cudaDevP2PAttrNativeAtomicSupported:

@@ -148,7 +148,8 @@ cudaError_t CUDARTAPI cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc
       int const device = list[i].location.id;
       if (list[i].location.type != cudaMemLocationTypeDevice || !sim::valid(list[i].flags))
         return cudaErrorInvalidValue;
-      if (!r.has_device(device)) return cudaErrorInvalidDevice;
+      bool const gives = list[i].flags != cudaMemAccessFlagsProtNone;
+      if (!r.has_device(device) || (gives && !r.can_reach(device, found->device))) return cudaErrorInvalidDevice;
       // A device's access to its own memory cannot be taken away.
       if (device == found->device && list[i].flags != cudaMemAccessFlagsProtReadWrite) return cudaErrorInvalidDevice;
     }

@@ -91,6 +91,12 @@ void check_access(bool on) {
   r.access_checked = on;
 }
 
+void set_peers(bool on) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.peers = on;
+}
+
 void set_virtual_memory(bool on) {
   runtime& r = detail::state();
   held_lock const held(r.mutex);

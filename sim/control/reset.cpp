@@ -88,6 +88,7 @@ void reset() {
   r.by_rank = {};
   r.device_count = 2;
   r.access_checked = false;
+  r.peers = true;
   r.virtual_memory.supported = true;
   r.host_capacity = detail::default_host_capacity;
   for (auto& d : r.devices) d.capacity = detail::default_capacity;

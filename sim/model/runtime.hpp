@@ -64,6 +64,7 @@ struct runtime {
   ranks by_rank;
   std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
+  bool peers = true;            // whether devices can reach each other's memory
   bool access_checked = false;  // whether `touch` needs access to other devices' memory
   std::array<device_state, max_devices> devices;
   std::size_t host_capacity = default_host_capacity;
@@ -96,6 +97,8 @@ struct runtime {
 
   device_state& device(int number) { return devices[static_cast<std::size_t>(number)]; }
   bool has_device(int number) const { return number >= 0 && number < device_count; }
+  /// Whether a device can have access to memory of another, or its own.
+  bool can_reach(int from, int home) const { return from == home || peers; }
   device_state& current_device() { return device(this_thread().device); }
 };
 

@@ -1,9 +1,11 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/containers/any_handle.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/recipe.hpp>
+#include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/pinned.hpp>
 
@@ -124,6 +126,23 @@ TEST_CASE("a stack can be asked and trimmed through it, and says its device and 
     CHECK(numbers(held).size() == 3);
     CHECK(trim(held) > 0);
   }
+}
+
+TEST_CASE("memory that several streams have used goes back through it without a wait") {
+  test::fresh_world const world(sim::mode::lazy);
+  auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB});
+  stream const s, t;
+  any_handle const held(memory);
+  void* const p = held.allocate(s, 1_MiB);
+  sim::touch(t.get(), p, 1_MiB, sim::access::read);
+  sim::reset_counters();
+  deallocate_after(held, s, p, 1_MiB, {t});
+  CHECK(sim::calls("cudaStreamSynchronize") == 0);
+  CHECK(sim::calls("cudaStreamWaitEvent") == 0);
+  CHECK(cudaStreamQuery(t.get()) == cudaErrorNotReady);
+  CHECK(weir::numbers(memory).front().pending == 1_MiB);
+  held.deallocate(s, held.allocate(s, 1_MiB), 1_MiB);  // after the work on t: the stream that needs it waits
+  CHECK(sim::calls("cudaStreamWaitEvent") == 1);
 }
 
 TEST_CASE("what an owner promises of its memory may be forgotten") {

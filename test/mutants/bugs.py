@@ -547,6 +547,9 @@ BUGS = [
     bug(0, "a buffer's memory is given back with its size in place of its capacity", BUFFER,
         "memory_.deallocate(stream(), data_, capacity_, alignment_)", "memory_.deallocate(stream(), data_, size_, alignment_)",
         "random/containers", random=False),
+    bug(0, "a handle forgets which streams have used what goes back through it", "containers/any_handle.hpp",
+        "memory.deallocate_after(stream, p, bytes, others, alignment);", "memory.deallocate(stream, p, bytes, alignment);",
+        "containers/any_handle", random=False),
     bug(0, "a container in a forked child makes its parent's device current", BUFFER,
         "if (data_ == nullptr || life_.is_exiting()) return;", "if (data_ == nullptr) return;", "shutdown/forked",
         random=False),
@@ -577,6 +580,8 @@ BUGS = [
         "device_guard const on_device(other);\n    cudaError_t const code = relaxed([device] { return cudaDeviceEnablePeerAccess(device, 0); });",
         "device_guard const on_device(device);\n    cudaError_t const code = relaxed([other] { return cudaDeviceEnablePeerAccess(other, 0); });",
         "sources/device", random=False),
+    bug(0, "devices that cannot reach a source's memory are let in", "sources/source_device.hpp",
+        "if (reaches != 0) f(other);", "if (other != home) f(other);", "sources/virtual_memory", random=False),
     # ---- prefetch
     bug(0, "a prefetch breaks a capture", PREFETCH,
         "life_.is_exiting() || (!stream.is_host_order() && detail::may_be_captured(stream))", "life_.is_exiting()",

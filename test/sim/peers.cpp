@@ -50,6 +50,29 @@ TEST_CASE_FIXTURE(fresh, "each device can have access to each other one, but not
   CHECK_EQ(cudaDeviceGetP2PAttribute(nullptr, cudaDevP2PAttrAccessSupported, 0, 1), cudaErrorInvalidValue);
 }
 
+TEST_CASE_FIXTURE(fresh, "devices that cannot reach each other give no access, and keep their own") {
+  sim::set_peers(false);
+  int can = -1;
+  ok(cudaDeviceCanAccessPeer(&can, 0, 1));
+  CHECK_EQ(can, 0);
+  ok(cudaDeviceGetP2PAttribute(&can, cudaDevP2PAttrAccessSupported, 0, 1));
+  CHECK_EQ(can, 0);
+  CHECK_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessUnsupported);
+  cudaMemPool_t pool = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&pool, 0));
+  cudaMemAccessDesc access{};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = 0;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  ok(cudaMemPoolSetAccess(pool, &access, 1));
+  access.location.id = 1;
+  CHECK_EQ(cudaMemPoolSetAccess(pool, &access, 1), cudaErrorInvalidDevice);
+  access.flags = cudaMemAccessFlagsProtNone;
+  ok(cudaMemPoolSetAccess(pool, &access, 1));
+  sim::reset();
+  ok(cudaDeviceEnablePeerAccess(1, 0));
+}
+
 TEST_CASE_FIXTURE(fresh, "access is enabled once, disabled once, and refused where it makes no sense") {
   CHECK_EQ(cudaDeviceDisablePeerAccess(1), cudaErrorPeerAccessNotEnabled);
   ok(cudaDeviceEnablePeerAccess(1, 0));

@@ -70,6 +70,13 @@ TEST_CASE("peers use what it gives only if they are asked in, whatever else they
   CHECK(sim::calls("cudaDeviceEnablePeerAccess") == 0);
 }
 
+TEST_CASE("devices that cannot reach it are not let in, and that is no error") {
+  fresh_world const world;
+  sim::set_peers(false);
+  auto memory = make(async{.peers = true});
+  CHECK(sim::calls("cudaMemPoolSetAccess") == 0);
+}
+
 TEST_CASE("each CUDA call on the way to a source with peers may fail, and nothing stays") {
   fresh_world const world;
   std::size_t const handles = sim::live_handles();

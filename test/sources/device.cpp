@@ -56,6 +56,13 @@ TEST_CASE("peers use its memory only if they are asked in; to ask twice is no er
   memory.deallocate(host_order, p, 1000);
 }
 
+TEST_CASE("devices that cannot reach it are not let in, and that is no error") {
+  weir::test::fresh_world const world;
+  sim::set_peers(false);
+  auto memory = make(weir::device{.peers = true});
+  CHECK(sim::calls("cudaDeviceEnablePeerAccess") == 0);
+}
+
 TEST_CASE("each CUDA call on the way to a source with peers may fail; the device that was current is so again") {
   weir::test::fresh_world const world;
   for (std::uint64_t k = 1;; ++k) {

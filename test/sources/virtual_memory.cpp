@@ -179,6 +179,20 @@ TEST_CASE("peers use what is mapped only if they are asked in") {
   }
 }
 
+TEST_CASE("devices that cannot reach it are not let in, and that is no error") {
+  fresh_world const world;
+  sim::set_peers(false);
+  auto memory = make(virtual_memory{.peers = true});
+  void* const p = memory.allocate(host_order, 2_MiB);
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = 1;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  auto const at = reinterpret_cast<CUdeviceptr>(p);
+  CHECK(detail::driver().cuMemSetAccess(at, 2_MiB, &access, 1) == CUDA_ERROR_INVALID_DEVICE);
+  memory.deallocate(host_order, p, 2_MiB);
+}
+
 TEST_CASE("whether chunks may move is known to who stands on it") {
   fresh_world const world;
   auto fixed = make(virtual_memory{.movable = false});

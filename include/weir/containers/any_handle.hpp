@@ -6,6 +6,8 @@
 #include <weir/core/handle.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/cuda/stream_list.hpp>
+#include <weir/cuda/stream_ref.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -70,6 +72,11 @@ class basic_any_handle {
   void deallocate(stream_ref stream, void* p, std::size_t bytes,
                   std::size_t alignment = default_alignment) const noexcept {
     ask([&](auto const& memory) { memory.deallocate(stream, p, bytes, alignment); });
+  }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) const noexcept {
+    ask([&](auto const& memory) { memory.deallocate_after(stream, p, bytes, others, alignment); });
   }
 
   /// Whether it keeps its stack alive.

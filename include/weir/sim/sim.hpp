@@ -63,6 +63,11 @@ void set_device_count(int count);
 /// by default and after `reset`.
 void check_access(bool on);
 
+/// Sets whether the devices can reach each other's memory, as those of one machine often cannot. On by default and
+/// after `reset`. While it is off, `cudaDeviceCanAccessPeer` says no, and calls that would give a device access to
+/// another's memory fail. Access that was given before stays.
+void set_peers(bool on);
+
 /// Sets whether the devices have virtual memory (`cuMemCreate` and its like), which vGPUs and some others lack. On by
 /// default and after `reset`. While it is off, the attribute of the driver says so, and these functions answer
 /// `CUDA_ERROR_NOT_SUPPORTED`.
