@@ -94,9 +94,6 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
                         std::size_t alignment = default_alignment) noexcept {
     take_back(p, bytes, alignment,
               [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
-    // While the caller's block is live its charge is in `used_`, whatever other threads do: else the difference wraps.
-    if (bytes == 0 || charge == 0 || used_.load() - charge >= plain_up_to_.load()) [[unlikely]]
-      return deallocate_otherwise(stream, p, bytes, alignment);
   }
 
   /// Changes the budget. What is charged stays so, also if it is more than `bytes`: requests are then refused until it
@@ -251,9 +248,9 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   [[gnu::always_inline]] void take_back(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
     if (p == nullptr) return;
     std::size_t const charge = charge_for(bytes, alignment);
-    // While the caller's block is live its charge is in `used_`, whatever other threads do.
-    if (bytes == 0 || charge == 0 || used_.load() < charge) [[unlikely]]
-      return this->deallocate_excess(p, bytes, give);
+    // While the caller's block is live its charge is in `used_`, whatever other threads do: else the difference wraps.
+    if (bytes == 0 || charge == 0 || used_.load() - charge >= plain_up_to_.load()) [[unlikely]]
+      return take_back_otherwise(p, bytes, alignment, give);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
     give(upstream_);
@@ -332,17 +329,18 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
 
   /// A free for which a credit is not all: there is a soft limit or a reserve, more is charged than may be, or less
   /// than is given back.
-  [[gnu::noinline, gnu::cold]] void deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes,
-                                                         std::size_t alignment) noexcept {
+  template <class Give>
+  [[gnu::noinline, gnu::cold]] void take_back_otherwise(void* p, std::size_t bytes, std::size_t alignment,
+                                                        Give give) noexcept {
     std::size_t const charge = charge_for(bytes, alignment);
     detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
     std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
-    if (bytes == 0 || charge == 0 || used_.load() < own) return this->deallocate_excess(stream, p, bytes, alignment);
+    if (bytes == 0 || charge == 0 || used_.load() < own) return this->deallocate_excess(p, bytes, give);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     std::size_t const back = reserve_.begin_free(own);
     detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
     detail::last_call.clear();
-    upstream_.deallocate(stream, p, bytes, alignment);
+    give(upstream_);
     if (detail::last_call.what != detail::call_note::plain) {
       reserve_.undo_free(own, back);
       if (told == nullptr) keep_if_captured(own);
