@@ -180,6 +180,18 @@ TEST_CASE("layers and erased types between two limits do not matter") {
   CHECK(used() == 2_KiB);
 }
 
+TEST_CASE("a free after several streams fills the reserve up, too") {
+  source_state state;
+  auto device = make(source{&state} | limit{8_KiB});
+  auto search = make(share(device) | reserving(8_KiB, 2_KiB));
+  void* const p = search.allocate(on, 3_KiB);
+  CHECK(device.used() == 3_KiB);
+  deallocate_after(search, on, p, 3_KiB, {host_order});
+  CHECK(search.used() == 0);
+  CHECK(search.reserve_left() == 2_KiB);
+  CHECK(device.used() == 2_KiB);
+}
+
 TEST_CASE("requests that a reclaimer makes on the way are none of the reserve's") {
   source_state state;
   auto device = make(source{&state} | limit{8_KiB});
