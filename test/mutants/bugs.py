@@ -513,6 +513,11 @@ BUGS = [
     bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
         "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
         "adaptors/scrub"),
+    # ---- moves that repeat
+    bug(0, "a move that repeats is made for ever", RANGE,
+        "lesser(moved_, (most - all.live) / 5 * 2)", "lesser(moved_, 0)", "pool/growable_range", random=False),
+    bug(0, "what was moved lifts the bound without an end", RANGE,
+        "lesser(moved_, (most - all.live) / 5 * 2)", "moved_", "pool/growable_range", random=False),
     # ---- chunks that are zeroed between pools
     bug(0, "chunks of another pool are zeroed only where all of them are another's", RANGES,
         "if (std::all_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; }))",

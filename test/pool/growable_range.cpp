@@ -102,6 +102,29 @@ TEST_CASE("above the bound over the live peak idle chunks are moved instead of t
   }
 }
 
+TEST_CASE("moves that repeat end: what was moved may be taken once instead, up to a part of the bound") {
+  for (std::size_t const large : {std::size_t{10}, std::size_t{32}}) {  // chunks, in one piece
+    CAPTURE(large);
+    test_growable memory;
+    auto p = make_pool(memory);
+    std::vector<void*> blocks(2 * large);
+    std::uint64_t moved_early = 0;
+    for (int step = 0; step < 6; ++step) {
+      if (step == 3) moved_early = p.numbers().moved;
+      for (void*& b : blocks) b = p.allocate(host_order, chunk);
+      for (std::size_t i = 0; i < blocks.size(); i += 2) p.deallocate(host_order, blocks[i], chunk);
+      void* const in_one_piece = p.allocate(host_order, large * chunk);
+      p.deallocate(host_order, in_one_piece, large * chunk);
+      for (std::size_t i = 1; i < blocks.size(); i += 2) p.deallocate(host_order, blocks[i], chunk);
+    }
+    CHECK(moved_early != 0);
+    bool const still_moves = p.numbers().moved != moved_early;
+    CHECK(still_moves == (large == 32));  // for 10, two chunks more than the bound are enough; for 32, not three
+    CHECK(memory.peak <= (2 * large + 8 + 3) * chunk);  // what is live, 16 MiB, and two fifths of that
+    CHECK(memory.wrong == 0);
+  }
+}
+
 TEST_CASE("max_bytes counts what has memory, and is kept by moving") {
   test_growable memory;
   auto p = make_pool(memory, {.max_bytes = 4 * chunk, .max_waste = 1});

@@ -316,6 +316,7 @@ class growable_range {
       return map();
   }
   /// Bytes that may be taken before idle chunks are moved: over what is live together where pools share the upstream.
+  /// What was moved may be taken once instead, up to two fifths of what `max_waste` allows: moves that repeat end so.
   template <class Lock>
   std::size_t may_take(Lock& lock, std::size_t live, std::size_t request_bytes) {
     tenant_usage all{live, held()};
@@ -323,7 +324,8 @@ class growable_range {
       if (upstream_.tenancy().is_shared())
         without(lock, 0, [&] { return all = upstream_.tenancy().joint(live, request_bytes), true; });
     std::size_t const most = most_held(options_, all.live, 8 * chunk_);
-    return most - lesser(most, all.held);
+    std::size_t const instead = lesser(moved_, (most - all.live) / 5 * 2);
+    return most - lesser(most, all.held - lesser(all.held, instead));
   }
   /// All or nothing.
   bool map(piece_list& holes) {
