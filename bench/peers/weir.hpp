@@ -21,7 +21,7 @@
 
 namespace bench {
 
-inline constexpr weir::limit ample{.max_bytes = std::size_t{1} << 40};
+inline weir::limit const ample{.max_bytes = std::size_t{1} << 40};
 
 inline auto pool() { return weir::device{} | weir::pool{}; }
 inline auto growable() { return weir::virtual_memory{} | weir::pool{}; }

@@ -208,6 +208,21 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWith
 cudaError_t cudaStreamDestroy(cudaStream_t) { return count(call_kind::stream); }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count(call_kind::synchronize); }
 cudaError_t cudaMemsetAsync(void*, int, std::size_t, cudaStream_t) { return count(call_kind::other); }
+#if CUDART_VERSION >= 13000
+cudaError_t cudaMemAdvise(void const*, std::size_t, cudaMemoryAdvise, cudaMemLocation) {
+  return count(call_kind::other);
+}
+cudaError_t cudaMemPrefetchAsync(void const*, std::size_t, cudaMemLocation, unsigned, cudaStream_t) {
+  return count(call_kind::other);
+}
+#else
+cudaError_t cudaMemAdvise(void const*, std::size_t, cudaMemoryAdvise, int) { return count(call_kind::other); }
+cudaError_t cudaMemPrefetchAsync(void const*, std::size_t, int, cudaStream_t) { return count(call_kind::other); }
+#endif
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return count(call_kind::other); }
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, cudaMemAccessDesc const*, std::size_t) {
+  return count(call_kind::other);
+}
 cudaError_t cudaStreamQuery(cudaStream_t) { return count(call_kind::query); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return count(call_kind::wait); }
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {

@@ -72,8 +72,9 @@ struct pool {
   std::size_t release_threshold = ~std::size_t{0};
   /// How much more than the most that was live may be held, as a part of it, before idle memory is used up instead of
   /// taking more; 16 MiB is always allowed, and `initial_bytes`. On a growable upstream (`virtual_memory`) idle memory
-  /// moves to where it is needed; on others idle segments, which do not fit the request, are given back before one that
-  /// does is taken: more calls of the upstream, less held. Neither moves what is live or pending, so more may be held.
+  /// moves to where it is needed, and as much as was moved may be taken besides, up to two fifths of this; on others
+  /// idle segments, which do not fit the request, are given back before one that does is taken: more calls of the
+  /// upstream, less held. Neither moves what is live or pending, so more may be held.
   double max_waste = 0.02;
   /// For a pool that shares a growable upstream with others: what it can always have (the upstream's `max_bytes` has to
   /// cover the sum); up to `low_bytes` it is asked last to give idle memory back for others; above `high_bytes` it
