@@ -88,6 +88,25 @@ TEST_CASE("each block goes back to the stack that it is from") {
   CHECK(memory.numbers().second_live == 0);
 }
 
+TEST_CASE("a free after several streams reaches the stack that the block is from, without a wait") {
+  watched_world const world;
+  auto memory = make(device{} | pool{.max_bytes = 1_MiB} | fallback{managed{} | pool{}});
+  weir::stream const a, b;
+  for (std::size_t const bytes : {1_MiB, 4_MiB}) {
+    void* const p = memory.allocate(a, bytes);
+    CHECK(memory.numbers().second_live == (bytes == 4_MiB ? 1 : 0));
+    order(a, b);
+    write(a, p, bytes);
+    sim::touch(b.get(), p, bytes, sim::access::read);
+    auto const waits = sim::calls("cudaStreamSynchronize") + sim::calls("cudaEventSynchronize");
+    deallocate_after(memory, a, p, bytes, {b});
+    CHECK(sim::calls("cudaStreamSynchronize") + sim::calls("cudaEventSynchronize") == waits);
+    CHECK(memory.numbers().second_live == 0);
+  }
+  a.synchronize();
+  b.synchronize();
+}
+
 TEST_CASE("what both refuse is refused in the words of both") {
   two_sources s;
   s.second.fail = failing::out_of_memory;
@@ -154,7 +173,8 @@ TEST_CASE("a budget above charges each block the same, whosever it is") {
 
 TEST_CASE("the second is asked by trim, numbers and find, and described") {
   fresh_world const world;
-  auto memory = make(device{} | limit{1_MiB} | fallback{managed{} | pool{} | limit{.max_bytes = 8_MiB, .name = "slow"}});
+  auto memory =
+      make(device{} | limit{1_MiB} | fallback{managed{} | pool{} | limit{.max_bytes = 8_MiB, .name = "slow"}});
   weir::stream const s;
   memory.deallocate(s, memory.allocate(s, 2_MiB), 2_MiB);
   CHECK(find_limit(memory, "slow").peak() == 2_MiB);

@@ -69,6 +69,17 @@ TEST_CASE("a request waits for another thread's free, and is served then") {
   CHECK(memory.numbers().timed_out == 0);
 }
 
+TEST_CASE("a free after several streams wakes who waits, too") {
+  source_state state;
+  auto memory = make(source{&state} | limit{1_KiB} | wait_for_memory{long_enough});
+  void* const p = memory.allocate(on, 1_KiB);
+  std::thread other([&] { memory.deallocate(on, memory.allocate(on, 512), 512); });
+  until([&] { return memory.numbers().waiting == 1; });
+  deallocate_after(memory, on, p, 1_KiB, {host_order});
+  other.join();
+  CHECK(memory.numbers().rescued == 1);
+}
+
 TEST_CASE("when the time is over the request is refused, and says so") {
   source_state state;
   auto memory = make(source{&state} | limit{1_KiB} | wait_for_memory{2, "search"});

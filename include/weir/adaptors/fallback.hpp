@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/address_set.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
@@ -121,8 +122,16 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     if (seconds_.size() != 0 && seconds_.remove(reinterpret_cast<std::uintptr_t>(p))) [[unlikely]]
-      return deallocate_second(stream, p, bytes, alignment);
+      return take_back_second(p, bytes, [&] { share(second_).deallocate(stream, p, bytes, alignment); });
     share(upstream_).deallocate(stream, p, bytes, alignment);
+  }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    if (seconds_.size() != 0 && seconds_.remove(reinterpret_cast<std::uintptr_t>(p)))
+      return take_back_second(p, bytes, [&] { weir::deallocate_after(second_, stream, p, bytes, others, alignment); });
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
   }
 
   /// See `weir::find_block`. What the second stack does not know is the upstream's.
@@ -214,11 +223,11 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
 
   /// The address is out of the set before the memory is back, since it may be another block's at once; and in it again
   /// if that was misuse and the memory was kept.
-  [[gnu::noinline]] void deallocate_second(stream_ref stream, void* p, std::size_t bytes,
-                                           std::size_t alignment) noexcept {
+  template <class Give>
+  [[gnu::noinline]] void take_back_second(void* p, std::size_t bytes, Give give) noexcept {
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
-    share(second_).deallocate(stream, p, bytes, alignment);
+    give();
     if (detail::last_call.what == detail::call_note::misuse) return seconds_.insert(address);
     seconds_.leave_place();
     second_live_bytes_.subtract(bytes);

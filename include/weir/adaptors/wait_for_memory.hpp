@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/memory_queue.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
@@ -94,6 +95,13 @@ class wait_for_memory_resource : public detail::adaptor_base<wait_for_memory_res
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     share(upstream_).deallocate(stream, p, bytes, alignment);
+    queue_.on_free();
+  }
+  /// See `weir::deallocate_after`. Who waits is called at once, and may then wait for the work of all.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
     queue_.on_free();
   }
 
