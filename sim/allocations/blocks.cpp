@@ -87,7 +87,8 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
 
 bool reaches(runtime& r, int device, allocation const& a) {
   if (a.kind == memory_kind::mapped) return a.open_to[static_cast<std::size_t>(device)];
-  if (a.on_host() || a.device == device) return true;
+  bool const from_host_pool = a.kind == memory_kind::async && a.on_host();
+  if (!from_host_pool && (a.on_host() || a.device == device)) return true;
   if (a.kind == memory_kind::async)
     return a.pool->access[static_cast<std::size_t>(device)] != cudaMemAccessFlagsProtNone;
   return r.device(device).reaches[static_cast<std::size_t>(a.device)];

@@ -5,6 +5,16 @@
 
 namespace weir::sim::detail {
 
+/// Says what memory a pool would give. The error is CUDA's where there is no such memory.
+cudaError_t find_home(runtime const& r, cudaMemAllocationType type, cudaMemLocation const& location, pool_home& home);
+
+/// The default pool of some memory, and the current one: made now, if nobody has asked before.
+struct pools_at {
+  std::shared_ptr<pool_state>& by_default;
+  std::shared_ptr<pool_state>& current;
+};
+pools_at find_pools(runtime& r, pool_home home);
+
 /// Makes room for an allocation of a pool; false if the pool or its device is full.
 bool take_room(runtime& r, pool_state& pool, std::size_t bytes);
 void give_room_back(runtime& r, pool_state& pool, std::size_t bytes);

@@ -65,8 +65,8 @@ constexpr attribute_value attributes[] = {
     {cudaDevAttrNumaId, -1},  // the devices' memory is no NUMA node of the host
 #endif
 #if CUDART_VERSION >= 13000
-    {cudaDevAttrHostMemoryPoolsSupported, 0},
-    {cudaDevAttrHostNumaMemoryPoolsSupported, 0},
+    {cudaDevAttrHostMemoryPoolsSupported, 1},
+    {cudaDevAttrHostNumaMemoryPoolsSupported, 1},
 #endif
 };
 

@@ -43,7 +43,7 @@ namespace {
 // The managed allocation that has all of [p, p + bytes), if there is one.
 allocation* find_managed(runtime& r, void const* p, std::size_t bytes) {
   range const what = look_up(r, p, bytes);
-  if (bytes == 0 || !what.valid || !what.is(memory_kind::managed)) return nullptr;
+  if (bytes == 0 || !what.valid || what.in == nullptr || !what.in->managed()) return nullptr;
   return &std::prev(r.allocations.upper_bound(reinterpret_cast<std::uintptr_t>(p)))->second;
 }
 

@@ -115,9 +115,9 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes
       attributes->hostPointer = address;
       return cudaSuccess;
     }
-    attributes->type = what.device_only()                           ? cudaMemoryTypeDevice
-                       : what.in->kind == sim::memory_kind::managed ? cudaMemoryTypeManaged
-                                                                    : cudaMemoryTypeHost;
+    attributes->type = what.device_only()   ? cudaMemoryTypeDevice
+                       : what.in->managed() ? cudaMemoryTypeManaged
+                                            : cudaMemoryTypeHost;
     attributes->device = what.in->device;
     attributes->devicePointer = sim::reaches(r, sim::this_thread().device, *what.in) ? address : nullptr;
     attributes->hostPointer = what.device_only() ? nullptr : address;

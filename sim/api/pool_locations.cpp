@@ -1,5 +1,6 @@
-// Pools by location and type (toolkit 13). Only those of device memory exist here.
+// Pools by location and type (toolkit 13).
 
+#include "allocations/pools.hpp"
 #include "api/entry.hpp"
 
 #if CUDART_VERSION >= 13000
@@ -7,36 +8,21 @@
 namespace weir::sim::detail {
 namespace {
 
-using pool_pointer = std::shared_ptr<pool_state>;
-
-// Whether CUDA has such pools; the simulated runtime has fewer.
-bool exists(cudaMemLocation const* location, cudaMemAllocationType type) {
-  if (location == nullptr) return false;
-  bool const managed = type == cudaMemAllocationTypeManaged;
-  if (type != cudaMemAllocationTypePinned && !managed) return false;
-  return location->type == cudaMemLocationTypeDevice || location->type == cudaMemLocationTypeHost ||
-         location->type == cudaMemLocationTypeHostNuma || (managed && location->type == cudaMemLocationTypeNone);
-}
-
-// Calls `body(runtime&, device_state&)` for the device of that location.
+// Calls `body(runtime&, pool_home const&, pools_at const&)` for the memory of that location and type.
 template <class Body>
 cudaError_t at_location(call which, cudaMemLocation const* location, cudaMemAllocationType type, Body body) {
   return api(which, [&](runtime& r, held_lock&) {
-    if (!exists(location, type)) return cudaErrorInvalidValue;
-    if (type != cudaMemAllocationTypePinned || location->type != cudaMemLocationTypeDevice)
-      return cudaErrorNotSupported;
-    if (!r.has_device(location->id)) return cudaErrorInvalidDevice;
-    return body(r, r.device(location->id));
+    if (location == nullptr) return cudaErrorInvalidValue;
+    pool_home home;
+    if (cudaError_t const code = find_home(r, type, *location, home); code != cudaSuccess) return code;
+    return body(r, home, find_pools(r, home));
   });
 }
 
-cudaError_t get(call which, cudaMemPool_t* pool, cudaMemLocation const* location, cudaMemAllocationType type,
-                pool_pointer device_state::*member) {
-  return at_location(which, location, type, [&](runtime&, device_state& device) {
-    if (pool == nullptr) return cudaErrorInvalidValue;
-    *pool = (device.*member)->handle;
-    return cudaSuccess;
-  });
+cudaError_t give(std::shared_ptr<pool_state> const& found, cudaMemPool_t* pool) {
+  if (pool == nullptr) return cudaErrorInvalidValue;
+  *pool = found->handle;
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -48,20 +34,23 @@ extern "C" {
 
 cudaError_t CUDARTAPI cudaMemGetDefaultMemPool(cudaMemPool_t* pool, cudaMemLocation* location,
                                                cudaMemAllocationType type) {
-  return sim::get("cudaMemGetDefaultMemPool", pool, location, type, &sim::device_state::default_pool);
+  return sim::at_location("cudaMemGetDefaultMemPool", location, type,
+                          [pool](auto&, auto&, sim::pools_at const& its) { return sim::give(its.by_default, pool); });
 }
 
 cudaError_t CUDARTAPI cudaMemGetMemPool(cudaMemPool_t* pool, cudaMemLocation* location, cudaMemAllocationType type) {
-  return sim::get("cudaMemGetMemPool", pool, location, type, &sim::device_state::current_pool);
+  return sim::at_location("cudaMemGetMemPool", location, type,
+                          [pool](auto&, auto&, sim::pools_at const& its) { return sim::give(its.current, pool); });
 }
 
 cudaError_t CUDARTAPI cudaMemSetMemPool(cudaMemLocation* location, cudaMemAllocationType type, cudaMemPool_t pool) {
-  return sim::at_location("cudaMemSetMemPool", location, type, [&](sim::runtime& r, sim::device_state& device) {
-    sim::pool_pointer const* const found = r.pools.find(pool);
-    if (found == nullptr || (*found)->device != location->id) return cudaErrorInvalidValue;
-    device.current_pool = *found;
-    return cudaSuccess;
-  });
+  return sim::at_location("cudaMemSetMemPool", location, type,
+                          [pool](sim::runtime& r, sim::pool_home const& home, sim::pools_at const& its) {
+                            auto const* const found = r.pools.find(pool);
+                            if (found == nullptr || (*found)->home != home) return cudaErrorInvalidValue;
+                            its.current = *found;
+                            return cudaSuccess;
+                          });
 }
 
 }  // extern "C"

@@ -95,17 +95,13 @@ extern "C" {
 cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, cudaMemPoolProps const* properties) {
   return sim::api("cudaMemPoolCreate", [&](sim::runtime& r, sim::held_lock&) {
     if (pool == nullptr || properties == nullptr) return cudaErrorInvalidValue;
-    bool const pinned_on_device =
-        properties->allocType == cudaMemAllocationTypePinned && properties->location.type == cudaMemLocationTypeDevice;
-    if (!pinned_on_device) {
-      // CUDA has pools of other memory; the device attributes say that these devices do not.
-      bool const exists = properties->allocType != cudaMemAllocationTypeInvalid &&
-                          properties->location.type != cudaMemLocationTypeInvalid;
-      return exists ? cudaErrorNotSupported : cudaErrorInvalidValue;
-    }
-    if (!r.has_device(properties->location.id)) return cudaErrorInvalidDevice;
-    if (properties->handleTypes != cudaMemHandleTypeNone) return cudaErrorNotSupported;
-    auto made = std::make_shared<sim::pool_state>(properties->location.id);
+    sim::pool_home home;
+    if (cudaError_t const code = sim::find_home(r, properties->allocType, properties->location, home);
+        code != cudaSuccess)
+      return code;
+    if (properties->handleTypes != cudaMemHandleTypeNone)  // other processes are not there
+      return home.type == cudaMemLocationTypeHost ? cudaErrorInvalidValue : cudaErrorNotSupported;
+    auto made = std::make_shared<sim::pool_state>(home);
     made->max_bytes = properties->maxSize;
     made->handle = *pool = r.pools.add(made);
     return cudaSuccess;
@@ -115,8 +111,8 @@ cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, cudaMemPoolProps co
 cudaError_t CUDARTAPI cudaMemPoolDestroy(cudaMemPool_t pool) {
   return sim::with_pool("cudaMemPoolDestroy", pool, true, [pool](sim::runtime& r, sim::pool_pointer const& found) {
     if (found->is_default) return cudaErrorInvalidValue;
-    sim::device_state& device = r.device(found->device);
-    if (device.current_pool == found) device.current_pool = device.default_pool;
+    sim::pools_at const its = sim::find_pools(r, found->home);
+    if (its.current == found) its.current = its.by_default;
     found->destroyed = true;  // its live memory stays, and goes when it is freed
     sim::trim(r, *found, 0);
     r.pools.remove(pool);
@@ -151,7 +147,8 @@ cudaError_t CUDARTAPI cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc
       bool const gives = list[i].flags != cudaMemAccessFlagsProtNone;
       if (!r.has_device(device) || (gives && !r.can_reach(device, found->device))) return cudaErrorInvalidDevice;
       // A device's access to its own memory cannot be taken away.
-      if (device == found->device && list[i].flags != cudaMemAccessFlagsProtReadWrite) return cudaErrorInvalidDevice;
+      if (found->home.on_device() && device == found->device && list[i].flags != cudaMemAccessFlagsProtReadWrite)
+        return cudaErrorInvalidDevice;
     }
     for (std::size_t i = 0; i < count; ++i) {
       found->access[static_cast<std::size_t>(list[i].location.id)] = list[i].flags;
@@ -161,8 +158,14 @@ cudaError_t CUDARTAPI cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc
 }
 
 cudaError_t CUDARTAPI cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t pool, cudaMemLocation* location) {
-  bool const valid = flags != nullptr && location != nullptr && location->type == cudaMemLocationTypeDevice;
+  bool const of_host = location != nullptr && location->type == cudaMemLocationTypeHost;
+  bool const valid =
+      flags != nullptr && location != nullptr && (of_host || location->type == cudaMemLocationTypeDevice);
   return sim::with_pool("cudaMemPoolGetAccess", pool, valid, [&](sim::runtime& r, auto const& found) {
+    if (of_host) {
+      *flags = found->home.on_device() ? cudaMemAccessFlagsProtNone : cudaMemAccessFlagsProtReadWrite;
+      return cudaSuccess;
+    }
     if (!r.has_device(location->id)) return cudaErrorInvalidDevice;
     *flags = found->access[static_cast<std::size_t>(location->id)];
     return cudaSuccess;
@@ -180,7 +183,7 @@ cudaError_t CUDARTAPI cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
 cudaError_t CUDARTAPI cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
   return sim::with_pool("cudaDeviceSetMemPool", pool, true, [device](sim::runtime& r, auto const& found) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
-    if (found->device != device) return cudaErrorInvalidValue;
+    if (found->home != sim::pool_home{.id = device}) return cudaErrorInvalidValue;
     r.device(device).current_pool = found;
     return cudaSuccess;
   });

@@ -16,6 +16,14 @@
 namespace weir::sim {
 namespace {
 
+// A default pool, whose handle stays.
+void begin_anew(detail::pool_state& pool) {
+  cudaMemPool_t const handle = pool.handle;
+  pool = detail::pool_state(pool.home);
+  pool.handle = handle;
+  pool.is_default = true;
+}
+
 using detail::held_lock;
 using detail::runtime;
 using detail::timeline;
@@ -53,15 +61,16 @@ void drop_memory(runtime& r) {
   r.pools.remove_if([](auto const& pool) { return !pool->is_default; });
   for (int i = 0; i < detail::max_devices; ++i) {
     detail::device_state& d = r.device(i);
-    cudaMemPool_t const handle = d.default_pool->handle;
-    *d.default_pool = detail::pool_state(i);
-    d.default_pool->handle = handle;
-    d.default_pool->is_default = true;
+    begin_anew(*d.default_pool);
     d.current_pool = d.default_pool;
     d.used = 0;
     d.live_bytes = 0;
     d.reaches = {};
     d.flags = 0;
+  }
+  for (auto& [home, pools] : r.other_pools) {
+    begin_anew(*pools.default_pool);
+    pools.current_pool = pools.default_pool;
   }
 }
 

@@ -36,7 +36,10 @@ struct allocation {
 
   managed_hints hints;  // of managed memory
 
-  bool on_host() const { return kind == memory_kind::managed || kind == memory_kind::pinned; }
+  bool managed() const { return kind == memory_kind::managed || (pool != nullptr && pool->home.managed); }
+  bool on_host() const {
+    return kind == memory_kind::pinned || managed() || (pool != nullptr && !pool->home.on_device());
+  }
 };
 
 }  // namespace weir::sim::detail

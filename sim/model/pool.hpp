@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -26,8 +27,19 @@ struct kept_block {
   std::uint64_t freed_on = 0;  // id of the stream
 };
 
+/// What memory a pool gives: pinned or managed, and where it lies, or prefers to lie.
+struct pool_home {
+  bool managed = false;
+  cudaMemLocationType type = cudaMemLocationTypeDevice;
+  int id = 0;  // of a device or NUMA node; 0 where the type needs none
+
+  bool on_device() const { return !managed && type == cudaMemLocationTypeDevice; }
+  friend auto operator<=>(pool_home const&, pool_home const&) = default;
+};
+
 struct pool_state {
-  int device = 0;
+  pool_home home;
+  int device = 0;  // that live bytes are counted for
   bool is_default = false;
   bool destroyed = false;
   std::size_t max_bytes = 0;  // 0: no limit of its own
@@ -41,8 +53,11 @@ struct pool_state {
   std::vector<kept_block> kept;  // the latest last
   cudaMemPool_t handle = nullptr;
 
-  explicit pool_state(int on_device) : device(on_device) {
-    access[static_cast<std::size_t>(on_device)] = cudaMemAccessFlagsProtReadWrite;
+  explicit pool_state(pool_home where) : home(where), device(where.type == cudaMemLocationTypeDevice ? where.id : 0) {
+    if (home.managed)
+      access.fill(cudaMemAccessFlagsProtReadWrite);
+    else if (home.on_device())
+      access[static_cast<std::size_t>(device)] = cudaMemAccessFlagsProtReadWrite;
   }
 
   /// Whether the pool may hand out freed memory in that way, one of the three `cudaMemPoolReuse...`.

@@ -11,7 +11,7 @@ runtime::runtime() {
     t->legacy = true;
     device_state& d = device(number);
     d.legacy = t;
-    d.default_pool = d.current_pool = std::make_shared<pool_state>(number);
+    d.default_pool = d.current_pool = std::make_shared<pool_state>(pool_home{.id = number});
     d.default_pool->is_default = true;
     d.default_pool->handle = pools.add(d.default_pool);
   }

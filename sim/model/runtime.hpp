@@ -47,6 +47,11 @@ struct ranks {
   std::vector<std::uint64_t> changes;  // at the n-th of these steps, whoever takes it falls to rank n + 1
 };
 
+/// The pools of memory that is not pinned memory of a device.
+struct home_pools {
+  std::shared_ptr<pool_state> default_pool, current_pool;
+};
+
 class order_checker;
 
 struct runtime {
@@ -80,6 +85,7 @@ struct runtime {
   handle_table<cudaStream_t, timeline*, 0x5100'0000'0000> streams;
   handle_table<cudaEvent_t, event_state, 0x5200'0000'0000> events;
   handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
+  std::map<pool_home, home_pools> other_pools;  // made when they are asked for
   handle_table<cudaGraph_t, std::shared_ptr<graph_state>, 0x5400'0000'0000> graphs;
   handle_table<cudaGraphExec_t, graph_execution, 0x5500'0000'0000> executions;
   std::map<std::uintptr_t, allocation> allocations;    // by address, of every kind

@@ -369,6 +369,23 @@ TEST_CASE("CCCL's own pool is a source") {
   CHECK(theirs.attribute(::cuda::memory_pool_attributes::used_mem_current) == 0);
 }
 
+TEST_CASE("CCCL's pools of pinned and managed memory are sources that the host reaches") {
+  fresh_world const world;
+  auto const check_pool = [](auto pool) {
+    using source = from_cuda_mr<decltype(pool)>;
+    static_assert(host_accessible<made_by<source>> && device_accessible<made_by<source>>);
+    auto memory = make(source(pool) | ::weir::pool{});
+    auto* const p = static_cast<char*>(memory.allocate(host_order, 1000));
+    p[999] = 1;
+    CHECK(cudaMemsetAsync(p, 2, 10, cudaStreamPerThread) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
+    CHECK(p[9] == 2);
+    memory.deallocate(host_order, p, 1000);
+  };
+  check_pool(::cuda::pinned_default_memory_pool());
+  check_pool(::cuda::managed_default_memory_pool());
+}
+
 TEST_CASE("CCCL's pool that has no more is weir's out of memory") {
   fresh_world const world;
   sim::set_capacity(0, 1_MiB);

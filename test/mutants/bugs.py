@@ -702,6 +702,12 @@ BUGS = [
     bug(0, "a cuda::mr resource without streams gets back what is in use", CUDA_MR,
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr", random=False),
 
+    # ---- pools of host and managed memory in the simulated runtime
+    bug(0, "a device reaches a host pool's memory without having been given access", "sim/allocations/blocks.cpp",
+        "a.kind == memory_kind::async && a.on_host();", "false;", "sim/pools", random=False),
+    bug(0, "memory of a host pool counts against a device", "sim/allocations/pools.cpp",
+        "  if (!pool.home.on_device()) return {r.host_used, r.host_capacity};\n", "", "sim/pools", random=False),
+
     # ---- the driver's functions of the simulated runtime
     bug(0, "a context that is popped leaves its device current", "sim/api/driver_contexts.cpp",
         "me.device = me.devices_below[--me.contexts_below];", "--me.contexts_below;", "sim/probes", random=False),

@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <cstdint>
+#include <cstring>
 
 using namespace sim_test;
 
@@ -202,9 +203,6 @@ TEST_CASE_FIXTURE(fresh, "a device's pool can be changed, and falls back to the 
 TEST_CASE_FIXTURE(fresh, "pools of memory that these devices lack are not supported") {
   cudaMemPool_t pool = nullptr;
   cudaMemPoolProps properties = on_device(0);
-  properties.location.type = cudaMemLocationTypeHost;
-  CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorNotSupported);
-  properties = on_device(0);
   properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
   CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorNotSupported);
   properties = on_device(9);
@@ -458,6 +456,35 @@ TEST_CASE_FIXTURE(fresh, "nothing is shared with other processes, and the attrib
   CHECK_EQ(cudaGetLastError(), cudaErrorNotSupported);
 }
 
+TEST_CASE_FIXTURE(fresh, "memory of a pool on the host is the host's, and a device's once that is given access") {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeHost;
+  cudaMemPool_t pool = nullptr;
+  ok(cudaMemPoolCreate(&pool, &properties));
+  sim::set_host_capacity(5000);
+  void* p = nullptr;
+  ok(cudaMallocFromPoolAsync(&p, 4000, pool, cudaStreamLegacy));
+  void* none = nullptr;
+  CHECK_EQ(cudaMallocFromPoolAsync(&none, 4000, pool, cudaStreamLegacy), cudaErrorMemoryAllocation);
+  ok(cudaStreamSynchronize(cudaStreamLegacy));
+  std::memset(p, 1, 4000);
+  cudaPointerAttributes what{};
+  ok(cudaPointerGetAttributes(&what, p));
+  CHECK_EQ(what.type, cudaMemoryTypeHost);
+  CHECK_EQ(what.hostPointer, p);
+  CHECK_EQ(what.devicePointer, nullptr);
+  cudaMemAccessDesc access{{cudaMemLocationTypeDevice, 0}, cudaMemAccessFlagsProtReadWrite};
+  ok(cudaMemPoolSetAccess(pool, &access, 1));
+  ok(cudaPointerGetAttributes(&what, p));
+  CHECK_EQ(what.devicePointer, p);
+  ok(cudaFreeAsync(p, cudaStreamLegacy));
+  ok(cudaStreamSynchronize(cudaStreamLegacy));
+  ok(cudaMallocFromPoolAsync(&p, 5000, pool, cudaStreamLegacy));  // its room came back
+  ok(cudaFreeAsync(p, cudaStreamLegacy));
+  ok(cudaMemPoolDestroy(pool));
+}
+
 #if CUDART_VERSION >= 13000
 TEST_CASE_FIXTURE(fresh, "pools go by location too") {
   cudaMemLocation device{cudaMemLocationTypeDevice, 1};
@@ -481,10 +508,62 @@ TEST_CASE_FIXTURE(fresh, "pools go by location too") {
   CHECK_EQ(cudaMemSetMemPool(&first, cudaMemAllocationTypePinned, nullptr), cudaErrorInvalidValue);
   cudaMemLocation nowhere{cudaMemLocationTypeDevice, 9};
   CHECK_EQ(cudaMemGetMemPool(&by_location, &nowhere, cudaMemAllocationTypePinned), cudaErrorInvalidDevice);
-  cudaMemLocation host{cudaMemLocationTypeHost, 0};
-  CHECK_EQ(cudaMemGetDefaultMemPool(&by_location, &host, cudaMemAllocationTypePinned), cudaErrorNotSupported);
-  CHECK_EQ(cudaMemGetDefaultMemPool(&by_location, &device, cudaMemAllocationTypeManaged), cudaErrorNotSupported);
   CHECK_EQ(cudaMemGetDefaultMemPool(&by_location, &device, cudaMemAllocationTypeInvalid), cudaErrorInvalidValue);
   CHECK_EQ(cudaMemGetDefaultMemPool(nullptr, &device, cudaMemAllocationTypePinned), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh, "memory of a managed pool is everyone's, and is charged to the host as managed memory is") {
+  cudaMemLocation nowhere{};
+  cudaMemPool_t pool = nullptr, again = nullptr;
+  ok(cudaMemGetDefaultMemPool(&pool, &nowhere, cudaMemAllocationTypeManaged));
+  ok(cudaMemGetMemPool(&again, &nowhere, cudaMemAllocationTypeManaged));
+  CHECK_EQ(again, pool);
+  sim::set_capacity(0, 0);
+  void* p = nullptr;
+  ok(cudaMallocFromPoolAsync(&p, 4000, pool, cudaStreamLegacy));
+  ok(cudaStreamSynchronize(cudaStreamLegacy));
+  std::memset(p, 1, 4000);
+  ok(cudaSetDevice(1));
+  ok(cudaMemsetAsync(p, 2, 100, cudaStreamLegacy));
+  ok(cudaStreamSynchronize(cudaStreamLegacy));
+  CHECK_EQ(static_cast<char*>(p)[99], 2);
+  CHECK_EQ(static_cast<char*>(p)[100], 1);
+  cudaPointerAttributes what{};
+  ok(cudaPointerGetAttributes(&what, p));
+  CHECK_EQ(what.type, cudaMemoryTypeManaged);
+  ok(cudaMemPrefetchAsync(p, 4000, {cudaMemLocationTypeDevice, 1}, 0, cudaStreamLegacy));
+  ok(cudaFreeAsync(p, cudaStreamLegacy));
+}
+
+TEST_CASE_FIXTURE(fresh, "a current pool is one of that memory, and gives way to the default when it is destroyed") {
+  cudaMemLocation host{cudaMemLocationTypeHost, 0}, nowhere{};
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = host;
+  cudaMemPool_t usual = nullptr, mine = nullptr, current = nullptr;
+  ok(cudaMemGetDefaultMemPool(&usual, &host, cudaMemAllocationTypePinned));
+  ok(cudaMemPoolCreate(&mine, &properties));
+  ok(cudaMemSetMemPool(&host, cudaMemAllocationTypePinned, mine));
+  CHECK_EQ(cudaMemSetMemPool(&nowhere, cudaMemAllocationTypeManaged, mine), cudaErrorInvalidValue);
+  CHECK_EQ(cudaDeviceSetMemPool(0, mine), cudaErrorInvalidValue);
+  ok(cudaMemGetMemPool(&current, &host, cudaMemAllocationTypePinned));
+  CHECK_EQ(current, mine);
+  ok(cudaMemPoolDestroy(mine));
+  ok(cudaMemGetMemPool(&current, &host, cudaMemAllocationTypePinned));
+  CHECK_EQ(current, usual);
+  CHECK_EQ(cudaMemPoolDestroy(usual), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh, "a default pool of managed memory outlives a reset, as new") {
+  cudaMemLocation nowhere{};
+  cudaMemPool_t pool = nullptr, again = nullptr;
+  ok(cudaMemGetDefaultMemPool(&pool, &nowhere, cudaMemAllocationTypeManaged));
+  std::uint64_t threshold = 5;
+  ok(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  sim::reset();
+  ok(cudaMemGetDefaultMemPool(&again, &nowhere, cudaMemAllocationTypeManaged));
+  CHECK_EQ(again, pool);
+  ok(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  CHECK_EQ(threshold, 0);
 }
 #endif

@@ -379,6 +379,59 @@ inline void pools_are_local_to_a_device(verdict& v) {
   v.ok("synchronise", cudaStreamSynchronize(s));
 }
 
+#if CUDART_VERSION >= 13000
+/// The default pool of some memory; null where the device has no such pools.
+inline cudaMemPool_t default_pool_of(verdict& v, cudaMemAllocationType type, cudaMemLocationType where) {
+  cudaMemLocation location{};
+  location.type = where;
+  cudaMemPool_t pool = nullptr;
+  cudaError_t const code = cudaMemGetDefaultMemPool(&pool, &location, type);
+  v.code("cudaMemGetDefaultMemPool", code, {cudaSuccess, cudaErrorNotSupported});
+  return code == cudaSuccess ? pool : nullptr;
+}
+
+/// Memory of `pool` is for the host once it is allocated, and `type` by cudaPointerGetAttributes.
+inline void expect_host_memory(verdict& v, cudaMemPool_t pool, cudaMemoryType type) {
+  if (pool == nullptr) return;
+  stream const s;
+  void* p = nullptr;
+  v.ok("allocate", cudaMallocFromPoolAsync(&p, 4096, pool, s));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  static_cast<char volatile*>(p)[4095] = 1;
+  cudaPointerAttributes what{};
+  v.ok("attributes", cudaPointerGetAttributes(&what, p));
+  v.equal<int>("type", what.type, type);
+  v.ok("free", cudaFreeAsync(p, s));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+}
+
+inline void host_pools_give_pinned_memory(verdict& v) {
+  expect_host_memory(v, default_pool_of(v, cudaMemAllocationTypePinned, cudaMemLocationTypeHost), cudaMemoryTypeHost);
+}
+inline void managed_pools_give_managed_memory(verdict& v) {
+  expect_host_memory(v, default_pool_of(v, cudaMemAllocationTypeManaged, cudaMemLocationTypeNone),
+                     cudaMemoryTypeManaged);
+}
+
+// cudaMemGetDefaultMemPool names the locations; "In all other cases, the call return cudaErrorInvalidValue".
+inline void pools_have_locations_that_go_with_their_type(verdict& v) {
+  cudaMemLocation location{};
+  cudaMemPool_t pool = nullptr;
+  v.code("pinned memory nowhere", cudaMemGetDefaultMemPool(&pool, &location, cudaMemAllocationTypePinned),
+         cudaErrorInvalidValue);
+  location.type = cudaMemLocationTypeHost;
+  v.code("memory of no type", cudaMemGetDefaultMemPool(&pool, &location, cudaMemAllocationTypeInvalid),
+         cudaErrorInvalidValue);
+  // cudaMemPoolCreate: "not IPC capable and handleTypes must be 0".
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = location;
+  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+  v.code("a host pool for other processes", cudaMemPoolCreate(&pool, &properties),
+         {cudaErrorInvalidValue, cudaErrorNotSupported});
+}
+#endif
+
 inline constexpr probe pool_probes[] = {
     {"default_pool_is_current_and_stays", needs::nothing, &default_pool_is_current_and_stays},
     {"new_pool_reuses_and_keeps_nothing", needs::nothing, &new_pool_reuses_and_keeps_nothing},
@@ -404,6 +457,11 @@ inline constexpr probe pool_probes[] = {
     {"stream_ordered_pointers_are_known", needs::nothing, &stream_ordered_pointers_are_known},
     {"pools_are_open_to_their_device", needs::nothing, &pools_are_open_to_their_device},
     {"pools_are_opened_to_peers", needs::two_devices, &pools_are_opened_to_peers},
+#if CUDART_VERSION >= 13000
+    {"host_pools_give_pinned_memory", needs::nothing, &host_pools_give_pinned_memory},
+    {"managed_pools_give_managed_memory", needs::nothing, &managed_pools_give_managed_memory},
+    {"pools_have_locations_that_go_with_their_type", needs::nothing, &pools_have_locations_that_go_with_their_type},
+#endif
     {"pools_are_local_to_a_device", needs::two_devices, &pools_are_local_to_a_device},
 };
 
