@@ -1,4 +1,4 @@
-// The five sources: where a stack's memory comes from, and who can reach it.
+// The sources: where a stack's memory comes from, and who can reach it.
 //
 // Allocates from each, lets the device (and, where it may, the host) use the memory, gives it back, and shows what a
 // source says when there is no more. Runs on a GPU and on the simulated runtime. Exit status 0 if all went well.
@@ -51,6 +51,12 @@ int main() try {
   use("managed", managed, stream);
   use("pinned", pinned, stream);
   use("host", host, stream);
+  try {  // where the device reaches memory of malloc, as on Grace Hopper
+    auto system = weir::make(weir::system{.headroom_bytes = 1_GiB});
+    use("system", system, stream);
+  } catch (std::invalid_argument const& refused) {
+    std::printf("%s\n", refused.what());
+  }
 
   // Outside of any stream: ready for everyone on return, free once everyone is done.
   void* const table = pinned.allocate(weir::host_order, 4096, 4096);

@@ -6,5 +6,6 @@
 #include <weir/sources/host.hpp>     // ordinary host memory
 #include <weir/sources/managed.hpp>  // memory that moves between host and devices
 #include <weir/sources/pinned.hpp>   // page-locked host memory
+#include <weir/sources/system.hpp>   // memory of malloc, on systems where devices reach it
 // Not in here: <weir/sources/virtual_memory.hpp> (pools that grow in place), which includes the driver's header, and
 // <weir/sources/callback.hpp> (memory from two functions), which few need.

@@ -82,7 +82,7 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
   bool const runs_into_next =
       (after != r.allocations.end() && bytes > after->first - address) || runs_into_reserved(r, address, bytes);
   bool const is_freed = r.check != nullptr && r.check->is_freed(p, bytes);
-  return {!runs_into_next && !is_freed, nullptr};
+  return {!runs_into_next && !is_freed, nullptr, r.pageable_access};
 }
 
 bool reaches(runtime& r, int device, allocation const& a) {

@@ -37,7 +37,6 @@ constexpr attribute_value attributes[] = {
     {cudaDevAttrHostRegisterSupported, 1},
     {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
     {cudaDevAttrMemoryPoolSupportedHandleTypes, 0},
-    {cudaDevAttrPageableMemoryAccess, 0},
     {cudaDevAttrPageableMemoryAccessUsesHostPageTables, 0},
     {cudaDevAttrDirectManagedMemAccessFromHost, 0},
     {cudaDevAttrHostRegisterReadOnlySupported, 0},
@@ -73,6 +72,7 @@ constexpr attribute_value attributes[] = {
 }  // namespace
 
 std::optional<int> device_attribute(cudaDeviceAttr which) {
+  if (which == cudaDevAttrPageableMemoryAccess) return state().pageable_access ? 1 : 0;
   auto const* const found = std::find_if(std::begin(attributes), std::end(attributes),
                                          [which](attribute_value const& a) { return a.which == which; });
   return found == std::end(attributes) ? std::nullopt : std::optional(found->value);
@@ -140,6 +140,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
     properties->canUseHostPointerForRegisteredMem = get(cudaDevAttrCanUseHostPointerForRegisteredMem);
     properties->unifiedAddressing = get(cudaDevAttrUnifiedAddressing);
     properties->managedMemory = get(cudaDevAttrManagedMemory);
+    properties->pageableMemoryAccess = get(cudaDevAttrPageableMemoryAccess);
     properties->concurrentManagedAccess = get(cudaDevAttrConcurrentManagedAccess);
     properties->canMapHostMemory = get(cudaDevAttrCanMapHostMemory);
     properties->concurrentKernels = get(cudaDevAttrConcurrentKernels);

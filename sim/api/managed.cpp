@@ -40,11 +40,14 @@ cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned fla
 
 namespace {
 
-// The managed allocation that has all of [p, p + bytes), if there is one.
-allocation* find_managed(runtime& r, void const* p, std::size_t bytes) {
+// The hints of [p, p + bytes), where that takes any: it is managed, or the host's own and devices reach it.
+managed_hints* find_hints(runtime& r, void const* p, std::size_t bytes) {
   range const what = look_up(r, p, bytes);
   if (bytes == 0 || !what.valid || what.in == nullptr || !what.in->managed()) return nullptr;
-  return &std::prev(r.allocations.upper_bound(reinterpret_cast<std::uintptr_t>(p)))->second;
+  if (bytes == 0 || !what.valid) return nullptr;
+  if (what.shared) return &r.pageable_hints;
+  if (!what.is(memory_kind::managed)) return nullptr;
+  return &std::prev(r.allocations.upper_bound(reinterpret_cast<std::uintptr_t>(p)))->second.hints;
 }
 
 }  // namespace
@@ -54,16 +57,15 @@ cudaError_t prefetch(void const* p, std::size_t bytes, int device, unsigned flag
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (device < cudaCpuDeviceId || device >= r.device_count) return cudaErrorInvalidDevice;
-    allocation const* const a = find_managed(r, p, bytes);
-    if (flags != 0 || a == nullptr) return cudaErrorInvalidValue;
+    if (flags != 0 || find_hints(r, p, bytes) == nullptr) return cudaErrorInvalidValue;
     if (cudaError_t const code = admit_wait(r, *t); code != cudaSuccess) return code;  // no graph has a node for it
     if (r.check != nullptr) [[unlikely]]
       r.check->operate(*t);
-    submit(r, held, *t, [&r, p, bytes, device, block = a->block](held_lock&) {
-      allocation* const still_there = find_managed(r, p, bytes);
-      if (still_there == nullptr || still_there->block != block) return;
+    submit(r, held, *t, [&r, p, bytes, device](held_lock&) {
+      managed_hints* const hints = find_hints(r, p, bytes);
       auto const first = reinterpret_cast<std::uintptr_t>(p);
-      still_there->hints.change(first, first + bytes, [=](managed_hint& hint) { hint.last_prefetch = device; });
+      if (hints != nullptr)
+        hints->change(first, first + bytes, [=](managed_hint& hint) { hint.last_prefetch = device; });
     });
     return cudaSuccess;
   });
@@ -103,12 +105,12 @@ cudaError_t advise(void const* p, std::size_t bytes, cudaMemoryAdvise advice, in
   return sim::api("cudaMemAdvise", [&](sim::runtime& r, sim::held_lock&) {
     bool const ignores_device = advice == cudaMemAdviseSetReadMostly || advice == cudaMemAdviseUnsetReadMostly ||
                                 advice == cudaMemAdviseUnsetPreferredLocation;
-    sim::allocation* const a = sim::find_managed(r, p, bytes);
-    if (a == nullptr) return cudaErrorInvalidValue;
+    sim::managed_hints* const hints = sim::find_hints(r, p, bytes);
+    if (hints == nullptr) return cudaErrorInvalidValue;
     if (advice < cudaMemAdviseSetReadMostly || advice > cudaMemAdviseUnsetAccessedBy) return cudaErrorInvalidValue;
     if (!ignores_device && (device < cudaCpuDeviceId || device >= r.device_count)) return cudaErrorInvalidDevice;
     auto const first = reinterpret_cast<std::uintptr_t>(p);
-    a->hints.change(first, first + bytes, [=](sim::managed_hint& hint) { take_advice(hint, advice, device); });
+    hints->change(first, first + bytes, [=](sim::managed_hint& hint) { take_advice(hint, advice, device); });
     return cudaSuccess;
   });
 }
@@ -116,8 +118,8 @@ cudaError_t advise(void const* p, std::size_t bytes, cudaMemoryAdvise advice, in
 // What all of a range has in common; a device that not all of it has is none.
 class range_question {
  public:
-  range_question(sim::allocation& a, void const* p, std::size_t bytes)
-      : hints_(a.hints), first_(reinterpret_cast<std::uintptr_t>(p)), last_(first_ + bytes) {}
+  range_question(sim::managed_hints& hints, void const* p, std::size_t bytes)
+      : hints_(hints), first_(reinterpret_cast<std::uintptr_t>(p)), last_(first_ + bytes) {}
 
   bool read_mostly() const {
     return all([](sim::managed_hint const& hint) { return hint.read_mostly; });
@@ -150,12 +152,12 @@ extern "C" {
 cudaError_t CUDARTAPI cudaMemRangeGetAttribute(void* data, size_t size, cudaMemRangeAttribute attribute, void const* p,
                                                size_t bytes) {
   return sim::api("cudaMemRangeGetAttribute", [&](sim::runtime& r, sim::held_lock&) {
-    sim::allocation* const a = sim::find_managed(r, p, bytes);
+    sim::managed_hints* const hints = sim::find_hints(r, p, bytes);
     bool const is_list = attribute == cudaMemRangeAttributeAccessedBy;
     bool const fits = is_list ? size != 0 && size % sizeof(int) == 0 : size == sizeof(int);
-    if (a == nullptr || data == nullptr || !fits) return cudaErrorInvalidValue;
+    if (hints == nullptr || data == nullptr || !fits) return cudaErrorInvalidValue;
     auto* const answer = static_cast<int*>(data);
-    range_question const range(*a, p, bytes);
+    range_question const range(*hints, p, bytes);
     switch (attribute) {
       case cudaMemRangeAttributeReadMostly:
         *answer = range.read_mostly() ? 1 : 0;

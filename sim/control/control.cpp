@@ -97,6 +97,12 @@ void set_peers(bool on) {
   r.peers = on;
 }
 
+void set_pageable_access(bool on) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.pageable_access = on;
+}
+
 void set_virtual_memory(bool on) {
   runtime& r = detail::state();
   held_lock const held(r.mutex);

@@ -98,6 +98,8 @@ void reset() {
   r.device_count = 2;
   r.access_checked = false;
   r.peers = true;
+  r.pageable_access = false;
+  r.pageable_hints = {};
   r.virtual_memory.supported = true;
   r.host_capacity = detail::default_host_capacity;
   for (auto& d : r.devices) d.capacity = detail::default_capacity;

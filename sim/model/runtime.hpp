@@ -69,8 +69,10 @@ struct runtime {
   ranks by_rank;
   std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
-  bool peers = true;            // whether devices can reach each other's memory
-  bool access_checked = false;  // whether `touch` needs access to other devices' memory
+  bool peers = true;             // whether devices can reach each other's memory
+  bool access_checked = false;   // whether `touch` needs access to other devices' memory
+  bool pageable_access = false;  // whether devices reach all of the host's memory
+  managed_hints pageable_hints;  // of that memory
   std::array<device_state, max_devices> devices;
   std::size_t host_capacity = default_host_capacity;
   std::size_t host_used = 0;

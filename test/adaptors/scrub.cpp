@@ -3,6 +3,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/scrub.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources.hpp>
@@ -76,6 +77,18 @@ TEST_CASE("all of the 256 B units that a request takes is zeroed, and nothing be
   CHECK(is_all(p, 1024, 0));
   CHECK(is_all(neighbours, 64_KiB, 9));
   memory.upstream().deallocate(host_order, neighbours, 64_KiB);
+}
+
+TEST_CASE("what several streams used is zeroed behind the work of all of them") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | checked{} | scrub{});
+  destroyable_stream const a, b;
+  void* const p = memory.allocate(a, 1000);
+  order(a, b);
+  fill(b, p, 1000);
+  deallocate_after(memory, a, p, 1000, {b});
+  a.finish();
+  CHECK(is_all(p, 1000, 0));
 }
 
 TEST_CASE("in host order it is zeroed on return") {

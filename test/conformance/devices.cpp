@@ -108,6 +108,10 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | aligned{} | pool{} | aligned{.alignment = 512});
   stays_in_order(device{.device = 1} | pool{} | checked{} | scrub{.on_allocation = true});
   stays_in_order(managed{.device = 1} | prefetch{} | pool{} | prefetch{});
+  stays_in_order([] {
+    sim::set_pageable_access(true);
+    return make(weir::system{.device = 1} | pool{});
+  });
   stays_in_order(device{.device = 1} | plain{} | pool{});
   stays_in_order(second_device{} | pool{});
   stays_in_order(second_device{} | plain{} | arena{});

@@ -65,6 +65,13 @@ TEST_CASE("device keeps the laws") { check_resource(device{}); }
 TEST_CASE("device on another device than the current one keeps the laws") { check_resource(device{.device = 1}); }
 TEST_CASE("managed keeps the laws") { check_resource(managed{}); }
 TEST_CASE("pinned keeps the laws") { check_resource(pinned{}); }
+TEST_CASE("system keeps the laws") {
+  for (std::size_t const headroom : {std::size_t{0}, 4 * laws::mib})
+    check_resource([=] {
+      sim::set_pageable_access(true);
+      return make(weir::system{.headroom_bytes = headroom});
+    });
+}
 TEST_CASE("host keeps the laws") { check_resource(host{}); }
 TEST_CASE("virtual_memory keeps the laws") { check_resource(virtual_memory{}, 512 * laws::mib); }
 TEST_CASE("virtual_memory with every option set keeps the laws") {

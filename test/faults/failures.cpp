@@ -229,6 +229,11 @@ std::vector<subject> subjects() {
           of("pinned", pinned{}),
           of("host", host{}),
           of("managed", managed{}),
+          of("system",
+             [] {
+               sim::set_pageable_access(true);
+               return make(weir::system{.headroom_bytes = 1_MiB});
+             }),
           of("pool on async", async{} | pool{}),
           of("pool that waits, with a bound",
              device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 3_MiB, .pending = when_pending::wait}),

@@ -21,6 +21,7 @@ TENANTS = "core/tenants.hpp"
 DIRECTORY = "adaptors/detail/arena_directory.hpp"
 ALIGNED = "adaptors/aligned.hpp"
 ASYNC = "sources/async.hpp"
+SYSTEM = "sources/system.hpp"
 PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
@@ -765,4 +766,17 @@ BUGS = [
         " || *variable == '\\0'", "", "tools/stack_from_environment", random=False),
     bug(0, "a wrong stack in the environment is told as the program's fault", "tools/stack_from_environment.hpp",
         "throw wrong.from(\"WEIR_STACK\");", "throw;", "tools/stack_from_environment", random=False),
+
+    # ---- system
+    bug(0, "memory of malloc is freed before the work of its stream", SYSTEM,
+        "if (detail::succeeded(cudaLaunchHostFunc(stream.get(), &std::free, p))) return;", "return std::free(p);",
+        "sources/system", random=False),
+    bug(0, "a graph frees memory of malloc at each launch", SYSTEM,
+        "life_.is_exiting() || detail::may_break_capture(stream.get())", "life_.is_exiting()", "sources/system",
+        random=False),
+    bug(0, "advice about headroom goes to pages that are others' too", SYSTEM,
+        "last = (address + bytes) & ~(page - 1);", "last = address + bytes;", "sources/system", random=False),
+    bug(0, "headroom is taken of the current device's memory", SYSTEM,
+        "detail::device_switch const on_device(device_);", "detail::device_switch const on_device(-1);",
+        "sources/system", random=False),
 ]

@@ -307,6 +307,11 @@ inline std::vector<candidate> candidates(int d) {
                                pool{.growth_bytes = 1_MiB, .release_threshold = 1_MiB} | above),
       of("pool on pinned memory", pinned{.device = d} | below | pool{} | above),
       of("pool on host memory", host{} | below | pool{} | above),
+      of("pool on system memory",
+         [d] {
+           weir::sim::set_pageable_access(true);
+           return make(weir::system{.device = d} | below | pool{} | above);
+         }),
       of("limited pool", device{.device = d} | below | pool{} | limit{.max_bytes = 10_MiB} | statistics{} | above),
       of("aligned source", async{.device = d} | below | aligned{.alignment = 64_KiB, .from_bytes = 4_KiB} | above),
       of("aligned pool", device{.device = d} | below | pool{} | aligned{} | limit{.max_bytes = 10_MiB} | above),

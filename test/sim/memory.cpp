@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 using namespace sim_test;
 
@@ -342,6 +343,33 @@ TEST_CASE_FIXTURE(fresh_and_lazy,
   CHECK_EQ(ask(cudaMemRangeAttributePreferredLocation, 0, 200), cudaInvalidDeviceId);
   ok(cudaMemRangeGetAttribute(devices, sizeof devices, cudaMemRangeAttributeAccessedBy, p, 200));
   CHECK_EQ(devices[0], cudaInvalidDeviceId);
+}
+
+TEST_CASE_FIXTURE(fresh, "devices reach the memory of malloc where they say so") {
+  std::vector<unsigned char> memory(100, 1);
+#if CUDART_VERSION >= 13000
+  cudaMemLocation const here{cudaMemLocationTypeDevice, 0};
+#else
+  int const here = 0;
+#endif
+  for (bool const reached : {false, true, false}) {
+    sim::set_pageable_access(reached);
+    int value = 7;
+    ok(cudaDeviceGetAttribute(&value, cudaDevAttrPageableMemoryAccess, 1));
+    CHECK_EQ(value, reached ? 1 : 0);
+    cudaError_t const expected = reached ? cudaSuccess : cudaErrorInvalidValue;
+    CHECK_EQ(cudaMemsetAsync(memory.data(), 9, 50, cudaStreamPerThread), expected);
+    CHECK_EQ(cudaMemAdvise(memory.data(), 50, cudaMemAdviseSetReadMostly, here), expected);
+    int advised = 7;
+    CHECK_EQ(cudaMemRangeGetAttribute(&advised, sizeof advised, cudaMemRangeAttributeReadMostly, memory.data(), 50),
+             expected);
+    CHECK_EQ(advised, reached ? 1 : 7);
+  }
+  CHECK_EQ(memory[49], 9);
+  CHECK_EQ(memory[50], 1);
+  sim::set_pageable_access(true);
+  sim::reset();
+  CHECK_EQ(cudaMemsetAsync(memory.data(), 9, 50, cudaStreamPerThread), cudaErrorInvalidValue);
 }
 
 TEST_CASE_FIXTURE(fresh_and_lazy, "attaching managed memory to a stream takes its place in it") {

@@ -80,12 +80,13 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(r.column == 9);
   CHECK(mentions(r.what, "no adaptor is called 'pol'"));
   CHECK(mentions(r.what,
-                 "aligned, arena, binning, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking, wait_for_memory"));
+                 "aligned, arena, binning, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking, "
+                 "wait_for_memory"));
   CHECK(mentions(r.what, "\n  async | pol(initial=1GiB)\n          ^"));
 
   r = refused("asink");
   CHECK(r.column == 1);
-  CHECK(mentions(r.what, "a stack starts with one of async, device, host, managed, pinned, virtual_memory"));
+  CHECK(mentions(r.what, "a stack starts with one of async, device, host, managed, pinned, system, virtual_memory"));
 
   r = refused("async | pool(initially=1GiB)");
   CHECK(r.column == 14);

@@ -256,6 +256,20 @@ TEST_CASE("async: CUDA's pool") {
   }
 }
 
+TEST_CASE("system: headroom") {
+  sim::reset();
+  CHECK(mentions(refusal("system(device=1)"), "system: device 1 does not reach memory of malloc"));
+  sim::set_pageable_access(true);
+  CHECK(mentions(described("system(device=1)"), "system(1)"));
+  for (bool const with : {false, true}) {
+    auto const memory = parse(with ? "system(headroom=1MiB)" : "system");
+    sim::reset_counters();
+    CHECK(gives(memory, 1_MiB));
+    CHECK((sim::calls("cudaMemAdvise") != 0) == with);
+  }
+  sim::reset();
+}
+
 TEST_CASE("virtual_memory") {
   sim::reset();
   CHECK(

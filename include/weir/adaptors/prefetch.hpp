@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/stream_marks.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
@@ -101,6 +102,12 @@ class prefetch_resource : public detail::adaptor_base<prefetch_resource<Upstream
 
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p != nullptr) share(upstream_).deallocate(stream, p, bytes, alignment);
+  }
+
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
   }
 
   prefetch_numbers hints() const noexcept { return {hints_.load(), refused_.load()}; }

@@ -7,6 +7,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>

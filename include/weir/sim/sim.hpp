@@ -68,6 +68,11 @@ void check_access(bool on);
 /// another's memory fail. Access that was given before stays.
 void set_peers(bool on);
 
+/// Sets whether the devices reach all of the host's memory, that of `malloc` too, as where the system has HMM or ATS
+/// (`cudaDevAttrPageableMemoryAccess`). Off by default and after `reset`: then `cudaMemsetAsync` and the like refuse
+/// such memory.
+void set_pageable_access(bool on);
+
 /// Sets whether the devices have virtual memory (`cuMemCreate` and its like), which vGPUs and some others lack. On by
 /// default and after `reset`. While it is off, the attribute of the driver says so, and these functions answer
 /// `CUDA_ERROR_NOT_SUPPORTED`.

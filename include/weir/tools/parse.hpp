@@ -22,6 +22,7 @@
 #include <weir/sources/host.hpp>
 #include <weir/sources/managed.hpp>
 #include <weir/sources/pinned.hpp>
+#include <weir/sources/system.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/tools/config_text.hpp>
 
@@ -80,7 +81,7 @@ struct layer_list {
     return ((name == Options::layer_name && (f(Options{}), true)) || ...);
   }
 };
-using sources_in_text = layer_list<async, device, host, managed, pinned, virtual_memory>;
+using sources_in_text = layer_list<async, device, host, managed, pinned, system, virtual_memory>;
 using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub,
                                     statistics, tracking, wait_for_memory>;
 
@@ -154,11 +155,12 @@ template <class Any, class Source>
 Any build_as(Source const& source, std::vector<config_layer>& layers) {
   constexpr bool on_device = device_accessible<made_by<Source>>, on_host = host_accessible<made_by<Source>>;
   if constexpr (Any::device_accessible && !on_device) {
-    layers.front().fail("memory of '" + std::string(layers.front().name()) +
-                        "' cannot be reached by the device; take async, device, managed, pinned or virtual_memory");
+    layers.front().fail(
+        "memory of '" + std::string(layers.front().name()) +
+        "' cannot be reached by the device; take async, device, managed, pinned, system or virtual_memory");
   } else if constexpr (Any::host_accessible && !on_host) {
     layers.front().fail("memory of '" + std::string(layers.front().name()) +
-                        "' cannot be reached by the host; take host, managed or pinned");
+                        "' cannot be reached by the host; take host, managed, pinned or system");
   } else {
     auto stack = build<std::conditional_t<on_device, any_resource, any_host_resource>>(source, layers);
     if constexpr (std::same_as<decltype(stack), Any>)
