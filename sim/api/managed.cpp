@@ -43,10 +43,9 @@ namespace {
 // The hints of [p, p + bytes), where that takes any: it is managed, or the host's own and devices reach it.
 managed_hints* find_hints(runtime& r, void const* p, std::size_t bytes) {
   range const what = look_up(r, p, bytes);
-  if (bytes == 0 || !what.valid || what.in == nullptr || !what.in->managed()) return nullptr;
   if (bytes == 0 || !what.valid) return nullptr;
   if (what.shared) return &r.pageable_hints;
-  if (!what.is(memory_kind::managed)) return nullptr;
+  if (what.in == nullptr || !what.in->managed()) return nullptr;
   return &std::prev(r.allocations.upper_bound(reinterpret_cast<std::uintptr_t>(p)))->second.hints;
 }
 
