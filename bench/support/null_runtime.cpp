@@ -276,7 +276,6 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
   return count(call_kind::device);
 }
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return count(call_kind::other); }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   *total_bytes = bench::device_memory::instance().capacity();
   *free_bytes = *total_bytes - bench::device_memory::instance().reserved();
