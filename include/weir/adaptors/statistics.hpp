@@ -55,9 +55,9 @@ namespace detail {
 /// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
 struct alignas(64) statistics_counters {
   mutable spin_lock lock{};
-  bool by_tag = false;
   atomic<int> open_scopes{};
   memory_statistics numbers{};
+  bool by_tag = false;
 };
 
 /// The scopes that this thread has open, innermost first.
@@ -145,13 +145,15 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (counters_.by_tag) [[unlikely]]
+      return deallocate_by_tag(stream, p, bytes, alignment);
     take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
   }
   /// See `weir::deallocate_after`. Counted at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment,
-              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+    auto const give = [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); };
+    counters_.by_tag ? take_back_by_tag(p, bytes, alignment, give) : take_back(p, bytes, alignment, give);
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -197,8 +199,6 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
     if (!take_off(bytes, taken)) [[unlikely]]
       return this->deallocate_excess(p, bytes, give);
-    if (counters_.by_tag) [[unlikely]]
-      return take_back_by_tag(p, bytes, taken, give);
     detail::last_call.clear();
     give(upstream_);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
@@ -249,8 +249,15 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     count([=](memory_statistics& n) { n.add(bytes, taken); });
     return p;
   }
+  [[gnu::noinline]] void deallocate_by_tag(stream_ref stream, void* p, std::size_t bytes,
+                                           std::size_t alignment) noexcept {
+    take_back_by_tag(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+  }
   template <class Give>
-  [[gnu::noinline]] void take_back_by_tag(void* p, std::size_t bytes, std::size_t taken, Give give) noexcept {
+  void take_back_by_tag(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+    if (p == nullptr) return;
+    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
+    if (!take_off(bytes, taken)) return this->deallocate_excess(p, bytes, give);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     auto const tagged = tags_.take_off(p);
     detail::last_call.clear();
