@@ -109,12 +109,6 @@ class prefetch_resource : public detail::adaptor_base<prefetch_resource<Upstream
     weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
   }
 
-  /// See `weir::deallocate_after`.
-  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
-                        std::size_t alignment = default_alignment) noexcept {
-    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
-  }
-
   prefetch_numbers hints() const noexcept { return {hints_.load(), refused_.load()}; }
 
   void describe_layer(report& out) const {
