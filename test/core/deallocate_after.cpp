@@ -234,6 +234,7 @@ TEST_CASE_FIXTURE(idle_world, "layers above count it, and hand it on to the pool
   on_each(device{} | pool{} | binning{{bin{256}}} | checked{});
   on_each(device{} | pool{} | aligned{.alignment = 512} | checked{});
   on_each(device{} | pool{} | prefetch{} | checked{});
+  on_each(device{} | pool{} | tracking{.report_leaks = false} | checked{});
   on_each(device{} | pool{} | on_failure{{{"none", [](memory_request const&) { return std::size_t{0}; }}}} | checked{});
   host_resource contents;
   on_each(device{} | pool{} | spill{.to = share(contents)} | checked{});

@@ -1,5 +1,6 @@
 #include <weir/core/numbers.hpp>
 
+#include <weir/adaptors/fallback.hpp>
 #include <weir/tools.hpp>
 #include <weir/weir.hpp>
 
@@ -156,6 +157,18 @@ TEST_CASE_FIXTURE(fresh_world, "a layer is found by its name or by what it is, i
   CHECK(outer.trim() == held);
   CHECK(outer.reserved() == 0);
   CHECK(weir::find(memory, "async").reserved() >= held);  // nobody asked the layers below
+}
+
+TEST_CASE_FIXTURE(fresh_world,
+                  "a layer of the stack is found before one of a stack beside it, however deep it stands") {
+  auto memory = make(device{} | pool{} | limit{.max_bytes = 1_MiB, .name = "x"} |
+                     fallback{device{} | pool{} | limit{.max_bytes = 2_MiB, .name = "x"}});
+  void* const p = memory.allocate(host_order, 1000);
+  CHECK(weir::find(memory, "pool").numbers().allocated == 1024);
+  CHECK(weir::find(any_ref(memory), "pool").numbers().allocated == 1024);
+  CHECK(find_limit(memory, "x").max_bytes() == 1_MiB);
+  CHECK(find_limit(memory).max_bytes() == 1_MiB);
+  memory.deallocate(host_order, p, 1000);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "who asks for a name that is not there learns which are") {

@@ -779,4 +779,9 @@ BUGS = [
     bug(0, "headroom is taken of the current device's memory", SYSTEM,
         "detail::device_switch const on_device(device_);", "detail::device_switch const on_device(-1);",
         "sources/system", random=False),
+    # ---- layers by name
+    bug(0, "a layer of a second stack hides that of the stack itself", "core/numbers.hpp",
+        "if (found && depth >= found_depth) return;", "if (found) return;", "core/numbers", random=False),
+    bug(0, "a layer below hides the outermost of its name", "core/numbers.hpp",
+        "if (found && depth >= found_depth) return;", "if (found && depth > found_depth) return;", "core/numbers", random=False),
 ]

@@ -103,7 +103,6 @@ class prefetch_resource : public detail::adaptor_base<prefetch_resource<Upstream
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p != nullptr) share(upstream_).deallocate(stream, p, bytes, alignment);
   }
-
   /// See `weir::deallocate_after`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {

@@ -29,16 +29,21 @@ void for_each_layer_and_part(Top& top, F&& f) {
   detail::for_each_layer(top, [&](auto& layer) { see(see, layer, 0); });
 }
 
-/// The first layer for which `pick(layer)` gives something, as an optional; throws if there is none, and says which
-/// there are by `shown(numbers)`, which is empty for those that do not count.
+/// The first layer for which `pick(layer)` gives something, as an optional, one of the stack itself before those of its
+/// bins; throws if there is none, and says which there are by `shown(numbers)`, which is empty for those that do not
+/// count.
 template <class Found, class Top, class Pick, class Shown>
 Found find_layer(Top& top, std::string const& wanted, Pick pick, Shown shown) {
   std::optional<Found> found;
+  unsigned found_depth = 0;
   std::string others;
-  detail::for_each_layer_and_part(top, [&](auto& layer, unsigned) {
-    if (found) return;
+  detail::for_each_layer_and_part(top, [&](auto& layer, unsigned depth) {
+    if (found && depth >= found_depth) return;
     layer_numbers const one = detail::numbers_of_layer(layer);
-    found = pick(layer, one);
+    if (auto const picked = pick(layer, one)) {
+      found.emplace(*picked);
+      found_depth = depth;
+    }
     if (std::string const text = shown(one); !text.empty()) others += (others.empty() ? "" : ", ") + text;
   });
   if (found) return *found;
