@@ -61,6 +61,17 @@ TEST_CASE("what a request did not need after all is left again") {
   CHECK(reserve.begin_free(20) == 20);
 }
 
+TEST_CASE("a free of what is not in use makes no more of it than there is") {
+  reserve_account reserve(100);
+  reserve.end_request(60, reserve.begin_request(60));
+  reserve.end_free(reserve.begin_free(60));
+  reserve.end_free(reserve.begin_free(60));
+  CHECK(reserve.left() == 100);
+  CHECK(reserve.begin_request(150) == 100);
+  reserve.end_request(150, 100);
+  CHECK(reserve.begin_free(150) == 100);
+}
+
 TEST_CASE("none is none") {
   reserve_account none(0);
   CHECK(none.begin_request(10) == 0);

@@ -44,7 +44,7 @@ class reserve_account {
   std::size_t begin_free(std::size_t bytes) noexcept {
     if (bytes_ == 0) return 0;
     spin_guard const lock(mutex_);
-    in_use_ -= bytes;
+    in_use_ -= bytes < in_use_ ? bytes : in_use_;  // more only where one block was freed twice
     std::size_t const covered = in_use_ + left_ + under_way_;
     std::size_t const back = covered < bytes_ ? bytes_ - covered : 0;  // at most `bytes`: it was covered before
     under_way_ += back;
