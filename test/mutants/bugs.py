@@ -626,9 +626,8 @@ BUGS = [
         "      return report_wrong_free(p, bytes, alignment);", "      report_wrong_free(p, bytes, alignment);",
         "adaptors/tracking", random=False),
     bug(0, "a free is forgotten after the upstream has it back", "adaptors/tracking.hpp",
-        "    detail::last_call.clear();\n    upstream_.deallocate(stream, p, bytes, alignment);\n",
-        "    blocks_.put_back(block);\n    detail::last_call.clear();\n"
-        "    upstream_.deallocate(stream, p, bytes, alignment);\n"
+        "    detail::last_call.clear();\n    give(upstream_);\n",
+        "    blocks_.put_back(block);\n    detail::last_call.clear();\n    give(upstream_);\n"
         "    static_cast<void>(blocks_.take_off(p, bytes, alignment, block));\n", "adaptors/tracking", random=False),
     bug(0, "a block that a layer below keeps is forgotten", "adaptors/tracking.hpp",
         "      blocks_.put_back(block);\n", "      static_cast<void>(block);\n", "adaptors/tracking", random=False),

@@ -9,7 +9,9 @@
 #include <weir/adaptors/detail/tracked_blocks.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
@@ -106,15 +108,17 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
 
   /// Takes no host memory, but for the words about a free that is wrong.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
-    tracked_block block;
-    if (!blocks_.take_off(p, bytes, alignment, block)) [[unlikely]]
-      return report_wrong_free(p, bytes, alignment);
-    detail::last_call.clear();
-    upstream_.deallocate(stream, p, bytes, alignment);
-    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
-      blocks_.put_back(block);
+    take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
   }
+  /// See `weir::deallocate_after`. Checked and forgotten at once, as by `deallocate`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, alignment,
+              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+  }
+
+  /// See `weir::find_block`.
+  live_block find_block(void const* p) const noexcept { return blocks_.find_block(p); }
 
   /// What `statistics` counts, at one moment. Cheap: a short lock and a copy.
   memory_statistics numbers() const noexcept { return blocks_.numbers(); }
@@ -156,6 +160,19 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
  private:
   using base::upstream_;
   friend base;
+
+  /// `give(upstream)` frees the block there.
+  template <class Give>
+  void take_back(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+    if (p == nullptr) return;
+    tracked_block block;
+    if (!blocks_.take_off(p, bytes, alignment, block)) [[unlikely]]
+      return report_wrong_free(p, bytes, alignment);
+    detail::last_call.clear();
+    give(upstream_);
+    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
+      blocks_.put_back(block);
+  }
 
   [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     detail::report_misuse("weir: " + label_ + ": " +
