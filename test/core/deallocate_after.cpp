@@ -231,6 +231,7 @@ TEST_CASE_FIXTURE(idle_world, "layers above count it, and hand it on to the pool
   on_each(device{} | pool{} | limit{.max_bytes = 1_MiB} | checked{});
   on_each(device{} | pool{} | statistics{} | checked{});
   on_each(device{} | pool{} | logging{.path = "/dev/null"} | checked{});
+  on_each(device{} | pool{} | tracking{.report_leaks = false} | checked{});
   on_each(device{} | pool{} | binning{{bin{256}}} | checked{});
   on_each(device{} | pool{} | aligned{.alignment = 512} | checked{});
   on_each(device{} | pool{} | prefetch{} | checked{});

@@ -76,6 +76,7 @@ TEST_CASE_FIXTURE(told, "every stack with a layer that knows its blocks takes fr
   works_on(device{} | pool{} | limit{.max_bytes = 1_MiB} | statistics{} | logging{.path = "/dev/null"});
   works_on(device{} | pool{} | aligned{.alignment = 4096});
   works_on(device{} | pool{} | scrub{});
+  works_on(device{} | tracking{});
   works_on(device{} | pool{} | binning{{bin{1024}, bin{4096, pool{}}}});
   works_on(device{} | fixed_size{.block_bytes = 256} | fallback{device{} | pool{}});
   works_on(device{} | pool{} | fallback{device{} | pool{}});
@@ -115,7 +116,7 @@ TEST_CASE_FIXTURE(told, "a pointer that nobody knows is misuse") {
   void* const p = source.allocate(stream, 1000);
   misuse().clear();
   deallocate_unsized(source, stream, p);
-  CHECK(misuse().find("without pool, arena, fixed_size or scrub") != std::string::npos);
+  CHECK(misuse().find("without pool, arena, fixed_size, scrub or tracking") != std::string::npos);
   source.deallocate(stream, p, 1000);
 }
 

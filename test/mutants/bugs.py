@@ -196,7 +196,7 @@ BUGS = [
         "round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_)",
         "round_up_or_zero(bytes, granularity_)", "adaptors/accounts", random=False),
     bug(0, "a statistics counts what is asked for as allocated", STATISTICS,
-        "taken = weir::taken(upstream_, bytes, alignment)]", "taken = bytes]", "adaptors/accounts", random=False),
+        "counters_.numbers.add(bytes, taken);", "counters_.numbers.add(bytes, bytes);", "adaptors/accounts", random=False),
     bug(0, "what a capture keeps is credited when it is freed", LIMIT,
         "if (detail::last_call.what == detail::call_note::captured) captured_.keep(detail::last_call.capture, charge);",
         "if (detail::last_call.what == detail::call_note::captured) credit(charge);",
@@ -606,10 +606,10 @@ BUGS = [
     bug(0, "a name is cut in the middle of a character", TAG,
         "(static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;", "false) --end;", "core/tag", random=False),
     bug(0, "a free counts for the tag of the thread that frees", "adaptors/detail/blocks_by_tag.hpp",
-        "totals_.of(taken_off.tag).take_off(", "totals_.of(current_tag()).take_off(", "adaptors/detail/blocks_by_tag",
+        "totals_.of(b.tag).take_off(", "totals_.of(current_tag()).take_off(", "adaptors/detail/blocks_by_tag",
         random=False),
     bug(0, "a free that is reported as wrong takes its block from the tag", STATISTICS,
-        "    tags_.put_back(address, tagged);\n", "", "adaptors/statistics", random=False),
+        "tags_->put_back_latest();", "return;", "adaptors/statistics", random=False),
     bug(0, "what collided with an erased address is not found", "support/blocks_by_address.hpp",
         "if (moved < ((at - hole) & mask())) continue;", "continue;", "support/blocks_by_address", random=False),
     bug(0, "a place that is promised is given to another", "support/blocks_by_address.hpp",
@@ -626,9 +626,8 @@ BUGS = [
         "      return report_wrong_free(p, bytes, alignment);", "      report_wrong_free(p, bytes, alignment);",
         "adaptors/tracking", random=False),
     bug(0, "a free is forgotten after the upstream has it back", "adaptors/tracking.hpp",
-        "    detail::last_call.clear();\n    upstream_.deallocate(stream, p, bytes, alignment);\n",
-        "    blocks_.put_back(block);\n    detail::last_call.clear();\n"
-        "    upstream_.deallocate(stream, p, bytes, alignment);\n"
+        "    detail::last_call.clear();\n    give(upstream_);\n",
+        "    blocks_.put_back(block);\n    detail::last_call.clear();\n    give(upstream_);\n"
         "    static_cast<void>(blocks_.take_off(p, bytes, alignment, block));\n", "adaptors/tracking", random=False),
     bug(0, "a block that a layer below keeps is forgotten", "adaptors/tracking.hpp",
         "      blocks_.put_back(block);\n", "      static_cast<void>(block);\n", "adaptors/tracking", random=False),

@@ -55,7 +55,7 @@ namespace detail {
 /// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
 struct alignas(64) statistics_counters {
   mutable spin_lock lock{};
-  atomic<int> open_scopes{};
+  atomic<int> watchers{};  ///< open scopes, and one where it counts by tag
   memory_statistics numbers{};
   bool by_tag = false;
 };
@@ -82,7 +82,7 @@ class statistics_scope {
     for (statistics_scope** at = &detail::innermost_scope; *at != nullptr; at = &(*at)->outer_) {
       if (*at != this) continue;
       *at = outer_;
-      watched_->open_scopes.subtract(1);
+      watched_->watchers.subtract(1);
       return;
     }
     detail::report_misuse("weir: statistics: a scope ended on another thread than the one that made it");
@@ -102,7 +102,7 @@ class statistics_scope {
   // warn of a dangling pointer.
   [[gnu::noinline]] explicit statistics_scope(detail::statistics_counters& watched) noexcept
       : watched_(&watched), outer_(detail::innermost_scope) {
-    watched.open_scopes.add(1);
+    watched.watchers.add(1);
     detail::innermost_scope = this;
   }
 
@@ -130,15 +130,23 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
       : base(upstream),
         name_(options.name),
         label_(options.name.empty() ? "statistics" : printable(options.name) + ": statistics"),
-        counters_{.by_tag = options.by_tag} {}
+        tags_(options.by_tag ? new detail::blocks_by_tag : nullptr) {
+    if (tags_ != nullptr) counters_.watchers.add(1);
+  }
+  ~statistics_resource() { delete tags_; }
 
-  /// Throws what the upstream throws, and counts it as a failure; with `by_tag`, also `std::bad_alloc`.
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+  /// Throws what the upstream throws, and counts it as a failure.
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
+                                        std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    if (counters_.by_tag) [[unlikely]]
-      return allocate_by_tag(stream, bytes, alignment);
     void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
-    count([bytes, taken = weir::taken(upstream_, bytes, alignment)](memory_statistics& n) { n.add(bytes, taken); });
+    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
+    {
+      detail::spin_guard const lock(counters_.lock);
+      counters_.numbers.add(bytes, taken);
+    }
+    if (is_watched()) [[unlikely]]
+      watch_allocation(p, bytes, taken);
     return p;
   }
 
@@ -165,16 +173,18 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   std::string const& name() const noexcept { return name_; }
   /// The numbers of each tag, what holds most first; empty without `by_tag`. A free counts for the tag that the block
   /// was allocated under. Looks at each tag that there is, under a short lock.
-  std::vector<tag_statistics> numbers_by_tag() const { return tags_.numbers(); }
+  std::vector<tag_statistics> numbers_by_tag() const {
+    return tags_ == nullptr ? std::vector<tag_statistics>() : tags_->numbers();
+  }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
-    tags_.reset_peaks();
+    if (tags_ != nullptr) tags_->reset_peaks();
     detail::spin_guard const lock(counters_.lock);
     counters_.numbers.reset_peaks();
   }
   /// The numbers as a table for people, and with `by_tag` those of the 20 tags that hold most.
   std::string summary(std::string const& title = "weir statistics") const {
-    return numbers().summary(title) + (counters_.by_tag ? detail::tags_table(numbers_by_tag()) : std::string());
+    return numbers().summary(title) + (tags_ != nullptr ? detail::tags_table(numbers_by_tag()) : std::string());
   }
 
   void describe_layer(report& out) const {
@@ -199,13 +209,29 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
     if (!take_off(bytes, taken)) [[unlikely]]
       return this->deallocate_excess(p, bytes, give);
+    if (is_watched()) [[unlikely]]
+      watch_free(p, bytes, taken);
     detail::last_call.clear();
     give(upstream_);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
       put_back(bytes, taken);
   }
 
-  bool has_scopes() const noexcept { return counters_.open_scopes.load() != 0; }
+  /// By scopes, of whichever thread, or by tag.
+  bool is_watched() const noexcept { return counters_.watchers.load() != 0; }
+  // Out of line: so that requests that nobody watches are as short as if nobody could.
+  [[gnu::noinline, gnu::cold]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
+    statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
+    if (tags_ != nullptr) tags_->add(p, bytes, taken);
+  }
+  [[gnu::noinline, gnu::cold]] void watch_free(void* p, std::size_t bytes, std::size_t taken) noexcept {
+    statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
+    if (tags_ != nullptr) tags_->take_off(p);
+  }
+  [[gnu::noinline, gnu::cold]] void put_back(std::size_t bytes, std::size_t taken) noexcept {
+    count([=](memory_statistics& n) { n.put_back(bytes, taken); });
+    if (tags_ != nullptr) tags_->put_back_latest();
+  }
 
   /// Changes the layer's numbers, then those of the scopes that this thread has open on it.
   template <class Change>
@@ -214,69 +240,36 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
       detail::spin_guard const lock(counters_.lock);
       change(counters_.numbers);
     }
-    if (has_scopes()) [[unlikely]]
-      statistics_scope::for_each_on(counters_, change);
+    statistics_scope::for_each_on(counters_, change);
   }
 
   /// False, and nothing changed, if so much is not live.
   bool take_off(std::size_t bytes, std::size_t taken) noexcept {
-    {
-      detail::spin_guard const lock(counters_.lock);
-      memory_statistics& numbers = counters_.numbers;
-      bool const is_live = bytes != 0 && numbers.allocations.current > 0 &&
-                           static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
-      if (!is_live) return false;
-      numbers.take_off(bytes, taken);
-    }
-    if (has_scopes()) [[unlikely]]
-      statistics_scope::for_each_on(counters_, [=](memory_statistics& numbers) { numbers.take_off(bytes, taken); });
+    detail::spin_guard const lock(counters_.lock);
+    memory_statistics& numbers = counters_.numbers;
+    bool const is_live =
+        bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
+    if (!is_live) return false;
+    numbers.take_off(bytes, taken);
     return true;
   }
 
-  void put_back(std::size_t bytes, std::size_t taken) noexcept {
-    count([=](memory_statistics& n) { n.put_back(bytes, taken); });
-  }
-
-  [[gnu::noinline]] void* allocate_by_tag(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    tag_name const tag = current_tag();
-    tags_.promise(tag);
-    void* const p = this->pass(stream, bytes, alignment, [this] {
-      tags_.forget_promise();
-      count_failure();
-    });
-    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
-    tags_.add(tag, p, bytes, taken);
-    count([=](memory_statistics& n) { n.add(bytes, taken); });
-    return p;
-  }
   [[gnu::noinline]] void deallocate_by_tag(stream_ref stream, void* p, std::size_t bytes,
                                            std::size_t alignment) noexcept {
     take_back_by_tag(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
-  }
-  template <class Give>
-  void take_back_by_tag(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
-    if (p == nullptr) return;
-    std::size_t const taken = weir::taken(upstream_, bytes, alignment);
-    if (!take_off(bytes, taken)) return this->deallocate_excess(p, bytes, give);
-    std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
-    auto const tagged = tags_.take_off(p);
-    detail::last_call.clear();
-    give(upstream_);
-    if (detail::last_call.what != detail::call_note::misuse) return;
-    put_back(bytes, taken);
-    tags_.put_back(address, tagged);
-  }
+    void take_back_by_tag(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+      if (p == nullptr) return;
+      if (!take_off(bytes, taken)) return this->deallocate_excess(p, bytes, give);
+      void count_failure() noexcept {
+        count([](memory_statistics& n) { ++n.failures; });
+      }
 
-  void count_failure() noexcept {
-    count([](memory_statistics& n) { ++n.failures; });
-  }
+      static std::string counted() { return "that are not live"; }
 
-  static std::string counted() { return "that are not live"; }
+      std::string name_;
+      std::string label_;
+      detail::blocks_by_tag* tags_;  // owned; null where it does not count by tag
+      detail::statistics_counters counters_;
+    };
 
-  std::string name_;
-  std::string label_;
-  detail::statistics_counters counters_;
-  detail::blocks_by_tag tags_;  // empty without `by_tag`
-};
-
-}  // namespace weir
+  }  // namespace weir

@@ -9,7 +9,9 @@
 #include <weir/adaptors/detail/tracked_blocks.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
@@ -114,6 +116,15 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
     take_back(p, bytes, alignment,
               [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
   }
+  /// See `weir::deallocate_after`. Checked and forgotten at once, as by `deallocate`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, alignment,
+              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+  }
+
+  /// See `weir::find_block`.
+  live_block find_block(void const* p) const noexcept { return blocks_.find_block(p); }
 
   /// What `statistics` counts, at one moment. Cheap: a short lock and a copy.
   memory_statistics numbers() const noexcept { return blocks_.numbers(); }

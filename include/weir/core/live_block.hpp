@@ -45,8 +45,9 @@ live_block find_block(Top& top, void const* p, layer_visitor::extent how_far) no
 }  // namespace detail
 
 /// The live block of a stack that begins at `p`, with the size and alignment that it was asked for. `memory` is a
-/// stack or any handle to one. `pool`, `arena`, `fixed_size` and `scrub` know their blocks; other layers are passed by.
-/// Constant time and a short lock, unless there is none. Thread-safe; the caller's block stays live meanwhile.
+/// stack or any handle to one. `pool`, `arena`, `fixed_size`, `scrub` and `tracking` know their blocks; other layers
+/// are passed by. Constant time and a short lock, unless there is none. Thread-safe; the caller's block stays live
+/// meanwhile.
 template <detail::changeable Top>
 live_block find_block(Top&& memory, void const* p) noexcept {
   return detail::find_block(memory, p, layer_visitor::extent::all);
@@ -62,10 +63,11 @@ void deallocate_unsized(Top&& memory, stream_ref stream, void* p) noexcept {
     memory.deallocate(stream, p, found.bytes, found.alignment);
   } else {
     detail::report_misuse("weir: deallocate_unsized of " + detail::hex(p) +
-                          (found.inside ? ": it lies in this stack's memory but no live block starts there (freed "
-                                          "twice, or not the pointer that allocate returned)"
-                                        : ": no layer of this stack knows it (freed twice, allocated by another "
-                                          "resource, or by a stack without pool, arena, fixed_size or scrub)"));
+                          (found.inside
+                               ? ": it lies in this stack's memory but no live block starts there (freed "
+                                 "twice, or not the pointer that allocate returned)"
+                               : ": no layer of this stack knows it (freed twice, allocated by another "
+                                 "resource, or by a stack without pool, arena, fixed_size, scrub or tracking)"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <weir/core/tag.hpp>
 #include <weir/support/blocks_by_address.hpp>
 #include <weir/support/spin_lock.hpp>
+#include <weir/support/thread_id.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,49 +14,44 @@
 namespace weir::detail {
 
 /// A free counts for the tag that the block was allocated under, whatever the tag of the thread that frees it. Under
-/// one short lock; thread-safe. Only `promise` takes host memory.
+/// one short lock; thread-safe. A block that there is no host memory to remember counts for no tag.
 class blocks_by_tag {
  public:
-  struct block {
-    tag_name tag;
-    std::size_t bytes = 0, taken = 0;
-  };
-
-  /// Makes room for a block of this tag, so that `add` can be called after it, or `forget_promise`. May throw
-  /// `std::bad_alloc`, and has changed nothing then.
-  void promise(tag_name tag) {
+  /// Under the calling thread's tag. Takes host memory now and then.
+  void add(void const* p, std::size_t bytes, std::size_t taken) noexcept try {
+    block const added{reinterpret_cast<std::uintptr_t>(p), current_tag(), bytes, taken};
     spin_guard const lock(lock_);
-    totals_.make_room(tag);
+    totals_.make_room(added.tag);
     blocks_.promise();
-  }
-  void forget_promise() noexcept {
-    spin_guard const lock(lock_);
-    blocks_.forget_promise();
-  }
-  void add(tag_name tag, void const* p, std::size_t bytes, std::size_t taken) noexcept {
-    spin_guard const lock(lock_);
     // What is live there still was given back past this layer.
-    if (block const* const stale = blocks_.find(address_of(p)); stale != nullptr)
-      totals_.of(stale->tag).take_off(stale->bytes, stale->taken);
-    blocks_.insert(address_of(p), {tag, bytes, taken});
-    totals_.of(tag).add(bytes, taken);
+    if (block const* const stale = blocks_.find(added.address); stale != nullptr) count_off(*stale);
+    blocks_.insert(added.address, added);
+    totals_.of(added.tag).add(bytes, taken);
+  } catch (...) {
   }
 
-  /// What the block was added with; nothing, with 0 bytes, if there is none.
-  block take_off(void const* p) noexcept {
+  void take_off(void const* p) noexcept {
+    std::uint64_t const thread = thread_id();
     spin_guard const lock(lock_);
-    block const* const found = blocks_.find(address_of(p));
-    if (found == nullptr) return {};
-    block const taken_off = *found;
-    blocks_.erase(address_of(p));
-    totals_.of(taken_off.tag).take_off(taken_off.bytes, taken_off.taken);
-    return taken_off;
+    block const* const found = blocks_.find(reinterpret_cast<std::uintptr_t>(p));
+    freed& latest = freed_[next_freed_++ % remembered_frees];
+    latest = {found == nullptr ? block{} : *found, thread};
+    if (found == nullptr) return;
+    count_off(*found);
+    blocks_.erase(latest.what.address);
   }
-  /// As if that had not been called. Does nothing for what was not found.
-  void put_back(std::uintptr_t address, block const& b) noexcept {
-    if (b.bytes == 0) return;
+  /// As if the calling thread had not called that last.
+  void put_back_latest() noexcept {
+    std::uint64_t const thread = thread_id();
     spin_guard const lock(lock_);
-    if (blocks_.insert_again(address, b)) totals_.of(b.tag).put_back(b.bytes, b.taken);
+    for (std::size_t i = 1; i <= remembered_frees; ++i) {
+      freed const& latest = freed_[(next_freed_ - i) % remembered_frees];
+      if (latest.thread != thread) continue;
+      block const& kept = latest.what;
+      if (kept.address != 0 && blocks_.insert_again(kept.address, kept))
+        totals_.of(kept.tag).put_back(kept.bytes, kept.taken);
+      return;
+    }
   }
 
   void reset_peaks() noexcept {
@@ -68,11 +64,24 @@ class blocks_by_tag {
   }
 
  private:
-  static std::uintptr_t address_of(void const* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
+  struct block {
+    std::uintptr_t address = 0;  // 0: none
+    tag_name tag;
+    std::size_t bytes = 0, taken = 0;
+  };
+  struct freed {
+    block what;
+    std::uint64_t thread = 0;
+  };
+  static constexpr std::size_t remembered_frees = 32;  // more than threads that free at one time
+
+  void count_off(block const& b) noexcept { totals_.of(b.tag).take_off(b.bytes, b.taken); }
 
   mutable spin_lock lock_;
   blocks_by_address<block> blocks_;
   tag_totals totals_;
+  freed freed_[remembered_frees];
+  std::size_t next_freed_ = 0;
 };
 
 }  // namespace weir::detail

@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/call_stacks.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/tag.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/support/blocks_by_address.hpp>
@@ -103,6 +104,13 @@ class tracked_blocks {
     if (!blocks_.insert_again(block.address, block)) return;
     numbers_.put_back(block.bytes, block.taken);
     by_tag_.of(block.tag).put_back(block.bytes, block.taken);
+  }
+
+  /// As it was asked for; none if no live block begins there.
+  live_block find_block(void const* p) const noexcept {
+    spin_guard const lock(lock_);
+    tracked_block const* const live = blocks_.find(reinterpret_cast<std::uintptr_t>(p));
+    return live == nullptr ? live_block{} : live_block{live->bytes, live->alignment, true};
   }
 
   /// Why `take_off` found nothing. Looks at all blocks.
