@@ -110,12 +110,6 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
   }
-  /// See `weir::deallocate_after`.
-  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
-                        std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment,
-              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
-  }
   /// See `weir::deallocate_after`. Checked and forgotten at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
