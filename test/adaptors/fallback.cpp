@@ -95,8 +95,8 @@ TEST_CASE("a free after several streams reaches the stack that the block is from
   for (std::size_t const bytes : {1_MiB, 4_MiB}) {
     void* const p = memory.allocate(a, bytes);
     CHECK(memory.numbers().second_live == (bytes == 4_MiB ? 1 : 0));
-    order(a, b);
     write(a, p, bytes);
+    order(a, b);
     sim::touch(b.get(), p, bytes, sim::access::read);
     auto const waits = sim::calls("cudaStreamSynchronize") + sim::calls("cudaEventSynchronize");
     deallocate_after(memory, a, p, bytes, {b});
