@@ -1,5 +1,6 @@
 // Stacks for one device that are made, and asked, while another one is current.
 #include <weir/adaptors/aligned.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/tracking.hpp>
@@ -129,6 +130,10 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(any_resource(device{.device = 1} | limit{1_GiB}) | fixed_size{.block_bytes = 1_MiB});
   stays_in_order([] { return parse("device(device=1) | limit(1GiB) | pool"); });
   stays_in_order([] { return parse<basic_any_resource<false, false>>("async(device=1) | pool"); });
+}
+
+TEST_CASE("the second stack of a fallback, on memory of no device, works with the first one's default streams") {
+  stays_in_order(managed{.device = 1} | limit{1_MiB} | fallback{host{} | pool{}});
 }
 
 TEST_CASE("references say whose device it is") {

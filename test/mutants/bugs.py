@@ -783,4 +783,9 @@ BUGS = [
         "if (found && depth >= found_depth) return;", "if (found) return;", "core/numbers", random=False),
     bug(0, "a layer below hides the outermost of its name", "core/numbers.hpp",
         "if (found && depth >= found_depth) return;", "if (found && depth > found_depth) return;", "core/numbers", random=False),
+
+
+    # ---- fallback on another device
+    bug(0, "a second stack of no device works with the current device's default streams", "adaptors/fallback.hpp",
+        "    detail::device_switch const on_device(device);\n", "    static_cast<void>(device);\n", "conformance/devices"),
 ]
