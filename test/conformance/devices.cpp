@@ -109,6 +109,10 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | aligned{} | pool{} | aligned{.alignment = 512});
   stays_in_order(device{.device = 1} | pool{} | checked{} | scrub{.on_allocation = true});
   stays_in_order(managed{.device = 1} | prefetch{} | pool{} | prefetch{});
+#if CUDART_VERSION >= 13000
+  stays_in_order(async_managed{.device = 1} | pool{});
+  stays_in_order(async_pinned{.device = 1} | pool{});
+#endif
   stays_in_order([] {
     sim::set_pageable_access(true);
     return make(weir::system{.device = 1} | pool{});
