@@ -51,6 +51,12 @@ int main() try {
   use("managed", managed, stream);
   use("pinned", pinned, stream);
   use("host", host, stream);
+#if CUDART_VERSION >= 13000
+  auto async_managed = weir::make(weir::async_managed{});
+  auto async_pinned = weir::make(weir::async_pinned{});
+  use("async_managed", async_managed, stream);
+  use("async_pinned", async_pinned, stream);
+#endif
   try {  // where the device reaches memory of malloc, as on Grace Hopper
     auto system = weir::make(weir::system{.headroom_bytes = 1_GiB});
     use("system", system, stream);

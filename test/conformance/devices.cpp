@@ -1,5 +1,6 @@
 // Stacks for one device that are made, and asked, while another one is current.
 #include <weir/adaptors/aligned.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/tracking.hpp>
@@ -108,6 +109,10 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | aligned{} | pool{} | aligned{.alignment = 512});
   stays_in_order(device{.device = 1} | pool{} | checked{} | scrub{.on_allocation = true});
   stays_in_order(managed{.device = 1} | prefetch{} | pool{} | prefetch{});
+#if CUDART_VERSION >= 13000
+  stays_in_order(async_managed{.device = 1} | pool{});
+  stays_in_order(async_pinned{.device = 1} | pool{});
+#endif
   stays_in_order([] {
     sim::set_pageable_access(true);
     return make(weir::system{.device = 1} | pool{});
@@ -129,6 +134,10 @@ TEST_CASE("the device rises through every layer") {
   stays_in_order(any_resource(device{.device = 1} | limit{1_GiB}) | fixed_size{.block_bytes = 1_MiB});
   stays_in_order([] { return parse("device(device=1) | limit(1GiB) | pool"); });
   stays_in_order([] { return parse<basic_any_resource<false, false>>("async(device=1) | pool"); });
+}
+
+TEST_CASE("the second stack of a fallback, on memory of no device, works with the first one's default streams") {
+  stays_in_order(managed{.device = 1} | limit{1_MiB} | fallback{host{} | pool{}});
 }
 
 TEST_CASE("references say whose device it is") {

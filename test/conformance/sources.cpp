@@ -65,6 +65,13 @@ TEST_CASE("device keeps the laws") { check_resource(device{}); }
 TEST_CASE("device on another device than the current one keeps the laws") { check_resource(device{.device = 1}); }
 TEST_CASE("managed keeps the laws") { check_resource(managed{}); }
 TEST_CASE("pinned keeps the laws") { check_resource(pinned{}); }
+#if CUDART_VERSION >= 13000
+TEST_CASE("async_managed keeps the laws") { check_resource(async_managed{}); }
+TEST_CASE("async_managed with every option set keeps the laws") {
+  check_resource(async_managed{.device = 1, .release_threshold = laws::mib, .max_bytes = 48 * laws::mib});
+}
+TEST_CASE("async_pinned keeps the laws") { check_resource(async_pinned{}); }
+#endif
 TEST_CASE("system keeps the laws") {
   for (std::size_t const headroom : {std::size_t{0}, 4 * laws::mib})
     check_resource([=] {

@@ -292,6 +292,10 @@ void check_all(failures::fault kind) {
   std::uint64_t faults = 0, scenarios = 0;
   std::vector<subject> all = subjects();
   for (subject& s : subjects_in_chunks()) all.push_back(std::move(s));
+#if CUDART_VERSION >= 13000
+  all.push_back(of("async on managed memory", async_managed{}));
+  all.push_back(of("pool on async pinned memory", async_pinned{} | pool{}));
+#endif
   for (subject const& s : all) {
     bool const can_capture = s.make().pooled;
     for (program const& p : programs) {

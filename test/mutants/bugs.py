@@ -783,4 +783,16 @@ BUGS = [
         "if (found && depth >= found_depth) return;", "if (found) return;", "core/numbers", random=False),
     bug(0, "a layer below hides the outermost of its name", "core/numbers.hpp",
         "if (found && depth >= found_depth) return;", "if (found && depth > found_depth) return;", "core/numbers", random=False),
+
+
+    # ---- fallback on another device
+    bug(0, "a second stack of no device works with the current device's default streams", "adaptors/fallback.hpp",
+        "    detail::device_switch const on_device(device);\n", "    static_cast<void>(device);\n", "conformance/devices"),
+
+    # ---- async on managed and on pinned memory
+    bug(0, "devices do not reach a pool of pinned memory", "sources/async_on_host.hpp",
+        "    Kind::open(pool);\n", "", "sources/async_on_host", random=False),
+    bug(0, "a pool of managed memory gives all back at each synchronise", "sources/async_on_host.hpp",
+        "    pool.set(cudaMemPoolAttrReleaseThreshold, release_threshold);\n", "    static_cast<void>(release_threshold);\n",
+        "sources/async_on_host", random=False),
 ]

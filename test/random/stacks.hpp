@@ -207,7 +207,7 @@ class drawing {
   }
 
   anything source(stack& s) {
-    switch (random_() % 6) {
+    switch (random_() % 8) {
       case 0:
         return add(s, weir::device{.device = device_});
       case 1:
@@ -218,6 +218,12 @@ class drawing {
         return add(s, weir::host{});
       case 4:
         return add(s, weir::async{.device = device_, .release_threshold = one_of<std::size_t>({0, 4_MiB})});
+#if CUDART_VERSION >= 13000
+      case 5:
+        return add(s, weir::async_managed{.device = device_});
+      case 6:
+        return add(s, weir::async_pinned{.device = device_});
+#endif
       default:
         return add(s, weir::async{.device = device_});
     }

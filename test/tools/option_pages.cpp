@@ -150,6 +150,8 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::wait_for_memory>("out-of-memory.md", "## wait_for_memory");
   check_page<weir::async>("sources.md", "");
   check_page<weir::callback>("sources.md", "## `callback`: from two functions");
+  check_page<weir::async_managed>("sources.md", "## `async_managed` and `async_pinned`");
+  check_page<weir::async_pinned>("sources.md", "## `async_managed` and `async_pinned`");
   check_page<weir::system>("sources.md", "## `system` and its headroom");
   check_page<weir::virtual_memory>("virtual-memory.md", "");
 }

@@ -256,6 +256,20 @@ TEST_CASE("async: CUDA's pool") {
   }
 }
 
+#if CUDART_VERSION >= 13000
+TEST_CASE("async_managed and async_pinned: CUDA's pools of such memory") {
+  sim::reset();
+  for (std::string const name : {"async_managed", "async_pinned"}) {
+    CAPTURE(name);
+    CHECK(mentions(described(name + "(device=1)"), name + "(1)"));
+    CHECK(gives(parse(name + "(max=2MiB)"), 2_MiB));
+    CHECK_FALSE(gives(parse(name + "(max=2MiB)"), 4_MiB));
+    CHECK(refusal(name + "(release_threshold=1MiB)").empty());
+    CHECK(mentions(refusal(name + "(device=7)"), name + ": there is no device 7"));
+  }
+}
+#endif
+
 TEST_CASE("system: headroom") {
   sim::reset();
   CHECK(mentions(refusal("system(device=1)"), "system: device 1 does not reach memory of malloc"));

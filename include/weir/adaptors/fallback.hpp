@@ -15,6 +15,7 @@
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/cuda/device.hpp>
 #include <weir/support/atomic.hpp>
 
 #include <cstddef>
@@ -91,7 +92,7 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
   template <recipe F, recipe S>
   fallback_resource(F const& upstream, fallback<S> const& options)
       : base(upstream),
-        second_(options.second()),
+        second_(make_for(device_of(upstream_), options)),
         name_(options.name),
         label_(options.name.empty() ? "fallback" : printable(options.name) + ": fallback") {
     int const device = device_of(upstream_), other = device_of(second_);
@@ -195,6 +196,14 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
       out.note("the second", "refused too: " + by + "; the first:");
     }
   };
+
+  /// With the first stack's device current: a pool on memory that is of no device works with that one's default
+  /// streams.
+  template <class Options>
+  static Second make_for(int device, Options const& options) {
+    detail::device_switch const on_device(device);
+    return options.second();
+  }
 
   /// Null if the second stack is out of memory, too; `why` then knows by which layer.
   [[gnu::noinline, gnu::cold]] void* ask_second(stream_ref stream, std::size_t bytes, std::size_t alignment,

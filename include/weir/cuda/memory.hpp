@@ -79,6 +79,9 @@ class memory_pool {
     props.location.type = cudaMemLocationTypeDevice;
     props.location.id = device;
     props.maxSize = max_bytes;
+    return create(props);
+  }
+  static memory_pool create(cudaMemPoolProps const& props) {
     memory_pool made;
     check(cudaMemPoolCreate(&made.handle_, &props), "cudaMemPoolCreate");
     made.owned_ = true;

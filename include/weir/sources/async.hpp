@@ -98,22 +98,7 @@ class async_resource {
   /// Throws `std::invalid_argument` for wrong options or a device without memory pools, `out_of_memory` if the initial
   /// bytes are not to be had.
   template <class = void>  // so that only those pay for compiling it who use it
-  explicit async_resource(async const& options)
-      : device_(usable_device(detail::require_valid(options))),
-        max_bytes_(options.max_bytes),
-        own_stream_(device_),
-        pool_(options.pool != nullptr    ? detail::memory_pool::view_of(options.pool)
-              : options.use_default_pool ? detail::memory_pool::default_of(device_)
-                                         : detail::memory_pool::create(device_, options.max_bytes)) {
-    if (options.use_default_pool || options.pool != nullptr) return;
-    pool_.set(cudaMemPoolAttrReleaseThreshold, options.release_threshold);
-    pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
-    pool_.allow(cudaMemPoolReuseAllowOpportunistic, options.reuse_allow_opportunistic);
-    pool_.allow(cudaMemPoolReuseAllowInternalDependencies, options.reuse_allow_internal_dependencies);
-    if (options.peers) detail::for_each_peer(device_, [this](int peer) { pool_.let_in(peer); });
-    if (options.initial_bytes != 0)
-      deallocate(host_order, take(host_order, options.initial_bytes, default_alignment), options.initial_bytes);
-  }
+  explicit async_resource(async const& options) : async_resource(options, layer_name) {}
   async_resource(async_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   async_resource& operator=(async_resource const&) = delete;
 
@@ -121,7 +106,7 @@ class async_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
-    if (life_.is_exiting()) detail::check(detail::process_exit::error, "async");
+    if (life_.is_exiting()) detail::check(detail::process_exit::error, name_);
     life_.settle();
     return take(stream, bytes, alignment);
   }
@@ -144,7 +129,7 @@ class async_resource {
       if (!detail::wait_for(order, device_)) return;
       code = cudaFreeAsync(base, own_stream_.get());
     }
-    detail::freed(code, "async", "cudaFreeAsync", p, bytes);
+    detail::freed(code, name_, "cudaFreeAsync", p, bytes);
   }
 
   /// Gives memory that no allocation uses back to the system until the pool holds `keep_bytes`; returns how many bytes
@@ -164,7 +149,7 @@ class async_resource {
 
   /// What CUDA's pool holds from the system, and what of it is in use. Up to four CUDA calls. Throws `cuda_error`.
   async_numbers numbers() const {
-    if (life_.is_exiting()) detail::check(detail::process_exit::error, "async");
+    if (life_.is_exiting()) detail::check(detail::process_exit::error, name_);
     return {{pool_.get(cudaMemPoolAttrUsedMemCurrent), pool_.get(cudaMemPoolAttrUsedMemHigh)},
             {pool_.get(cudaMemPoolAttrReservedMemCurrent), pool_.get(cudaMemPoolAttrReservedMemHigh)}};
   }
@@ -180,14 +165,35 @@ class async_resource {
   }
 
   void describe(report& out) const {
-    out.below("async(" + std::to_string(device_) + ")",
+    out.below(std::string(name_) + "(" + std::to_string(device_) + ")",
               life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_));
   }
 
+ protected:
+  /// For sources on pools of other memory: `name` is theirs.
+  template <class = void>
+  async_resource(async const& options, char const* name)
+      : name_(name),
+        device_(usable_device(name, detail::require_valid(options))),
+        max_bytes_(options.max_bytes),
+        own_stream_(device_),
+        pool_(options.pool != nullptr    ? detail::memory_pool::view_of(options.pool)
+              : options.use_default_pool ? detail::memory_pool::default_of(device_)
+                                         : detail::memory_pool::create(device_, options.max_bytes)) {
+    if (options.use_default_pool || options.pool != nullptr) return;
+    pool_.set(cudaMemPoolAttrReleaseThreshold, options.release_threshold);
+    pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
+    pool_.allow(cudaMemPoolReuseAllowOpportunistic, options.reuse_allow_opportunistic);
+    pool_.allow(cudaMemPoolReuseAllowInternalDependencies, options.reuse_allow_internal_dependencies);
+    if (options.peers) detail::for_each_peer(device_, [this](int peer) { pool_.let_in(peer); });
+    if (options.initial_bytes != 0)
+      deallocate(host_order, take(host_order, options.initial_bytes, default_alignment), options.initial_bytes);
+  }
+
  private:
-  static int usable_device(async const& options) {
-    int const device = detail::chosen_device("async", options.device);
-    detail::require_ability("async", device, cudaDevAttrMemoryPoolsSupported,
+  static int usable_device(char const* name, async const& options) {
+    int const device = detail::chosen_device(name, options.device);
+    detail::require_ability(name, device, cudaDevAttrMemoryPoolsSupported,
                             "has no memory pools (cudaDevAttrMemoryPoolsSupported is 0); use device with a pool on it");
     return device;
   }
@@ -198,7 +204,7 @@ class async_resource {
         bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
         [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
     if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "async", report_of(*this));
+      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, name_, report_of(*this));
     if (stream.is_host_order()) {
       cudaError_t const code = detail::relaxed([order] { return cudaStreamSynchronize(order); });
       if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
@@ -219,6 +225,7 @@ class async_resource {
     return "CUDA's pool could not be asked";
   }
 
+  char const* name_;
   detail::process_exit life_;
   int device_;
   std::size_t max_bytes_;

@@ -18,6 +18,7 @@
 #include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/sources/async.hpp>
+#include <weir/sources/async_on_host.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/host.hpp>
 #include <weir/sources/managed.hpp>
@@ -81,7 +82,12 @@ struct layer_list {
     return ((name == Options::layer_name && (f(Options{}), true)) || ...);
   }
 };
+#if CUDART_VERSION >= 13000
+using sources_in_text =
+    layer_list<async, async_managed, async_pinned, device, host, managed, pinned, system, virtual_memory>;
+#else
 using sources_in_text = layer_list<async, device, host, managed, pinned, system, virtual_memory>;
+#endif
 using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub,
                                     statistics, tracking, wait_for_memory>;
 
