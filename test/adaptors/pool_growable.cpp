@@ -1,5 +1,6 @@
 // needs: tsan
 // Pools that grow in place on the simulated driver's memory, by several threads: what one thread moves, no other meets.
+#include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -9,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -124,4 +126,67 @@ TEST_CASE("a pool is parked and unparked while other threads use another one on 
   }
   CHECK(wrong == 0);
   sleeper.deallocate(host_order, p, 4 * chunk);
+}
+
+// ---- arenas, each of which grows in place
+
+TEST_CASE("an arena moves chunks to serve what fits in no piece, within the budget of all arenas") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{} | arena{.max_bytes = 5 * chunk, .per = arena::owner::stream});
+  stream const work;
+  void* blocks[5];
+  for (void*& p : blocks) p = memory.allocate(work, chunk);
+  CHECK_THROWS_AS(memory.allocate(work, chunk), out_of_memory);
+  for (int i : {0, 2, 4}) memory.deallocate(work, blocks[i], chunk);
+  void* const large = memory.allocate(work, 3 * chunk);
+  CHECK(memory.numbers().reserved.peak == 5 * chunk);
+  CHECK(memory.numbers().moved >= 2 * chunk);
+  memory.deallocate(work, large, 3 * chunk);
+  for (int i : {1, 3}) memory.deallocate(work, blocks[i], chunk);
+  memory.synchronize();
+  CHECK(memory.trim() == 5 * chunk);
+  CHECK(memory.numbers().reserved.current == 0);
+  CHECK(find<virtual_memory_resource>(memory).numbers().reserved.current == 0);
+}
+
+TEST_CASE("an arena takes the idle chunks of another one, and a free goes home to its range") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 6 * chunk} | arena{.per = arena::owner::stream});
+  std::vector<stream> streams(8);
+  stream const& first = streams.front();
+  void* const kept = memory.allocate(first, chunk);
+  void* const idle = memory.allocate(first, 5 * chunk);
+  auto const has_another_arena = [&](stream const& s) {  // which arena a stream has, its number decides
+    std::size_t const before = memory.arenas();
+    memory.deallocate(s, memory.allocate(s, 100), 100);
+    return memory.arenas() != before;
+  };
+  memory.deallocate(first, idle, 5 * chunk);
+  memory.synchronize();
+  auto const other = std::find_if(streams.begin() + 1, streams.end(), has_another_arena);
+  REQUIRE(other != streams.end());
+  memory.synchronize();
+  void* const large = memory.allocate(*other, 5 * chunk);
+  CHECK(memory.numbers().reserved.current == 6 * chunk);
+  memory.deallocate(*other, kept, chunk);  // the first arena's
+  memory.deallocate(first, large, 5 * chunk);
+  CHECK(memory.numbers().allocated.current == 0);
+}
+
+TEST_CASE("threads on arenas that share their chunks keep what they wrote, within one budget") {
+  fresh_world const world;
+  virtual_memory_resource pages(virtual_memory{.max_bytes = 24 * chunk});
+  std::atomic<int> wrong{0}, served{0};
+  {
+    auto memory = make(share(pages) | arena{.max_bytes = 20 * chunk, .max_arenas = 3});
+    {
+      std::vector<std::jthread> threads;
+      for (unsigned i = 0; i < 4; ++i) threads.emplace_back([&, i] { wrong += churn(memory, i, 300, served); });
+    }
+    CHECK(memory.numbers().allocated.current == 0);
+    CHECK(memory.numbers().reserved.peak <= 20 * chunk);
+  }
+  CHECK(wrong == 0);
+  CHECK(served > 300);
+  CHECK(pages.numbers().allocated.current == 0);
 }

@@ -1,4 +1,5 @@
-// The adaptors that keep memory keep the laws: arena, binning, and fixed_size as far as its one size allows.
+// The adaptors that keep memory keep the laws: arena, binning, and fixed_size as far as its one size allows. The same
+// where they grow in place.
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 
@@ -8,6 +9,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <memory>
 #include <string>
@@ -41,6 +43,8 @@ TEST_CASE("arena keeps the laws") {
 }
 TEST_CASE("arena with a budget keeps the laws") { check_resource(device{} | arena{.max_bytes = 60 * mib}); }
 TEST_CASE("arena for each stream keeps the laws") { check_resource(device{} | arena{.per = arena::owner::stream}); }
+TEST_CASE("pool that grows in place keeps the laws") { check_resource(virtual_memory{} | pool{}, 512 * mib); }
+TEST_CASE("arena that grows in place keeps the laws") { check_resource(virtual_memory{} | arena{}, 512 * mib); }
 TEST_CASE("arena with one for all keeps the laws") { check_resource(async{} | arena{.max_arenas = 1}); }
 
 TEST_CASE("binning keeps the laws") {

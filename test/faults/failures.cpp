@@ -265,7 +265,8 @@ std::vector<subject> subjects_in_chunks() {
   return {of("virtual memory", virtual_memory{}),
           of("virtual memory of peers, with a bound",
              virtual_memory{.max_bytes = 4_MiB, .peers = true, .scrub = true} | statistics{}),
-          of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB})};
+          of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB}),
+          of("arenas on virtual memory", virtual_memory{} | arena{.per = arena::owner::stream, .max_arenas = 2})};
 }
 
 // ---- the faults

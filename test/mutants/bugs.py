@@ -514,6 +514,18 @@ BUGS = [
     bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
         "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
         "adaptors/scrub"),
+    # ---- arenas that grow in place
+    bug(0, "memory that is not unmapped at once when a pool ends is lost", RANGE,
+        "(upstream_.unmap(p, bytes) || upstream_.unmap(p, bytes)) && empty", "upstream_.unmap(p, bytes) && empty",
+        "conformance/caching", random=False),
+    bug(0, "what an arena has mapped is not in the budget", DIRECTORY,
+        "    level_.add(bytes);\n    calls_.count_success();\n    return true;", "    calls_.count_success();\n    return true;",
+        "adaptors/detail/arena_directory", random=False),
+    bug(0, "memory that the driver does not take back leaves the budget", DIRECTORY,
+        "      level_.current += bytes;\n", "      level_.current += 0;\n", "adaptors/detail/arena_directory", random=False),
+    bug(0, "nobody knows whose arena a range of addresses is", DIRECTORY,
+        "segments_.insert(address(fresh.begin), {fresh.bytes, arena});", "static_cast<void>(arena);",
+        "adaptors/pool_growable", random=False),
     # ---- moves that repeat
     bug(0, "a move that repeats is made for ever", RANGE,
         "lesser(moved_, (most - all.live) / 5 * 2)", "lesser(moved_, 0)", "pool/growable_range", random=False),

@@ -351,6 +351,8 @@ inline std::vector<candidate> candidates(int d) {
          virtual_memory{.device = d, .max_bytes = 6_MiB} | pool{.max_waste = 0, .pending = when_pending::wait} | above),
       of("pool that grows in place and gives back",
          virtual_memory{.device = d} | pool{.release_threshold = 2_MiB} | above),
+      of("arenas that grow in place",
+         virtual_memory{.device = d} | arena{.max_bytes = 6_MiB, .per = arena::owner::stream, .max_arenas = 3} | above),
       of("pools that share pages", sharing_pages{.device = d} | above),
       of("a pool that sleeps", sleeping{.device = d} | above),
       of("a tenant with a reserve", [d] { return any_resource{device{.device = d} | below | pool{} | limit{12_MiB}}; } |

@@ -71,6 +71,7 @@ class test_growable {
     return ::mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0;
   }
   bool unmap(void* p, std::size_t bytes) noexcept {
+    if (refuse_unmap) return false;
     for (std::size_t at = 0; at < bytes; at += chunk)
       wrong += mapped.erase(reinterpret_cast<std::uintptr_t>(p) + at) == 0;
     chunks_unmapped += bytes / chunk;
@@ -91,6 +92,7 @@ class test_growable {
   std::size_t wrong = 0;               // calls that broke the rules: mapped twice, or unmapped without
   cudaError_t fail_map = cudaSuccess;  // once, after so many calls that work
   std::size_t maps_before_failure = 0;
+  bool refuse_unmap = false;
   bool is_movable = true;
 };
 

@@ -125,6 +125,7 @@ TEST_CASE("a pool right on virtual_memory grows in place, and moves chunks") {
   std::string pool;
   std::size_t block = 3_MiB;
   SUBCASE("pool") { pool = "pool"; }
+  SUBCASE("arena") { pool = "arena"; }
   SUBCASE("fixed_size") { pool = "fixed_size(5MiB, blocks_per_chunk=1)", block = 5_MiB; }
   SUBCASE("under other layers") { pool = "pool | limit(1GiB)"; }
   auto const memory = parse("virtual_memory(max=10MiB) | " + pool);

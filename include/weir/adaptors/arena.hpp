@@ -238,6 +238,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     detail::mutex_guard const lock(making_);
     if (one* const made = existing(index); made != nullptr) return *made;
     pool const options{.growth_bytes = options_.growth_bytes,
+                       .name = "an arena",
                        .streams = options_.streams,
                        .pending = options_.pending,
                        .synchronize = options_.synchronize};

@@ -174,16 +174,18 @@ class growable_range {
   static void forget(content_store* store) noexcept { delete store; }
 
   /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
-  /// wait, all stays where it is.
+  /// wait, all stays where it is. What the driver refuses is tried again: it may have reported an error of earlier
+  /// work.
   void give_all(stream_ordered_heap const& heap) noexcept {
     if (range_.bytes == 0 || heap.is_pending(first_)) return;
     bool empty = true;
     relaxed([&] {
       if (parked_ != nullptr)
-        empty = parked_->unmap(upstream_);
+        empty = parked_->unmap(upstream_) || parked_->unmap(upstream_);
       else
         heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
-          empty = upstream_.unmap(reinterpret_cast<void*>(address), bytes) && empty;
+          void* const p = reinterpret_cast<void*>(address);
+          empty = (upstream_.unmap(p, bytes) || upstream_.unmap(p, bytes)) && empty;
         });
       if (empty) upstream_.release_range(range_);
     });

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/test_growable.hpp"
 #include "support/test_source.hpp"
 
 using namespace weir;
@@ -86,4 +87,38 @@ TEST_CASE("whatever eight threads take, the budget is kept") {
   CHECK(state.peak_bytes <= 64_KiB);
   CHECK(directory.level().peak <= 64_KiB);
   CHECK(directory.reserved() == 0);
+}
+
+TEST_CASE("of a growable upstream the directory knows whose a range is, and counts what is mapped") {
+  constexpr std::size_t chunk = test_growable::chunk;
+  test_growable upstream(3 * chunk);
+  detail::arena_directory directory(upstream, 4 * chunk);
+  detail::arena_share first(directory, 3), second(directory, 5);
+  address_range const a = first.reserve_range(8 * chunk), b = second.reserve_range(8 * chunk);
+  auto* const p = static_cast<std::byte*>(a.begin);
+  CHECK(directory.owner(p + a.bytes - 1) == 3);
+  CHECK(directory.owner(b.begin) == 5);
+  CHECK(directory.reserved() == 0);
+  CHECK(first.map(p, 2 * chunk));
+  CHECK_FALSE(second.map(b.begin, 3 * chunk));  // beyond the budget
+  CHECK(upstream.map_calls == 1);
+  CHECK_FALSE(second.map(b.begin, 2 * chunk));  // beyond what there is
+  CHECK(directory.reserved() == 2 * chunk);
+  CHECK(first.unmap(p, chunk));
+  CHECK(second.map(b.begin, 2 * chunk));
+  CHECK(directory.level().peak == 3 * chunk);
+  upstream.refuse_unmap = true;
+  CHECK_FALSE(second.unmap(b.begin, chunk));
+  upstream.refuse_unmap = false;
+  CHECK(directory.reserved() == 3 * chunk);
+  upstream.fail_map = cudaErrorUnknown;
+  CHECK(first.unmap(p + chunk, chunk));
+  CHECK_THROWS_AS(first.map(p, chunk), cuda_error);
+  CHECK(directory.reserved() == 2 * chunk);
+  CHECK(second.unmap(b.begin, 2 * chunk));
+  first.release_range(a);
+  CHECK(directory.owner(p) > arenas);
+  second.release_range(b);
+  CHECK(upstream.ranges.empty());
+  CHECK(upstream.wrong == 0);
 }
