@@ -57,7 +57,6 @@ struct alignas(64) statistics_counters {
   mutable spin_lock lock{};
   atomic<int> watchers{};  ///< open scopes, and one where it counts by tag
   memory_statistics numbers{};
-  bool by_tag = false;
 };
 
 /// The scopes that this thread has open, innermost first.
@@ -153,15 +152,13 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
   /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (counters_.by_tag) [[unlikely]]
-      return deallocate_by_tag(stream, p, bytes, alignment);
     take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
   }
   /// See `weir::deallocate_after`. Counted at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
-    auto const give = [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); };
-    counters_.by_tag ? take_back_by_tag(p, bytes, alignment, give) : take_back(p, bytes, alignment, give);
+    take_back(p, bytes, alignment,
+              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -254,22 +251,16 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     return true;
   }
 
-  [[gnu::noinline]] void deallocate_by_tag(stream_ref stream, void* p, std::size_t bytes,
-                                           std::size_t alignment) noexcept {
-    take_back_by_tag(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
-    void take_back_by_tag(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
-      if (p == nullptr) return;
-      if (!take_off(bytes, taken)) return this->deallocate_excess(p, bytes, give);
-      void count_failure() noexcept {
-        count([](memory_statistics& n) { ++n.failures; });
-      }
+  void count_failure() noexcept {
+    count([](memory_statistics& n) { ++n.failures; });
+  }
 
-      static std::string counted() { return "that are not live"; }
+  static std::string counted() { return "that are not live"; }
 
-      std::string name_;
-      std::string label_;
-      detail::blocks_by_tag* tags_;  // owned; null where it does not count by tag
-      detail::statistics_counters counters_;
-    };
+  std::string name_;
+  std::string label_;
+  detail::blocks_by_tag* tags_;  // owned; null where it does not count by tag
+  detail::statistics_counters counters_;
+};
 
-  }  // namespace weir
+}  // namespace weir
