@@ -39,12 +39,12 @@ struct damaged_trace : std::runtime_error {
 /// its size, and reading can take six times as much memory as that.
 inline constexpr std::size_t most_trace_bytes = std::size_t{256} << 20;
 
-/// Reads RMM's log format (`Thread,Time,Action,Pointer,Size,Stream`, and weir's with a `Tag` behind), lifetimes (`id,lower,upper,size`, half-open, in
-/// any unit of time), or a memory snapshot of PyTorch (a pickle), which holds a trace for each device; the beginning
-/// says which. `-` is the standard input; gzip-ed or not. Throws `damaged_trace` at the first thing that is wrong,
-/// `std::runtime_error` if the file cannot be read or has, unpacked, more than `max_bytes`. A snapshot may hold one
-/// value for every 16 of them. Failed allocations in a log are skipped; blocks live at the end stay live. Names of
-/// traces are safe to print.
+/// Reads RMM's log format (`Thread,Time,Action,Pointer,Size,Stream`, and weir's with a `Tag` behind), lifetimes
+/// (`id,lower,upper,size`, half-open, in any unit of time), or a memory snapshot of PyTorch (a pickle), which holds a
+/// trace for each device; the beginning says which. `-` is the standard input; gzip-ed or not. Throws `damaged_trace`
+/// at the first thing that is wrong, `std::runtime_error` if the file cannot be read or has, unpacked, more than
+/// `max_bytes`. A snapshot may hold one value for every 16 of them. Failed allocations in a log are skipped; blocks
+/// live at the end stay live. Names of traces are safe to print.
 std::vector<trace> read_traces(std::string const& path, std::size_t max_bytes = most_trace_bytes);
 
 /// Many runs of two traces that differ in sizes only, each run at a random place between them, in `[0, 1]`; what one

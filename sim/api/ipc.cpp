@@ -17,7 +17,9 @@ namespace sim = weir::sim::detail;
 
 extern "C" {
 
-cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) { return sim::not_supported("cudaIpcGetMemHandle"); }
+cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) {
+  return sim::not_supported("cudaIpcGetMemHandle");
+}
 
 cudaError_t CUDARTAPI cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned int) {
   return sim::not_supported("cudaIpcOpenMemHandle");
