@@ -3,4 +3,5 @@
 
 #include <weir/tools/parse.hpp>                   // a stack from text
 #include <weir/tools/stack_from_environment.hpp>  // a stack that the environment may name
+#include <weir/tools/summary.hpp>                 // the numbers of all layers: table, JSON, Prometheus
 #include <weir/tools/with_retry.hpp>              // work in batches that get smaller when memory runs out

@@ -75,7 +75,7 @@ TEST_CASE("layers of the user's own take part by what they have") {
 TEST_CASE_FIXTURE(fresh_world, "where CUDA does not answer, nothing is known") {
   auto memory = make(async{});
   sim::fail_call("cudaMemPoolGetAttribute", 2, cudaErrorUnknown);
-  CHECK(numbers(memory)[0] == layer_numbers{.layer = "async"});
+  CHECK(numbers(memory)[0] == layer_numbers{.layer = "async", .device = 0});
   CHECK(cudaGetLastError() == cudaSuccess);
   CHECK(numbers(memory)[0].reserved == 0);
 }

@@ -2,12 +2,14 @@
 
 #include <weir/core/numbers.hpp>
 #include <weir/core/report.hpp>
+#include <weir/core/tag.hpp>
 
 #include <doctest/doctest.h>
 #include <core/recorder.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,10 +41,25 @@ struct hoard {
   std::size_t max_bytes() const { return 5; }
   std::size_t peak() const { return 4; }
   std::uint64_t refused() const { return 2; }
+  std::size_t largest_free() const { return 6; }
+  void reset_peaks() { ++resets; }
+  struct tag_count {
+    struct known {
+      std::size_t pending;
+    };
+    tag_name tag;
+    known numbers;
+  };
+  std::vector<tag_count> numbers_by_tag() const { return {{tag_name("kv"), {8}}, {tag_name(), {9}}}; }
 
   silent_layer silent;
   std::size_t held = 10;
-  int waits = 0;
+  int waits = 0, resets = 0;
+};
+
+struct tag_list final : detail::tag_visitor {
+  void see(layer_numbers const& of_tag) override { seen.push_back(of_tag); }
+  std::vector<layer_numbers> seen;
 };
 
 struct collector final : layer_visitor {
@@ -70,6 +87,14 @@ TEST_CASE("a layer is asked through the reference as it is without") {
   collector seen(layer_visitor::extent::all);
   ref.visit_parts(seen);
   CHECK(seen.names == std::vector<std::string>{"silent"});
+  CHECK(ref.numbers().largest_free == std::nullopt);  // only where somebody looks closely
+  CHECK(ref.numbers(detail::look::close).largest_free == 6);
+  ref.reset_peaks();
+  CHECK(layer.resets == 1);
+  tag_list tags;
+  ref.visit_tags(tags);
+  CHECK(tags.seen ==
+        std::vector<layer_numbers>{{.layer = "tag", .name = "kv", .pending = 8}, {.layer = "tag", .pending = 9}});
 }
 
 TEST_CASE("a layer that knows nothing says nothing and does nothing") {
@@ -82,6 +107,11 @@ TEST_CASE("a layer that knows nothing says nothing and does nothing") {
   CHECK(ref.release_captured() == 0);
   CHECK_FALSE(ref.limit().has_value());
   CHECK(ref.numbers() == layer_numbers{.layer = "silent"});
+  CHECK(ref.numbers(detail::look::close) == layer_numbers{.layer = "silent"});
+  ref.reset_peaks();
+  tag_list tags;
+  ref.visit_tags(tags);
+  CHECK(tags.seen.empty());
   collector seen(layer_visitor::extent::all);
   ref.visit_parts(seen);
   CHECK(seen.names.empty());

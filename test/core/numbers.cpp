@@ -1,6 +1,7 @@
 #include <weir/core/numbers.hpp>
 
-#include <weir/adaptors/fallback.hpp>
+#include <weir/adaptors.hpp>
+#include <weir/sources.hpp>
 #include <weir/tools.hpp>
 #include <weir/weir.hpp>
 
@@ -8,6 +9,7 @@
 #include <support/sim_fixture.hpp>
 #include <support/test_source.hpp>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -48,15 +50,22 @@ TEST_CASE_FIXTURE(fresh_world, "each layer says what it knows, and leaves the re
   std::vector<layer_numbers> const now = numbers(memory);
   CHECK(names_of(now) == "statistics pool limit(search) async");
   CHECK(now[0] == layer_numbers{.layer = "statistics",
+                                .device = 0,
                                 .requested = 1000,
                                 .requested_peak = 6000,
+                                .requested_total = 6000,
                                 .allocated = 1024,
                                 .allocated_peak = 6144,
+                                .allocated_total = 6144,
                                 .live = 1,
+                                .live_peak = 2,
+                                .live_total = 2,
                                 .failed = 1});
   CHECK(now[1] == layer_numbers{.layer = "pool",
+                                .device = 0,
                                 .requested = 1000,
                                 .requested_peak = 6000,
+                                .requested_total = 6000,
                                 .allocated = 1024,
                                 .allocated_peak = 6144,
                                 .reserved = 2_MiB,
@@ -66,15 +75,18 @@ TEST_CASE_FIXTURE(fresh_world, "each layer says what it knows, and leaves the re
                                 .captured = 0,
                                 .max_bytes = 32_MiB,
                                 .live = 1,
+                                .live_total = 2,
                                 .refused = 1});
   CHECK(now[2] == layer_numbers{.layer = "limit",
                                 .name = "search",
+                                .device = 0,
                                 .captured = 0,
                                 .charged = 2_MiB,
                                 .charged_peak = 2_MiB,
                                 .max_bytes = 64_MiB,
                                 .refused = 0});
   CHECK(now[3] == layer_numbers{.layer = "async",
+                                .device = 0,
                                 .allocated = 2_MiB,
                                 .allocated_peak = 2_MiB,
                                 .reserved = 2_MiB,
@@ -108,7 +120,8 @@ TEST_CASE_FIXTURE(fresh_world, "a parsed stack names all of its layers, and repo
   for (char const* source : {"device", "managed", "pinned", "host"}) {
     auto const bare = parse<basic_any_resource<false, false>>(source);
     CHECK(names_of(numbers(bare)) == source);
-    CHECK(numbers(bare)[0] == layer_numbers{.layer = source});
+    bool const has_device = source != std::string("host");
+    CHECK(numbers(bare)[0] == layer_numbers{.layer = source, .device = has_device ? std::optional(0) : std::nullopt});
   }
 }
 
@@ -181,4 +194,83 @@ TEST_CASE_FIXTURE(fresh_world, "who asks for a name that is not there learns whi
   auto bare = make(device{});
   CHECK(error_of_limit(bare, "") == "weir: this stack has no limit");
   CHECK(error_of_limit(bare, "a\nb") == "weir: this stack has no limit called 'a\\nb'");
+}
+
+// ---- peaks that start again
+
+TEST_CASE_FIXTURE(fresh_world, "the peaks of all layers start again from what is so now") {
+  auto const check = [](auto&& memory) {
+    void* const kept = memory.allocate(host_order, 1_MiB);
+    memory.deallocate(host_order, memory.allocate(host_order, 3_MiB), 3_MiB);
+    weir::synchronize(memory);
+    weir::trim(memory);
+    for (layer_numbers const& one : numbers(memory)) {
+      INFO(one.layer);
+      if (one.requested) CHECK(one.requested_peak != one.requested);
+      if (one.charged) CHECK(one.charged_peak == 4_MiB);
+    }
+    weir::reset_peaks(memory);
+    for (layer_numbers const& one : numbers(memory)) {
+      INFO(one.layer);
+      CHECK(one.requested_peak == one.requested);
+      CHECK(one.allocated_peak == one.allocated);
+      CHECK(one.reserved_peak == one.reserved);
+      CHECK(one.charged_peak == one.charged);
+    }
+    memory.deallocate(host_order, memory.allocate(host_order, 2_MiB), 2_MiB);
+    layer_numbers const outermost = numbers(memory).front();
+    CHECK(outermost.charged_peak == 3_MiB);
+    memory.deallocate(host_order, kept, 1_MiB);
+  };
+  check(make(async{} | pool{} | statistics{.by_tag = true} | limit{64_MiB}));
+  check(make(async{} | arena{} | statistics{} | limit{64_MiB}));
+  check(make(virtual_memory{} | pool{} | limit{64_MiB}));
+  check(parse("async | pool | statistics | limit(64MiB)"));
+  auto memory = make(async{} | pool{} | limit{64_MiB});
+  check(share(memory));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "the peaks of layers that stand in bins start again too") {
+  any_resource const memory{async{} | binning{.bins = {bin{64_KiB, pool{}}}}};
+  memory.deallocate(host_order, memory.allocate(host_order, 1000), 1000);
+  CHECK(numbers(memory)[1].requested_peak == 1000);
+  weir::reset_peaks(memory);
+  CHECK(numbers(memory)[1].layer == "pool");
+  CHECK(numbers(memory)[1].requested_peak == 0);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a CUDA pool that is someone else's keeps its peaks") {
+  auto memory = make(async{.use_default_pool = true});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  std::size_t const peak = numbers(memory)[0].allocated_peak.value();
+  CHECK(peak >= 1_MiB);
+  weir::reset_peaks(memory);
+  CHECK(numbers(memory)[0].allocated_peak == peak);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "how much may lie idle does not go by peaks that were reset") {
+  // With the default max_waste, a pool that once had 60 MiB live may hold idle segments that one with a peak of 1 MiB
+  // gives back before it grows.
+  auto const held_after = [](bool reset) {
+    auto memory = make(device{} | pool{.growth_bytes = 2_MiB});
+    std::vector<void*> blocks;
+    for (int i = 0; i < 30; ++i) blocks.push_back(memory.allocate(host_order, 2_MiB));
+    for (void* const p : blocks) memory.deallocate(host_order, p, 2_MiB);
+    if (reset) weir::reset_peaks(memory);
+    void* const p = memory.allocate(host_order, 3_MiB);  // fits no segment: the pool grows
+    std::size_t const held = memory.numbers().reserved.current;
+    memory.deallocate(host_order, p, 3_MiB);
+    return held;
+  };
+  CHECK(held_after(true) == held_after(false));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "where CUDA refuses, its peaks stay, and the other layers' are reset") {
+  auto memory = make(async{} | pool{});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  sim::fail_call("cudaMemPoolSetAttribute", 1, cudaErrorUnknown);
+  weir::reset_peaks(memory);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(numbers(memory)[0].requested_peak == 0);
+  CHECK(numbers(memory)[1].allocated_peak == 2_MiB);
 }

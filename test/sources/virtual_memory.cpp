@@ -346,6 +346,7 @@ TEST_CASE("a stack's numbers name mapped, held and spare bytes, and the limit") 
   memory.deallocate(host_order, memory.allocate(host_order, 4_MiB), 4_MiB);
   void* const p = memory.allocate(host_order, 1000);
   CHECK(numbers(memory)[0] == layer_numbers{.layer = "virtual_memory",
+                                            .device = 0,
                                             .allocated = 2_MiB,
                                             .allocated_peak = 4_MiB,
                                             .reserved = 4_MiB,

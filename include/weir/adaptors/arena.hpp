@@ -182,6 +182,17 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     sum.out_of_memory = refused_.load();
     return sum;
   }
+  /// As `pool_resource::largest_free`, of all arenas.
+  std::size_t largest_free() const {
+    std::size_t largest = 0;
+    for_each([&](one& a) { largest = detail::greater(largest, a.pool.snapshot().largest_free); });
+    return largest;
+  }
+  /// As `pool_resource::reset_peaks`, of all arenas.
+  void reset_peaks() noexcept {
+    for_each([](one& a) { a.pool.reset_peaks(); });
+    directory_.reset_peak();
+  }
   /// How many arenas there are.
   std::size_t arenas() const noexcept {
     std::size_t count = 0;
@@ -196,13 +207,11 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
 
   void describe_layer(report& out, char const* reason) const {
     pool_numbers const n = numbers();
-    std::size_t largest = 0;
-    for_each([&](one& a) { largest = detail::greater(largest, a.pool.snapshot().largest_free); });
     out.below(options_.max_bytes == 0 ? "arena" : "arena(" + format_bytes(options_.max_bytes) + ")",
               reason + format_bytes(n.reserved.current) + " reserved in " + std::to_string(arenas()) +
                   " arenas = " + format_bytes(n.allocated.current) + " allocated + " + format_bytes(n.free) +
                   " free + " + format_bytes(n.pending) + " pending" + detail::captured_text(n) +
-                  "; largest free piece " + format_bytes(largest));
+                  "; largest free piece " + format_bytes(largest_free()));
   }
 
   using share_type = detail::arena_share<Upstream>;

@@ -130,6 +130,12 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
   std::size_t reserve_left() const noexcept { return reserve_.left(); }
   /// The most bytes that were charged at one time by requests that were served.
   std::size_t peak() const noexcept { return peak_.load(); }
+  /// Lets the peak start again from what is charged now.
+  void reset_peaks() noexcept {
+    peak_.store_release(0);
+    used_.add_ordered(0);  // who charges from here on raises the new peak; what was charged before is seen below
+    raise_peak(used_.load());
+  }
   /// How many requests this layer refused. Those that failed further down do not count.
   std::uint64_t refused() const noexcept { return refused_.load(); }
 

@@ -23,7 +23,9 @@ struct layer_functions {
   void (*synchronize)(void* layer) noexcept;
   std::size_t (*release_captured)(void* layer, std::uint64_t capture) noexcept;
   void (*visit_parts)(void* layer, layer_visitor& visitor);
-  layer_numbers (*numbers)(void const* layer);
+  layer_numbers (*numbers)(void const* layer, look how);
+  void (*visit_tags)(void const* layer, tag_visitor& visitor);
+  void (*reset_peaks)(void* layer) noexcept;
   std::optional<limit_ref> (*limit)(void* layer) noexcept;
   live_block (*find_block)(void* layer, void const* p) noexcept;
 };
@@ -50,7 +52,12 @@ class layer_ref {
   std::size_t release_captured(std::uint64_t capture = 0) const noexcept {
     return functions_->release_captured(layer_, capture);
   }
-  layer_numbers numbers() const { return functions_->numbers(layer_); }
+  layer_numbers numbers() const { return numbers(detail::look::quick); }
+  layer_numbers numbers(detail::look how) const { return functions_->numbers(layer_, how); }
+  /// Shows the numbers of each tag; nothing where this layer does not count by tag.
+  void visit_tags(detail::tag_visitor& visitor) const { functions_->visit_tags(layer_, visitor); }
+  /// Lets the peaks start again from what is so now.
+  void reset_peaks() const noexcept { functions_->reset_peaks(layer_); }
   /// Empty where this layer is no limit.
   std::optional<limit_ref> limit() const noexcept { return functions_->limit(layer_); }
   /// None where this layer does not know its blocks.
@@ -91,7 +98,9 @@ layer_functions const& functions_of_layer() noexcept {
         return detail::release_captured_layer(*static_cast<Layer*>(layer), capture);
       },
       [](void* layer, layer_visitor& visitor) { detail::visit_parts(*static_cast<Layer*>(layer), visitor); },
-      [](void const* layer) { return detail::numbers_of_layer(*static_cast<Layer const*>(layer)); },
+      [](void const* layer, look how) { return detail::numbers_of_layer(*static_cast<Layer const*>(layer), how); },
+      [](void const* layer, tag_visitor& visitor) { detail::visit_tags(*static_cast<Layer const*>(layer), visitor); },
+      [](void* layer) noexcept { detail::reset_peaks_of_layer(*static_cast<Layer*>(layer)); },
       [](void* layer) noexcept { return detail::limit_of(*static_cast<Layer*>(layer)); },
       [](void* layer, void const* p) noexcept { return detail::block_of_layer(*static_cast<Layer*>(layer), p); },
   };
@@ -100,7 +109,8 @@ layer_functions const& functions_of_layer() noexcept {
 
 // ---- what can be asked of a layer, asked of a reference to one
 
-inline layer_numbers numbers_of_layer(layer_ref const& layer) { return layer.numbers(); }
+inline layer_numbers numbers_of_layer(layer_ref const& layer, look how = look::quick) { return layer.numbers(how); }
+inline void visit_tags(layer_ref const& layer, tag_visitor& visitor) { layer.visit_tags(visitor); }
 inline std::optional<limit_ref> limit_of(layer_ref& layer) noexcept { return layer.limit(); }
 
 template <class Layer>

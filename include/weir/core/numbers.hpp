@@ -67,6 +67,16 @@ std::vector<layer_numbers> numbers(Top const& top) {
   return all;
 }
 
+/// Lets the peaks of all layers start again from what is so now, say at the beginning of a phase; of bins and second
+/// stacks too. `memory` is a stack, or any handle to one. A CUDA pool that is someone else's (`use_default_pool`,
+/// `pool`) keeps its peaks; what a pool learnt from its own (`max_waste`) is not forgotten. Costs a short lock a layer,
+/// and two CUDA calls for `async`. Thread-safe: a peak that is reached meanwhile may count or not. Never throws; what
+/// CUDA refuses is not reset.
+template <detail::changeable Top>
+void reset_peaks(Top&& memory) noexcept {
+  detail::for_each_layer_and_part(memory, [](auto& layer, unsigned) { detail::reset_peaks_of_layer(layer); });
+}
+
 /// The outermost layer of a stack that is called `name`, by its options (`limit{.name = "search"}`) or by what it is
 /// (`pool`). Throws `std::invalid_argument` if there is none. The stack must outlive what is returned.
 template <detail::changeable Top>

@@ -111,6 +111,7 @@ class memory_pool {
   }
 
   cudaMemPool_t get() const noexcept { return handle_; }
+  bool is_owned() const noexcept { return owned_; }
 
   /// One of the reuse policies, which CUDA keeps as `int`s.
   void allow(cudaMemPoolAttr policy, bool allowed) {

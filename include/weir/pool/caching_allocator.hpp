@@ -244,6 +244,16 @@ class caching_allocator {
     return lock ? snapshot_now() : pool_snapshot{};
   }
 
+  /// Lets the peaks in `numbers` start again from now.
+  void reset_peaks() noexcept {
+    auto const lock = enter();
+    if (!lock) return;
+    peak_before_reset_ = greater(peak_before_reset_, numbers_.allocated.peak);
+    numbers_.requested.reset_peak();
+    numbers_.allocated.reset_peak();
+    segments_.reset_peaks();
+  }
+
   /// The live block at `p`. At exit one that is none, since no free does anything then.
   live_block find_block(void const* p) noexcept {
     auto const lock = enter();
@@ -476,7 +486,7 @@ class caching_allocator {
   /// `taken`: the block that serves the request, where growth decides that.
   growth grow(stream_identity const& who, request const& r, block_id& taken) {
     std::size_t const now = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
-    std::size_t const live = greater(now, numbers_.allocated.peak);
+    std::size_t const live = greater(now, greater(peak_before_reset_, numbers_.allocated.peak));
     if constexpr (growable<Upstream>) {
       growth const outcome = segments_.grow(mutex_, heap_, who, r, live, taken);
       if (taken != 0 && who.capture != capture_key::none)
@@ -520,6 +530,7 @@ class caching_allocator {
   pool_tenant<caching_allocator, Upstream> tenant_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
+  std::size_t peak_before_reset_ = 0;  // the most that was ever allocated, up to the last `reset_peaks`
 };
 
 }  // namespace weir::detail

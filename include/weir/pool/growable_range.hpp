@@ -46,6 +46,7 @@ class growable_range {
     numbers.moved = moved_;
     numbers.parked = parked_ == nullptr ? 0 : parked_->bytes();
   }
+  void reset_peaks() noexcept { reserved_.reset_peak(); }
   upstream_calls const& calls() const noexcept { return calls_; }
   upstream_calls& calls() noexcept { return calls_; }
   bool contains(void const* p) const noexcept {

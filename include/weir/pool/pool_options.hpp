@@ -146,6 +146,7 @@ struct pool_level {
     current += bytes;
     if (current > peak) peak = current;
   }
+  void reset_peak() noexcept { peak = current; }
 };
 
 /// What a pool knows about itself without looking: cheap. Bytes; reserved + parked = allocated + pending + free +

@@ -33,6 +33,7 @@ class upstream_segments {
     numbers.growths = growths_;
     numbers.releases = releases_;
   }
+  void reset_peaks() noexcept { reserved_.reset_peak(); }
   upstream_calls const& calls() const noexcept { return source_.calls(); }
   upstream_calls& calls() noexcept { return source_.calls(); }
   /// True if `p` lies in a segment.

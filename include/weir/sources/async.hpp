@@ -153,6 +153,13 @@ class async_resource {
     return {{pool_.get(cudaMemPoolAttrUsedMemCurrent), pool_.get(cudaMemPoolAttrUsedMemHigh)},
             {pool_.get(cudaMemPoolAttrReservedMemCurrent), pool_.get(cudaMemPoolAttrReservedMemHigh)}};
   }
+  /// Lets the peaks start again from now. Two CUDA calls; nothing where they fail, or the pool is someone else's.
+  void reset_peaks() noexcept try {
+    if (life_.is_exiting() || !pool_.is_owned()) return;
+    pool_.set(cudaMemPoolAttrUsedMemHigh, 0);
+    pool_.set(cudaMemPoolAttrReservedMemHigh, 0);
+  } catch (cuda_error const&) {
+  }
   /// The most that CUDA's pool may hold; 0: as much as the device has.
   std::size_t max_bytes() const noexcept { return max_bytes_; }
 

@@ -119,6 +119,11 @@ class physical_chunks {
     return gone * chunk_bytes_;
   }
 
+  void reset_peaks() noexcept {
+    std::lock_guard const lock(mutex_);
+    held_peak_ = held_;
+    mapped_peak_ = held_ - spare_.size();
+  }
   numbers now() const noexcept {
     std::lock_guard const lock(mutex_);
     return {held_ * chunk_bytes_, held_peak_ * chunk_bytes_, (held_ - spare_.size()) * chunk_bytes_,

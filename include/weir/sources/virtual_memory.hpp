@@ -175,6 +175,10 @@ class virtual_memory_resource {
     auto const n = chunks_.now();
     return {{n.mapped, n.mapped_peak}, {n.held, n.held_peak}, n.spare};
   }
+  /// Lets the peaks start again from what is so now.
+  void reset_peaks() noexcept {
+    if (!life_.is_exiting()) chunks_.reset_peaks();
+  }
   /// The most physical bytes that it creates; 0: as many as the device has.
   std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   int device() const noexcept { return device_; }

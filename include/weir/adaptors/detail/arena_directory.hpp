@@ -102,6 +102,10 @@ class arena_directory {
     return level_;
   }
   std::size_t reserved() const noexcept { return level().current; }
+  void reset_peak() noexcept {
+    mutex_guard const lock(mutex_);
+    level_.reset_peak();
+  }
 
  private:
   struct segment {

@@ -126,6 +126,11 @@ class pooled : public adaptor_base<Derived, Upstream> {
   pool_numbers numbers() const { return segments_.numbers(); }
   /// Slow: looks at every stream's largest blocks.
   pool_snapshot snapshot() const { return segments_.snapshot(); }
+  /// Bytes of the largest free block, whoever freed it. As slow.
+  std::size_t largest_free() const { return snapshot().largest_free; }
+  /// Lets the peaks in `numbers` start again from what is so now. How much may lie idle (`max_waste`) goes on by the
+  /// most that was ever live.
+  void reset_peaks() noexcept { segments_.reset_peaks(); }
 
   void describe_layer(report& out) const { describe_layer(out, "", snapshot()); }
 

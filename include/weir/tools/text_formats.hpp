@@ -1,0 +1,93 @@
+#pragma once
+// Text that came from outside (names, tags), as JSON, Prometheus and the columns of a table take it.
+
+#include <weir/core/printable.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace weir::detail {
+
+/// How many bytes at the start of `text`, which is not empty, are one character of UTF-8; 0 if they are none: a byte
+/// that stands alone, a form that is too long, half of a pair of UTF-16, or a number above U+10FFFF.
+inline std::size_t utf8_bytes(std::string_view text) noexcept {
+  auto const byte = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  auto const within = [](unsigned value, unsigned first, unsigned last) { return value >= first && value <= last; };
+  auto const follows = [&](std::size_t i) { return within(byte(i), 0x80, 0xbf); };
+  unsigned const first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (within(first, 0xc2, 0xdf)) return follows(1) ? 2 : 0;
+  if (within(first, 0xe0, 0xef)) {
+    bool const valid = within(second, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf);
+    return valid && follows(2) ? 3 : 0;
+  }
+  if (!within(first, 0xf0, 0xf4)) return 0;
+  bool const valid = within(second, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf);
+  return valid && follows(2) && follows(3) ? 4 : 0;
+}
+
+/// Calls `f(character)` for each character of a text; bytes that are none become U+FFFD.
+template <class F>
+void for_each_character(std::string_view text, F f) {
+  while (!text.empty()) {
+    std::size_t const bytes = detail::utf8_bytes(text);
+    f(bytes == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(0, bytes));
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+}
+
+/// `text` as a JSON string, its quotes included: valid JSON whatever its bytes. `<` is escaped too, so that the result
+/// may stand in a script of a web page.
+inline std::string json_string(std::string_view text) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string out = "\"";
+  detail::for_each_character(text, [&](std::string_view character) {
+    auto const c = static_cast<unsigned char>(character[0]);
+    if (c == '"' || c == '\\') {
+      (out += '\\') += character;
+    } else if (c < 0x20 || c == 0x7f || c == '<') {
+      ((out += "\\u00") += digits[c >> 4]) += digits[c & 15];
+    } else {
+      out += character;
+    }
+  });
+  return out + '"';
+}
+
+/// `text` as the value of a Prometheus label, its quotes included.
+inline std::string prometheus_value(std::string_view text) {
+  std::string out = "\"";
+  detail::for_each_character(text, [&](std::string_view character) {
+    if (character == "\n")
+      out += "\\n";
+    else if (character == "\"" || character == "\\")
+      (out += '\\') += character;
+    else
+      out += character;
+  });
+  return out + '"';
+}
+
+/// `text` in one line and at most `columns` columns, filled up with spaces. What does not fit is cut off at a
+/// character. Characters of three and more bytes count as two columns, since many of them (Chinese, emoji) take two.
+inline std::string table_cell(std::string_view text, std::size_t columns) {
+  std::string out;
+  bool full = false;
+  detail::for_each_character(printable(text), [&](std::string_view character) {
+    std::size_t const wide = character.size() < 3 ? 1 : 2;
+    full = full || wide > columns;
+    if (full) return;
+    out += character;
+    columns -= wide;
+  });
+  return out.append(columns, ' ');
+}
+
+/// A share from 0 to 1 with four decimals, in any locale.
+inline std::string ratio_text(double share) {
+  std::string const digits = std::to_string(10000 + static_cast<int>(share * 10000 + 0.5));  // 1.0000 to 2.0000
+  return std::string(digits[0] == '1' ? "0." : "1.") + digits.substr(1);
+}
+
+}  // namespace weir::detail
