@@ -20,7 +20,7 @@ struct least {
   void* allocate(stream_ref, std::size_t, std::size_t);
   void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept;
 };
-struct from_plain_stream {  // a class that speaks of cudaStream_t works too where stream_ref converts to what it takes
+struct from_plain_stream {  // what speaks of cudaStream_t works too; it is never asked in host order
   void* allocate(cudaStream_t, std::size_t, std::size_t);
   void deallocate(cudaStream_t, void*, std::size_t, std::size_t) noexcept;
 };
@@ -29,7 +29,7 @@ static_assert(resource<least>);
 static_assert(resource<recorder_resource<>>);
 static_assert(!resource<no_deallocate>);
 static_assert(!resource<throwing_deallocate>);
-static_assert(!resource<from_plain_stream>);
+static_assert(resource<from_plain_stream> && !host_ordered<from_plain_stream>);
 static_assert(!resource<int>);
 
 // What is not stated is not so.
