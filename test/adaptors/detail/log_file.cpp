@@ -62,21 +62,21 @@ TEST_CASE("what is logged after the exit functions of the log itself still arriv
 TEST_CASE("lines wait in the buffer until it is full, until they are wanted, or until the end") {
   temporary_folder const folder;
   std::string const path = folder / "log";
-  log_file& log = log_file::open(at(path, 256), "header\n");
+  log_file& log = log_file::open(at(path, 512), "header\n");
   CHECK(text_of(path) == "header\n");
-  std::string const line(99, 'a');
+  std::string const line(199, 'a');
   log.append(line + "\n", false);
   log.append(line + "\n", false);
   CHECK(text_of(path) == "header\n");
   log.append(line + "\n", false);  // the third does not fit: the first two go out, whole
-  CHECK(text_of(path).size() == 7 + 200);
+  CHECK(text_of(path).size() == 7 + 400);
   log.flush();
-  CHECK(text_of(path).size() == 7 + 300);
+  CHECK(text_of(path).size() == 7 + 600);
   log.append("now\n", true);
-  CHECK(text_of(path).size() == 7 + 304);
+  CHECK(text_of(path).size() == 7 + 604);
   log.append("late\n", false);
   log.release();
-  CHECK(text_of(path).size() == 7 + 309);
+  CHECK(text_of(path).size() == 7 + 609);
 }
 
 TEST_CASE("without a buffer each line is written at once") {
