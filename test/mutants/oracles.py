@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Shows that each oracle is alive and needed: with all of them four bugs are caught, without any one of them one is not.
 
-    oracles.py [--sim LIBRARY]    the simulated runtime, compiled with the address sanitizer; without, it is compiled here
-    --sim-threads LIBRARY         the same, compiled with the thread sanitizer
+    oracles.py
     --compiler g++     --include FOLDER
 
 The oracles: the clocks of `sim::check_order`, the contents of blocks, the address sanitizer on the simulated runtime's
@@ -59,15 +58,13 @@ def caught(programs, bug, oracles):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("--sim")
-    arguments.add_argument("--sim-threads")
     arguments.add_argument("--compiler", default="g++")
     arguments.add_argument("--include", action="append", default=[])
     options = arguments.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
-        bench.prepare({ADDRESS, THREAD}, 2, {ADDRESS: options.sim, THREAD: options.sim_threads})
+        bench.prepare({ADDRESS, THREAD}, 2)
         programs = {}
 
         def build(bug, kind):

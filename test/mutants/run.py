@@ -111,9 +111,8 @@ class Bench:
         together.write_text("".join(f'#include "{source}"\n' for source in sources))
         self.compile(together, name, tree / "include", *kind, f"-I{tree / 'sim'}", "-c")
 
-    def prepare(self, kinds, jobs, libraries={}):
-        """The simulated runtime, the tests' main and the headers of others, once for each (sanitizer, optimised).
-        `libraries` has, for some of them, a simulated runtime that is compiled already."""
+    def prepare(self, kinds, jobs):
+        """The simulated runtime, the tests' main and the headers of others, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
             headers = self.name_of(kind, "others.hpp")
@@ -122,9 +121,6 @@ class Bench:
             main = str(self.name_of(kind, "main.o"))
             work.append((self.compile, ROOT / "test/support/main.cpp", main, ROOT / "include", *kind, "-c"))
             self.objects[kind] = [main]
-            if libraries.get(kind):
-                self.objects[kind].append(libraries[kind])
-                continue
             for room, sources in rooms_of(ROOT).items():
                 self.objects[kind].append(str(self.name_of(kind, f"{room}.o")))
                 work.append((self.compile_room, sources, self.objects[kind][-1], ROOT, kind))
