@@ -23,6 +23,7 @@ int main() {
 
   std::atomic<int> batches{0};
   std::vector<std::thread> workers;
+  workers.reserve(4);
   for (int w = 0; w < 4; ++w)
     workers.emplace_back([&] {
       weir::stream const stream;

@@ -121,6 +121,7 @@ void checked_blocks::freed_after(std::vector<cudaStream_t> const& streams, void 
                                  std::size_t alignment) {
   with_checker(given_back, [&](auto& r, auto& check) {
     std::vector<detail::timeline const*> behind;
+    behind.reserve(streams.size());
     for (cudaStream_t const stream : streams) behind.push_back(stream_in(r, stream));
     bool const valid = std::find(behind.begin(), behind.end(), nullptr) == behind.end();
     detail::order_checker::owner const me{id_, name_, check_ == check.number()};

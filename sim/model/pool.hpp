@@ -34,7 +34,7 @@ struct pool_home {
   int id = 0;  // of a device or NUMA node; 0 where the type needs none
 
   bool on_device() const { return !managed && type == cudaMemLocationTypeDevice; }
-  friend auto operator<=>(pool_home const&, pool_home const&) = default;
+  friend auto operator<=>(pool_home const&, pool_home const&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct pool_state {

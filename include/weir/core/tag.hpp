@@ -79,7 +79,7 @@ class tag_table {
     return nullptr;
   }
 
-  static constexpr std::size_t size = 2 * most_tags;  // never full
+  static constexpr std::size_t size = std::size_t{2} * most_tags;  // never full
   static inline constinit atomic<tag_entry const*> entries[size];
   static inline constinit unsigned next_id = 2;
 };

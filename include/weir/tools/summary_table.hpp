@@ -5,6 +5,7 @@
 #include <weir/tools/stack_summary.hpp>
 #include <weir/tools/text_formats.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -56,7 +57,7 @@ inline std::string layer_text(layer_summary const& layer) {
                                 detail::number_text(peak, each.is_bytes), detail::number_text(total, each.is_bytes));
   }
   if (auto const share = fragmentation(n)) {
-    int const tenths = static_cast<int>(*share * 1000 + 0.5);  // of a percent
+    long const tenths = std::lround(*share * 1000);  // of a percent
     text += detail::table_row(indent + "Fragmentation",
                               std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " %");
   }

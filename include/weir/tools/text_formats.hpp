@@ -3,6 +3,7 @@
 
 #include <weir/core/printable.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -86,7 +87,7 @@ inline std::string table_cell(std::string_view text, std::size_t columns) {
 
 /// A share from 0 to 1 with four decimals, in any locale.
 inline std::string ratio_text(double share) {
-  std::string const digits = std::to_string(10000 + static_cast<int>(share * 10000 + 0.5));  // 1.0000 to 2.0000
+  std::string const digits = std::to_string(10000 + std::lround(share * 10000));  // 1.0000 to 2.0000
   return std::string(digits[0] == '1' ? "0." : "1.") + digits.substr(1);
 }
 

@@ -76,6 +76,7 @@ inline std::vector<holder> holders_of(std::vector<tracked_block> const& blocks, 
     g.sum.oldest_seconds = std::max(g.sum.oldest_seconds, seconds_between(each.nanoseconds, now));
   }
   std::vector<group> sorted;
+  sorted.reserve(groups.size());
   for (auto const& [value, g] : groups) sorted.push_back(g);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](group const& a, group const& b) { return a.sum.bytes > b.sum.bytes; });

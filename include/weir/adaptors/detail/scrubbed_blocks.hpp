@@ -3,6 +3,7 @@
 
 #include <weir/cuda/stream_ref.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -75,9 +76,7 @@ class scrubbed_blocks {
   bool holds(std::uint64_t capture) const noexcept {
     std::lock_guard const lock(mutex_);
     if (held_bytes_ == 0 || capture == 0) return held_bytes_ != 0;
-    for (auto const& [p, block] : blocks_)
-      if (block.held_for == capture) return true;
-    return false;
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](auto const& at) { return at.second.held_for == capture; });
   }
   /// Bytes that are held, as they were asked for.
   std::size_t held_bytes() const noexcept {
