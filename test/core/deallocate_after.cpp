@@ -412,6 +412,18 @@ TEST_CASE_FIXTURE(idle_world, "a default stream is that of the memory's device, 
   CHECK(memory.allocate(cudaStreamLegacy, 4096) == p);
 }
 
+TEST_CASE_FIXTURE(idle_world, "a failure that leaves another device current does not move the free to that device") {
+  auto memory = make(async{.device = 0} | checked{});
+  std::optional<device_guard> elsewhere(std::in_place, 1);
+  destroyable_stream const other;
+  elsewhere.reset();
+  void* const p = used_on_both(memory, cudaStreamPerThread, other, 4096);
+  sim::fail_call("cudaSetDevice", 2, cudaErrorUnknown);  // the second goes back to the device that was current
+  deallocate_after(memory, cudaStreamPerThread, p, 4096, {other});
+  CHECK(current_device() == 1);
+  cudaSetDevice(0);
+}
+
 TEST_CASE_FIXTURE(misused_world, "on a source, streams of two captures are misuse, and the memory is kept") {
   auto memory = make(pinned{} | statistics{});
   void* const p = memory.allocate(a, 1000);

@@ -687,6 +687,8 @@ BUGS = [
         "    keep_open(a);\n    keep_open(b);\n", "", "pool/order/stream_tracker"),
     bug(0, "the device is waited for where a stream of two is done already", ORDERED,
         "if (tracker_.is_done(list) || (", "if ((", "core/deallocate_after"),
+    bug(0, "after a failure memory is freed on another device's default stream", "core/deallocate_after.hpp",
+        "if (!is_default) return", "return", "core/deallocate_after"),
     bug(0, "a source's default stream waits on another device", "core/deallocate_after.hpp",
         "device_switch const on_device(device);  // a", "device_switch const on_device(device_of_stream(other, device));  // a",
         "core/deallocate_after"),

@@ -142,10 +142,10 @@ class Bench:
                 self.compile_room(sources, tree / f"{room}.o", tree, kind)
                 objects = [str(tree / f"{room}.o") if o.endswith(f".{room}.o") else o for o in objects]
             source = ROOT / "test" / f"{test}.cpp"
-            if "int main(" in source.read_text():
-                objects = [o for o in objects if not o.endswith(".main.o")]
-            others = str(self.name_of(kind, "others.hpp"))
-            self.compile(source, program, headers, *kind, *objects, "-include", others, "-lpthread")
+            others = ["-include", str(self.name_of(kind, "others.hpp"))]
+            if "int main(" in source.read_text():  # without doctest
+                objects, others = [o for o in objects if not o.endswith(".main.o")], []
+            self.compile(source, program, headers, *kind, *objects, *others, "-lpthread")
 
     def try_bug(self, bug, test, environment, sanitizer, optimised):
         """Whether the test failed, what it printed, and how long it ran."""

@@ -97,14 +97,19 @@ class gathered_streams {
 template <class R>
 void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t bytes, stream_list others,
                          std::size_t alignment) noexcept {
-  gathered_streams const all(stream, others, device_for(memory));
+  int const device = device_for(memory);
+  gathered_streams const all(stream, others, device);
   if (!all.one_capture())
     report_misuse("weir: deallocate_after of " + hex(p) + " with " + std::to_string(bytes) +
                   " B: two of its streams are being captured into different graphs; free it after the captures");
   if (!all.complete()) return;  // kept for good: it might be in use
   if constexpr (!host_ordered<R>)
     if (all.last().is_host_order()) return weir::deallocate_sync(memory, p, bytes, alignment);
-  memory.deallocate(all.last(), p, bytes, alignment);
+  bool const is_default = all.last().get() == cudaStreamLegacy || all.last().get() == cudaStreamPerThread;
+  if (!is_default) return memory.deallocate(all.last(), p, bytes, alignment);
+  // A default stream is the current device's: the memory's, also where a failure above has left another one current.
+  device_switch const on_device(device);
+  if (on_device.is_current()) memory.deallocate(all.last(), p, bytes, alignment);
 }
 
 }  // namespace detail
