@@ -219,6 +219,10 @@ cudaError_t cudaMemPrefetchAsync(void const*, std::size_t, cudaMemLocation, unsi
 cudaError_t cudaMemAdvise(void const*, std::size_t, cudaMemoryAdvise, int) { return count(call_kind::other); }
 cudaError_t cudaMemPrefetchAsync(void const*, std::size_t, int, cudaStream_t) { return count(call_kind::other); }
 #endif
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* argument) {
+  function(argument);
+  return count(call_kind::other);
+}
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return count(call_kind::other); }
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, cudaMemAccessDesc const*, std::size_t) {
   return count(call_kind::other);
