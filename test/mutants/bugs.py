@@ -481,8 +481,6 @@ BUGS = [
         "return first > other ? first : other;", "return first;", "adaptors/fallback", random=False),
     bug(0, "the second stack's frees go to the first", FALLBACK,
         "seconds_.remove(reinterpret_cast<std::uintptr_t>(p))) [[unlikely]]", "false) [[unlikely]]", "adaptors/fallback"),
-    bug(0, "an address is lost behind one that goes", "adaptors/detail/address_set.hpp",
-        "if (from_home < from_gap) continue;", "if (from_home <= from_gap) continue;", "adaptors/detail/address_set"),
     # ---- aligned
     bug(0, "aligned memory is freed with the alignment that was asked for", ALIGNED,
         "deallocate(stream, p, bytes, raised(bytes, alignment))", "deallocate(stream, p, bytes, alignment)",

@@ -56,6 +56,12 @@ class blocks_by_address {
     --size_;
   }
 
+  /// The same, and keeps its place for one `insert`.
+  void erase_and_promise(std::uintptr_t address) noexcept {
+    erase(address);
+    ++promised_;
+  }
+
   std::size_t size() const noexcept { return size_; }
   std::size_t host_bytes() const noexcept { return places_.bytes(); }
 
@@ -69,7 +75,7 @@ class blocks_by_address {
  private:
   struct place {
     std::uintptr_t address = 0;  // 0: empty
-    T value{};
+    [[no_unique_address]] T value{};
   };
 
   std::size_t mask() const noexcept { return places_.size() - 1; }
