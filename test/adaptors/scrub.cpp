@@ -128,6 +128,7 @@ TEST_CASE("what is allocated is zero, whatever its owner before left there") {
     std::memset(dirty, 7, 3000);
     shared.deallocate(stream, dirty, 3000);
     void* const p = memory.allocate(stream, 3000);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
     CHECK(p == dirty);
     CHECK(is_all(p, 3000, 0));
     std::memset(p, 8, 3000);
@@ -284,6 +285,7 @@ TEST_CASE("what is held goes back, zeroed, at the end of the stack") {
     auto memory = make(share(shared) | scrub{});
     p = memory.allocate(s, 1000);
     fill(s, p, 1000);
+    s.synchronize();
     begin_capture(s);
     memory.deallocate(s, p, 1000);
     captured_graph const graph(s);

@@ -62,6 +62,10 @@ struct rented {
 
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return top.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { top.deallocate(s, p, n, a); }
+  /// So that a free counts also where CUDA fails in it and the memory is kept for good.
+  void deallocate_after(weir::stream_ref s, void* p, std::size_t n, weir::stream_list others, std::size_t a) noexcept {
+    weir::deallocate_after(top, s, p, n, others, a);
+  }
   void describe(weir::report& out) const { weir::describe(top, out); }
   std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(top, n, a); }
   bool holds_captured(std::uint64_t capture) const { return weir::holds_captured(top, capture); }
