@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <conformance/resource_laws.hpp>
 #include <support/sim_fixture.hpp>
+#include <support/somebodys_mr.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -104,18 +105,6 @@ static_assert(std::is_convertible_v<::cuda::stream_ref, stream_ref>);
 
 namespace somebody {
 
-/// What is the same for all of somebody's resources.
-struct device_memory_facts {
-  friend bool operator==(device_memory_facts, device_memory_facts) = default;
-  friend constexpr void get_property(device_memory_facts const&, on_device) noexcept {}
-};
-
-/// Whether CUDA did it; its thread's last error is not left behind.
-inline bool done(cudaError_t code) {
-  if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
-  return code == cudaSuccess;
-}
-
 /// Somebody's stream-ordered resource on cudaMallocAsync. It takes each block back by the kind of call that gave it,
 /// and with the same size.
 class ordered_mr : public device_memory_facts {
@@ -175,17 +164,15 @@ class ordered_mr : public device_memory_facts {
   std::shared_ptr<books> books_;
 };
 
-/// Somebody's resource that knows no streams.
-struct plain_mr : device_memory_facts {
+/// What CUDA's error was, it tells.
+struct telling_mr : plain_mr {
   void* allocate_sync(std::size_t bytes, std::size_t) {
     void* p = nullptr;
     cudaError_t const code = cudaMalloc(&p, bytes);
     if (done(code)) return p;
     throw ::cuda::cuda_error(code, "cudaMalloc");
   }
-  void deallocate_sync(void* p, std::size_t, std::size_t) noexcept { done(cudaFree(p)); }
   void* allocate(std::size_t n, std::size_t a) { return allocate_sync(n, a); }
-  void deallocate(void* p, std::size_t n, std::size_t a) noexcept { deallocate_sync(p, n, a); }
 };
 
 /// Host memory.
@@ -274,14 +261,14 @@ TEST_CASE("a resource that has no more is weir's out of memory, whichever way it
   fresh_world const world;
   sim::set_capacity(0, 1_MiB);
   auto ordered = make(from_cuda_mr(ordered_mr{}));
-  auto plain = make(from_cuda_mr(plain_mr{}));
+  auto telling = make(from_cuda_mr(somebody::telling_mr{}));
   try {
     ordered.allocate(cudaStreamPerThread, 2_MiB);
     FAIL("nothing was thrown");
   } catch (out_of_memory const& error) {
     CHECK(std::string(error.what()).find("refused by cuda_mr; chain: cuda_mr") != std::string::npos);
   }
-  CHECK_THROWS_AS(plain.allocate(host_order, 2_MiB), out_of_memory);
+  CHECK_THROWS_AS(telling.allocate(host_order, 2_MiB), out_of_memory);
 }
 
 TEST_CASE("memory without streams is given back once the stream's work is done") {
@@ -293,6 +280,20 @@ TEST_CASE("memory without streams is given back once the stream's work is done")
               cudaStreamPerThread, [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
   memory.deallocate(cudaStreamPerThread, p, 1000);
   CHECK(done);
+}
+
+TEST_CASE("a resource without streams, which calls cudaMalloc and cudaFree, breaks no capture") {
+  fresh_world const world;
+  auto memory = make(from_cuda_mr(plain_mr{}));
+  weir::stream const captured, other;
+  void* const before = memory.allocate(other, 1000);
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  memory.deallocate(other, memory.allocate(other, 1000), 1000);
+  memory.deallocate(host_order, before, 1000);
+  CHECK(sim::captures_invalidated() == 0);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
 TEST_CASE("a stack on a cuda::mr resource knows the device it was told") {

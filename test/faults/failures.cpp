@@ -18,12 +18,14 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
+#include <weir/bridges/cuda_mr.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
+#include <support/somebodys_mr.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -255,6 +257,8 @@ std::vector<subject> subjects() {
           of("pool with a hoard", open_stack::hoarding{device{} | pool{.max_bytes = 3_MiB}, 2}),
           of("counted, limited and logged", async{} | pool{} | limit{.max_bytes = 3_MiB} | statistics{} | log),
           of("pool on functions", calling_cuda() | pool{.growth_bytes = 1_MiB}),
+          of("pool on a cuda::mr resource", from_cuda_mr(somebody::pool_mr{}) | pool{.growth_bytes = 1_MiB}),
+          of("cuda::mr resource without streams", from_cuda_mr(somebody::plain_mr{})),
           of("tracked", device{} | tracking{} | pool{.growth_bytes = 1_MiB} | tracking{.frames = 2}),
           of("counted by tag", device{} | statistics{.by_tag = true}),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};

@@ -708,10 +708,13 @@ BUGS = [
         "return alignment <= default_alignment ? bytes : padded_or_zero(bytes, alignment);", "return bytes;",
         "bridges/cuda_mr", random=False),
     bug(0, "memory of a cuda::mr resource is handed to the host before it is ready", CUDA_MR,
-        "relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); })", "cudaSuccess", "bridges/cuda_mr",
-        random=False),
+        "relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); })", "cudaSuccess", "bridges/cuda_mr"),
     bug(0, "a cuda::mr resource without streams gets back what is in use", CUDA_MR,
-        "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr", random=False),
+        "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr"),
+    bug(0, "a cuda::mr resource without streams breaks a capture", CUDA_MR,
+        "return relaxed(f);", "return f();", "bridges/cuda_mr"),
+    bug(0, "a user's functions that know no streams break a capture", "sources/callback.hpp",
+        "if (options_.order == callback_order::host) calls.enter();", "", "sources/callback", random=False),
 
     # ---- pools of host and managed memory in the simulated runtime
     bug(0, "a device reaches a host pool's memory without having been given access", "sim/allocations/blocks.cpp",

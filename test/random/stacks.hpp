@@ -18,11 +18,14 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
+#include <weir/bridges/cuda_mr.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/testing/checked.hpp>
+
+#include <support/somebodys_mr.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -349,6 +352,8 @@ inline std::vector<candidate> candidates(int d) {
       of("a tenant in a tenant", renting{.device = d} | above),
       of("pool on functions", calling(d, callback_order::stream) | below | pool{} | above),
       of("pool on functions that know no streams", calling(d, callback_order::host) | below | pool{} | above),
+      of("pool on a cuda::mr resource", from_cuda_mr(somebody::pool_mr{{}, d}, d) | below | pool{} | above),
+      of("cuda::mr resource without streams", from_cuda_mr(somebody::plain_mr{{}, d}, d) | above),
       of("virtual memory", virtual_memory{.device = d} | above),
       of("pool that grows in place", virtual_memory{.device = d} | pool{} | above),
       of("pool that moves rather than grows",

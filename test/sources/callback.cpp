@@ -122,6 +122,30 @@ TEST_CASE("a request in host order breaks no capture, and none is refused for on
   CHECK(cudaStreamDestroy(capturing) == cudaSuccess);
 }
 
+TEST_CASE("functions that know no streams, and call cudaMalloc and cudaFree, break no capture") {
+  fresh_world const world;
+  auto memory = make(callback{.allocate = [](stream_ref, std::size_t n, std::size_t) -> void* {
+                                void* p = nullptr;
+                                return cudaMalloc(&p, n) == cudaSuccess ? p : nullptr;
+                              },
+                              .deallocate =
+                                  [](stream_ref, void* p, std::size_t, std::size_t) {
+                                    if (cudaFree(p) != cudaSuccess) static_cast<void>(cudaGetLastError());
+                                  },
+                              .order = callback_order::host});
+  void* const before = memory.allocate(cudaStreamPerThread, 1000);
+  cudaStream_t capturing = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&capturing, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  memory.deallocate(cudaStreamPerThread, memory.allocate(cudaStreamPerThread, 1000), 1000);
+  memory.deallocate(host_order, before, 1000);
+  CHECK(sim::captures_invalidated() == 0);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(capturing, &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(capturing) == cudaSuccess);
+}
+
 TEST_CASE("functions that know no streams are called in the host's order, after the work of the stream that frees") {
   lazy_world const world;
   recorder r;

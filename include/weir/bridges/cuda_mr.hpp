@@ -9,6 +9,7 @@
 #include <weir/core/handle.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/sources/shifted_blocks.hpp>
@@ -180,7 +181,7 @@ class cuda_mr_source<R>::type {
     return p;
   }
   void* try_take(cudaStream_t stream, std::size_t bytes) try {
-    return mr_allocate(resource_, stream, bytes);
+    return called([&] { return mr_allocate(resource_, stream, bytes); });
   } catch (std::bad_alloc const&) {
     return nullptr;
   } catch (::cuda::cuda_error const& error) {
@@ -188,7 +189,15 @@ class cuda_mr_source<R>::type {
     return nullptr;
   }
   void give(stream_ref stream, void* p, std::size_t bytes) noexcept {
-    mr_deallocate(resource_, order_of(stream), p, bytes);
+    called([&] { mr_deallocate(resource_, order_of(stream), p, bytes); });
+  }
+  /// A resource without streams may well call `cudaMalloc` and `cudaFree`, which would break a capture.
+  template <class F>
+  static decltype(auto) called(F f) {
+    if constexpr (device_accessible && !mr_stream_ordered<R>)
+      return relaxed(f);
+    else
+      return f();
   }
 
   process_exit life_;

@@ -7,6 +7,7 @@
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/process_exit.hpp>
@@ -95,7 +96,8 @@ using host_device_callback = basic_callback<true, true>;  ///< pinned or managed
 /// What they return is checked: null is out of memory, a pointer that is not aligned as asked is given back and an
 /// error. In `host_order`, functions that work in stream order are called on a stream of this source's own, which is
 /// waited for. Before a free on a stream, functions that know no streams wait for it. While they run, the device is
-/// current. After `main`, and in a forked child, they are not called for memory of a device.
+/// current, and what functions that know no streams call of CUDA breaks no capture. After `main`, and in a forked
+/// child, they are not called for memory of a device.
 template <bool Device, bool Host>
 class callback_resource {
  public:
@@ -159,7 +161,7 @@ class callback_resource {
   void* take(stream_ref on, stream_ref asked, std::size_t bytes, std::size_t alignment) {
     void* p = nullptr;
     try {
-      p = with_device<device_guard>([&] { return options_.allocate(on, bytes, alignment); });
+      p = call<device_guard>([&] { return options_.allocate(on, bytes, alignment); });
     } catch (out_of_memory const&) {
       throw;  // with a report of its own
     } catch (std::bad_alloc const& error) {
@@ -172,17 +174,21 @@ class callback_resource {
   void give(stream_ref on, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     std::uintptr_t const address = reinterpret_cast<std::uintptr_t>(p);
     try {
-      with_device<detail::device_switch>([&] { options_.deallocate(on, p, bytes, alignment); });
+      call<detail::device_switch>([&] { options_.deallocate(on, p, bytes, alignment); });
     } catch (std::exception const& error) {
       report_throw(address, bytes, error.what());
     } catch (...) {
       report_throw(address, bytes, "something that is no std::exception");
     }
   }
+  /// Calls one of the functions. Those that know no streams may call `cudaMalloc` and `cudaFree`, which would break a
+  /// capture.
   template <class Guard, class F>
-  auto with_device(F f) const {
+  auto call(F f) const {
     if constexpr (Device) {
       Guard const on_device(device_);
+      detail::relaxed_capture calls;
+      if (options_.order == callback_order::host) calls.enter();
       return f();
     } else {
       return f();
