@@ -2,7 +2,7 @@
 """Shows that each oracle is alive and needed: with all of them four bugs are caught, without any one of them one is not.
 
     oracles.py
-    --compiler g++     --include FOLDER
+    --compiler clang++     --include FOLDER
 
 The oracles: the clocks of `sim::check_order`, the contents of blocks, the address sanitizer on the simulated runtime's
 memory, and the thread sanitizer, to which its streams are threads. That one needs a program of its own.
@@ -58,7 +58,7 @@ def caught(programs, bug, oracles):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("--compiler", default="g++")
+    arguments.add_argument("--compiler", default="clang++")
     arguments.add_argument("--include", action="append", default=[])
     options = arguments.parse_args()
     wrong = 0

@@ -89,7 +89,7 @@ class Bench:
 
     @staticmethod
     def level(sanitizer, optimised):
-        return ["-O1", "-g1", f"-fsanitize={sanitizer}"] if sanitizer else ["-O1" if optimised else "-O0"]
+        return ["-O0", f"-fsanitize={sanitizer}"] if sanitizer else ["-O1" if optimised else "-O0"]
 
     def compile(self, source, output, headers, sanitizer, optimised, *more):
         command = [self.compiler, *self.flags, *self.level(sanitizer, optimised), f"-I{headers}", str(source), *more, "-o", str(output)]
