@@ -8,6 +8,7 @@
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
@@ -118,11 +119,24 @@ class worker {
     if (what < 11) return sim::touch(stream(s).get(), b.p, b.bytes, sim::access::write);
     blocks_[at] = blocks_.back();
     blocks_.pop_back();
-    if (what < 14) return memory_.deallocate(stream(s), b.p, b.bytes);
+    if (what < 13) return memory_.deallocate(stream(s), b.p, b.bytes);
+    cudaEvent_t const behind = record_on(s);
+    if (what < 14) return free_after_two(b, s, behind);
+    box_.post({b, behind});
+  }
+
+  cudaEvent_t record_on(std::size_t s) {
     cudaEvent_t behind = nullptr;
     require(cudaEventCreateWithFlags(&behind, cudaEventDisableTiming) == cudaSuccess);
     require(cudaEventRecord(behind, stream(s).get()) == cudaSuccess);
-    box_.post({b, behind});
+    return behind;
+  }
+
+  /// Another stream uses the block after what is `behind` it on its own, which does not wait for that.
+  void free_after_two(block const& b, std::size_t s, cudaEvent_t behind) {
+    std::size_t const other = receive({b, behind});
+    sim::touch(stream(other).get(), b.p, b.bytes, sim::access::write);
+    weir::deallocate_after(memory_, stream(s), b.p, b.bytes, {stream(other)});
   }
 
   void allocate(std::size_t on) {
