@@ -4,6 +4,7 @@
 #include "api/driver_functions.hpp"
 #include "scheduler/capture.hpp"
 
+#include <iterator>
 #include <optional>
 
 namespace weir::sim::detail {
@@ -99,6 +100,22 @@ CUresult mem_get_access(unsigned long long* flags, CUmemLocation const* location
     *flags =
         reaches(r, location->id, found->second) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return cudaSuccess;
+  });
+}
+
+CUresult mem_get_address_range(CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr p) {
+  return driver_api("cuMemGetAddressRange", [=](runtime& r, held_lock&) {
+    auto const give = [=](auto const& found) {
+      if (begin != nullptr) *begin = found->first;
+      if (bytes != nullptr) *bytes = found->second.bytes;
+      return cudaSuccess;
+    };
+    if (view const mapped = view_at(r, p); mapped != r.virtual_memory.views.end()) return give(mapped);
+    auto const after = r.allocations.upper_bound(p);
+    bool const any = after != r.allocations.begin();
+    if (!any || p - std::prev(after)->first >= std::prev(after)->second.bytes || std::prev(after)->second.freeing)
+      return cudaErrorSymbolNotFound;  // the driver's "not found"
+    return give(std::prev(after));
   });
 }
 

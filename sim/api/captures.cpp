@@ -44,17 +44,40 @@ cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* st
 }
 
 cudaError_t stream_get_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                    cudaGraph_t* graph, bool nodes) {
+                                    cudaGraph_t* graph, dependencies_asked const& asked) {
   return api("cudaStreamGetCaptureInfo", [&](runtime& r, held_lock&) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (status == nullptr) return cudaErrorInvalidValue;
     if (cudaError_t const code = status_of(r, *t, *status); code != cudaSuccess) return code;
     if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
-    if (nodes) return cudaErrorNotSupported;  // graphs have no nodes of their own here
     if (id != nullptr) *id = t->capture->id;
     if (graph != nullptr) *graph = t->capture->handle;
+    participant& its = t->capture->streams.at(t->id);
+    if (asked.nodes != nullptr) *asked.nodes = its.next_after.data();
+    if (asked.count != nullptr) *asked.count = its.next_after.size();
+#if CUDART_VERSION >= 12030
+    if (asked.edges != nullptr) {
+      its.edges.assign(its.next_after.size(), {});
+      *asked.edges = its.edges.data();
+    }
+#endif
     return cudaSuccess;
+  });
+}
+
+// Which nodes come next is decided by streams and events alone here.
+cudaError_t stream_update_capture_dependencies(cudaStream_t stream) {
+  return api("cudaStreamUpdateCaptureDependencies", [&](runtime& r, held_lock&) {
+    timeline const* const t = find_stream(r, stream);
+    if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    return t->capture == nullptr ? cudaErrorIllegalState : cudaErrorNotSupported;
+  });
+}
+
+cudaError_t stream_begin_capture_to_graph(cudaStream_t stream) {
+  return api("cudaStreamBeginCaptureToGraph", [&](runtime& r, held_lock&) {
+    return find_stream(r, stream) == nullptr ? cudaErrorInvalidResourceHandle : cudaErrorNotSupported;
   });
 }
 

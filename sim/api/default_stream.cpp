@@ -133,14 +133,32 @@ cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCa
                                                unsigned long long* id, cudaGraph_t* graph,
                                                cudaGraphNode_t const** nodes, cudaGraphEdgeData const** edges,
                                                size_t* count) {
-  bool const wants_nodes = nodes != nullptr || edges != nullptr || count != nullptr;
-  return sim::stream_get_capture_info(resolve(stream), status, id, graph, wants_nodes);
+  return sim::stream_get_capture_info(resolve(stream), status, id, graph, {nodes, count, edges});
 }
 #else  // NVIDIA's header gives this the name of its second version
 cudaError_t CUDARTAPI cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                                unsigned long long* id, cudaGraph_t* graph,
                                                cudaGraphNode_t const** nodes, size_t* count) {
-  return sim::stream_get_capture_info(resolve(stream), status, id, graph, nodes != nullptr || count != nullptr);
+  return sim::stream_get_capture_info(resolve(stream), status, id, graph, {.nodes = nodes, .count = count});
+}
+#endif
+
+#if CUDART_VERSION >= 13000
+cudaError_t CUDARTAPI cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t*,
+                                                          cudaGraphEdgeData const*, size_t, unsigned int) {
+  return sim::stream_update_capture_dependencies(resolve(stream));
+}
+#else
+cudaError_t CUDARTAPI cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t*, size_t, unsigned int) {
+  return sim::stream_update_capture_dependencies(resolve(stream));
+}
+#endif
+
+#if CUDART_VERSION >= 12030
+// A capture makes a graph of its own here.
+cudaError_t CUDARTAPI cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t, cudaGraphNode_t const*,
+                                                    cudaGraphEdgeData const*, size_t, cudaStreamCaptureMode) {
+  return sim::stream_begin_capture_to_graph(resolve(stream));
 }
 #endif
 // NOLINTEND(readability-non-const-parameter)
@@ -210,16 +228,24 @@ cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(char const* symbol, void*
 }
 #endif
 
-cudaError_t CUDARTAPI cudaLaunchKernel(void const* function, dim3, dim3, void**, size_t, cudaStream_t) {
-  return sim::refuse_kernel("cudaLaunchKernel", function);
+cudaError_t CUDARTAPI cudaLaunchKernel(void const* function, dim3 grid, dim3 block, void**, size_t,
+                                       cudaStream_t stream) {
+  return sim::launch_kernel("cudaLaunchKernel", function, grid, block, resolve(stream));
 }
 
-cudaError_t CUDARTAPI cudaLaunchKernelExC(cudaLaunchConfig_t const*, void const* function, void**) {
-  return sim::refuse_kernel("cudaLaunchKernelExC", function);
+cudaError_t CUDARTAPI cudaLaunchKernelExC(cudaLaunchConfig_t const* config, void const* function, void**) {
+  cudaLaunchConfig_t const how = config == nullptr ? cudaLaunchConfig_t{} : *config;  // of no threads: refused
+  return sim::launch_kernel("cudaLaunchKernelExC", function, how.gridDim, how.blockDim, resolve(how.stream));
 }
 
-cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(void const* function, dim3, dim3, void**, size_t, cudaStream_t) {
-  return sim::refuse_kernel("cudaLaunchCooperativeKernel", function);
+cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(void const* function, dim3 grid, dim3 block, void**, size_t,
+                                                  cudaStream_t stream) {
+  return sim::launch_kernel("cudaLaunchCooperativeKernel", function, grid, block, resolve(stream));
+}
+
+// A device's variables have no memory here.
+cudaError_t CUDARTAPI cudaMemcpyToSymbol(void const* symbol, void const*, size_t, size_t, cudaMemcpyKind) {
+  return sim::refuse_symbol("cudaMemcpyToSymbol", symbol);
 }
 
 }  // extern "C"

@@ -4,81 +4,10 @@
 #include "api/device_attributes.hpp"
 #include "api/entry.hpp"
 #include "api/host_memory.hpp"
-#include "api/pitch.hpp"
 #include "checker/checker.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/streams.hpp"
 #include "scheduler/synchronize.hpp"
-
-#include <algorithm>
-#include <cstdio>
-#include <iterator>
-#include <optional>
-
-namespace weir::sim::detail {
-namespace {
-
-struct attribute_value {
-  cudaDeviceAttr which;
-  int value;
-};
-
-// What these devices can do.
-constexpr attribute_value attributes[] = {
-    {cudaDevAttrMemoryPoolsSupported, 1},
-    {cudaDevAttrManagedMemory, 1},
-    {cudaDevAttrConcurrentManagedAccess, 1},
-    {cudaDevAttrUnifiedAddressing, 1},
-    {cudaDevAttrCanMapHostMemory, 1},
-    {cudaDevAttrStreamPrioritiesSupported, 1},
-    {cudaDevAttrConcurrentKernels, 1},
-    {cudaDevAttrGpuOverlap, 1},
-    {cudaDevAttrComputePreemptionSupported, 1},
-    {cudaDevAttrHostRegisterSupported, 1},
-    {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
-    {cudaDevAttrMemoryPoolSupportedHandleTypes, 0},
-    {cudaDevAttrPageableMemoryAccessUsesHostPageTables, 0},
-    {cudaDevAttrDirectManagedMemAccessFromHost, 0},
-    {cudaDevAttrHostRegisterReadOnlySupported, 0},
-    {cudaDevAttrHostNativeAtomicSupported, 0},
-    {cudaDevAttrCanFlushRemoteWrites, 0},
-    {cudaDevAttrGPUDirectRDMASupported, 0},
-    {cudaDevAttrIpcEventSupport, 0},
-    {cudaDevAttrIsMultiGpuBoard, 0},
-    {cudaDevAttrIntegrated, 0},
-    {cudaDevAttrEccEnabled, 0},
-    {cudaDevAttrTccDriver, 0},
-    {cudaDevAttrComputeMode, 0},
-    {cudaDevAttrComputeCapabilityMajor, 9},
-    {cudaDevAttrComputeCapabilityMinor, 0},
-    {cudaDevAttrAsyncEngineCount, 2},
-    {cudaDevAttrMultiProcessorCount, 8},
-    {cudaDevAttrWarpSize, 32},
-    {cudaDevAttrMaxThreadsPerBlock, 1024},
-    {cudaDevAttrTextureAlignment, static_cast<int>(pitch_unit)},
-    {cudaDevAttrTexturePitchAlignment, 32},
-    {cudaDevAttrMaxPitch, static_cast<int>(max_pitch)},
-#if CUDART_VERSION >= 12020
-    {cudaDevAttrHostNumaId, 0},
-    {cudaDevAttrNumaConfig, 0},
-    {cudaDevAttrNumaId, -1},  // the devices' memory is no NUMA node of the host
-#endif
-#if CUDART_VERSION >= 13000
-    {cudaDevAttrHostMemoryPoolsSupported, 1},
-    {cudaDevAttrHostNumaMemoryPoolsSupported, 1},
-#endif
-};
-
-}  // namespace
-
-std::optional<int> device_attribute(cudaDeviceAttr which) {
-  if (which == cudaDevAttrPageableMemoryAccess) return state().pageable_access ? 1 : 0;
-  auto const* const found = std::find_if(std::begin(attributes), std::end(attributes),
-                                         [which](attribute_value const& a) { return a.which == which; });
-  return found == std::end(attributes) ? std::nullopt : std::optional(found->value);
-}
-
-}  // namespace weir::sim::detail
 
 namespace sim = weir::sim::detail;
 
@@ -112,41 +41,7 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
   return sim::api("cudaDeviceGetAttribute", [&](sim::runtime& r, sim::held_lock&) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
     if (value == nullptr || attribute <= 0 || attribute >= cudaDevAttrMax) return cudaErrorInvalidValue;
-    std::optional<int> const found = sim::device_attribute(attribute);
-    if (!found) return cudaErrorNotSupported;
-    *value = *found;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return sim::api("cudaGetDeviceProperties", [&](sim::runtime& r, sim::held_lock&) {
-    if (!r.has_device(device)) return cudaErrorInvalidDevice;
-    if (properties == nullptr) return cudaErrorInvalidValue;
-    auto const get = [](cudaDeviceAttr which) { return sim::device_attribute(which).value_or(0); };
-    *properties = {};
-    std::snprintf(properties->name, sizeof properties->name, "weir::sim device %d", device);
-    properties->totalGlobalMem = r.device(device).capacity;
-    properties->major = get(cudaDevAttrComputeCapabilityMajor);
-    properties->minor = get(cudaDevAttrComputeCapabilityMinor);
-    properties->multiProcessorCount = get(cudaDevAttrMultiProcessorCount);
-    properties->warpSize = get(cudaDevAttrWarpSize);
-    properties->maxThreadsPerBlock = get(cudaDevAttrMaxThreadsPerBlock);
-    properties->asyncEngineCount = get(cudaDevAttrAsyncEngineCount);
-    properties->textureAlignment = sim::pitch_unit;
-    properties->texturePitchAlignment = static_cast<std::size_t>(get(cudaDevAttrTexturePitchAlignment));
-    properties->memPitch = sim::max_pitch;
-    properties->hostRegisterSupported = get(cudaDevAttrHostRegisterSupported);
-    properties->canUseHostPointerForRegisteredMem = get(cudaDevAttrCanUseHostPointerForRegisteredMem);
-    properties->unifiedAddressing = get(cudaDevAttrUnifiedAddressing);
-    properties->managedMemory = get(cudaDevAttrManagedMemory);
-    properties->pageableMemoryAccess = get(cudaDevAttrPageableMemoryAccess);
-    properties->concurrentManagedAccess = get(cudaDevAttrConcurrentManagedAccess);
-    properties->canMapHostMemory = get(cudaDevAttrCanMapHostMemory);
-    properties->concurrentKernels = get(cudaDevAttrConcurrentKernels);
-    properties->streamPrioritiesSupported = get(cudaDevAttrStreamPrioritiesSupported);
-    properties->computePreemptionSupported = get(cudaDevAttrComputePreemptionSupported);
-    properties->memoryPoolsSupported = get(cudaDevAttrMemoryPoolsSupported);
+    *value = sim::device_attribute(r, attribute, device);
     return cudaSuccess;
   });
 }

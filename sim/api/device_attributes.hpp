@@ -1,13 +1,13 @@
 #pragma once
 // What the devices can do, internal.
 
-#include <cuda_runtime_api.h>
+#include "model/runtime.hpp"
 
-#include <optional>
+#include <cuda_runtime_api.h>
 
 namespace weir::sim::detail {
 
-/// None for attributes that are not modelled: no answer is better than a wrong one.
-std::optional<int> device_attribute(cudaDeviceAttr which);
+/// The value of any attribute that the runtime or the driver has a number for; of those without a name, 0.
+int device_attribute(runtime& r, cudaDeviceAttr which, int device);
 
 }  // namespace weir::sim::detail

@@ -48,6 +48,24 @@ CUresult primary_context_get_state(CUdevice device, unsigned* flags, int* active
   });
 }
 
+CUresult primary_context_set_flags(CUdevice device, unsigned flags) {
+  return driver_api("cuDevicePrimaryCtxSetFlags", [=](runtime& r, held_lock&) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    r.device(device).flags = flags;
+    return cudaSuccess;
+  });
+}
+
+// Null would leave the thread without a context; here it keeps the one that it has.
+CUresult context_set_current(CUcontext context) {
+  return driver_api("cuCtxSetCurrent", [=](runtime& r, held_lock&) {
+    int device = this_thread().device;
+    if (context != nullptr && !find_device(r, context, device)) return cudaErrorDeviceUninitialized;
+    this_thread().device = device;
+    return cudaSuccess;
+  });
+}
+
 CUresult context_push(CUcontext context) {
   return driver_api("cuCtxPushCurrent", [=](runtime& r, held_lock&) {
     thread_state& me = this_thread();

@@ -1,12 +1,12 @@
 // The driver's devices and error texts.
 
 #include "api/device_attributes.hpp"
+#include "api/device_properties.hpp"
 #include "api/driver_functions.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
-#include <optional>
 
 namespace weir::sim::detail {
 namespace {
@@ -45,21 +45,10 @@ char const* name_of(CUresult code) {
   return found == std::end(error_names) ? nullptr : found->name;
 }
 
-// Driver and runtime number their attributes alike. The runtime has no names for those of virtual memory.
-std::optional<int> attribute_of(runtime& r, CUdevice_attribute which) {
-  switch (which) {
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-      return r.virtual_memory.supported ? 1 : 0;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-      return 0;
-    default:
-      return device_attribute(static_cast<cudaDeviceAttr>(which));
-  }
+// Driver and runtime number their attributes alike. The runtime has no name for that of virtual memory.
+int attribute_of(runtime& r, CUdevice_attribute which, CUdevice device) {
+  if (which == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) return r.virtual_memory.supported ? 1 : 0;
+  return device_attribute(r, static_cast<cudaDeviceAttr>(which), device);
 }
 
 }  // namespace
@@ -72,7 +61,16 @@ CUresult device_get_name(char* name, int length, CUdevice device) {
   return driver_api("cuDeviceGetName", [=](runtime& r, held_lock&) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
     if (name == nullptr || length <= 0) return cudaErrorInvalidValue;
-    std::snprintf(name, static_cast<std::size_t>(length), "weir::sim device %d", device);
+    std::snprintf(name, static_cast<std::size_t>(length), "%s", device_title(r, device).c_str());
+    return cudaSuccess;
+  });
+}
+
+CUresult device_get_uuid(CUuuid* uuid, CUdevice device) {
+  return driver_api("cuDeviceGetUuid", [=](runtime& r, held_lock&) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    if (uuid == nullptr) return cudaErrorInvalidValue;
+    *uuid = uuid_of(device);
     return cudaSuccess;
   });
 }
@@ -98,9 +96,8 @@ CUresult device_get(CUdevice* device, int ordinal) {
 CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   return driver_api("cuDeviceGetAttribute", [=](runtime& r, held_lock&) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
-    std::optional<int> const found = attribute_of(r, attribute);
-    if (value == nullptr || !found) return cudaErrorInvalidValue;
-    *value = *found;
+    if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return cudaErrorInvalidValue;
+    *value = attribute_of(r, attribute, device);
     return cudaSuccess;
   });
 }

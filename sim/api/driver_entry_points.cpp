@@ -3,13 +3,18 @@
 
 #include "api/driver_as_runtime.hpp"
 #include "api/driver_functions.hpp"
+#include "api/driver_lookup.hpp"
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
 
+#include <cstdint>
 #include <string_view>
 
 namespace weir::sim::detail {
 namespace {
+
+void* any_pointer(CUdeviceptr p) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(p)); }
+void* any_pointer(void const* p) { return const_cast<void*>(p); }
 
 struct driver_function {
   std::string_view name;
@@ -54,6 +59,31 @@ CUresult memset_d32_async(CUdeviceptr to, unsigned value, std::size_t count, CUs
   return memset_32_async(to, value, count, stream_of<PerThread>(stream));
 }
 template <bool PerThread>
+CUresult stream_write_32(CUstream stream, CUdeviceptr to, cuuint32_t value, unsigned flags) {
+  if ((flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return memset_32_async(to, value, 1, stream_of<PerThread>(stream));
+}
+
+// Copies whose direction is in the name.
+template <cudaMemcpyKind Kind, class To, class From>
+CUresult copy_now(To to, From from, std::size_t bytes) {
+  return in_driver([&] { return cudaMemcpy(any_pointer(to), any_pointer(from), bytes, Kind); });
+}
+template <bool PerThread, cudaMemcpyKind Kind, class To, class From>
+CUresult copy_async(To to, From from, std::size_t bytes, CUstream stream) {
+  cudaStream_t const on = stream_of<PerThread>(stream);
+  return in_driver([&] { return cudaMemcpyAsync(any_pointer(to), any_pointer(from), bytes, Kind, on); });
+}
+template <cudaMemcpyKind Kind, class To, class From>
+driver_function copy_async_since(unsigned version, std::string_view name) {
+  return since(version, name, copy_async<false, Kind, To, From>, copy_async<true, Kind, To, From>);
+}
+CUresult memset_d32(CUdeviceptr to, unsigned value, std::size_t count) {
+  CUresult const code = memset_32_async(to, value, count, cudaStreamLegacy);
+  return code != CUDA_SUCCESS ? code : in_driver([] { return cudaStreamSynchronize(cudaStreamLegacy); });
+}
+
+template <bool PerThread>
 CUresult stream_get_ctx(CUstream stream, CUcontext* context) {
   return stream_get_context(stream_of<PerThread>(stream), context);
 }
@@ -81,6 +111,10 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     since(3020, "cuDeviceTotalMem", device_total_memory),
     WEIR_SAME(2000, cuDeviceGetCount, cudaGetDeviceCount),
     WEIR_SAME(4000, cuDeviceCanAccessPeer, cudaDeviceCanAccessPeer),
+    WEIR_SAME(8000, cuDeviceGetP2PAttribute, cudaDeviceGetP2PAttribute),
+    WEIR_SAME(4010, cuDeviceGetPCIBusId, cudaDeviceGetPCIBusId),
+    WEIR_SAME(4010, cuDeviceGetByPCIBusId, cudaDeviceGetByPCIBusId),
+    since(9020, "cuDeviceGetUuid", device_get_uuid),
 
     since(7000, "cuDevicePrimaryCtxRetain", primary_context_retain),
     since(7000, "cuDevicePrimaryCtxRelease", primary_context_release),
@@ -88,7 +122,11 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     since(4000, "cuCtxPushCurrent", context_push),
     since(4000, "cuCtxPopCurrent", context_pop),
     since(4000, "cuCtxGetCurrent", context_get_current),
+    since(4000, "cuCtxSetCurrent", context_set_current),
+    since(7000, "cuDevicePrimaryCtxSetFlags", primary_context_set_flags),
     WEIR_SAME(2000, cuCtxGetDevice, cudaGetDevice),
+    WEIR_SAME(2000, cuCtxSynchronize, cudaDeviceSynchronize),
+    WEIR_SAME(5050, cuCtxGetStreamPriorityRange, cudaDeviceGetStreamPriorityRange),
 
     WEIR_SAME(2000, cuStreamCreate, cudaStreamCreateWithFlags),
     WEIR_SAME(5050, cuStreamCreateWithPriority, cudaStreamCreateWithPriority),
@@ -109,6 +147,11 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     WEIR_SAME(12080, cuStreamGetDevice, cudaStreamGetDevice),
 #endif
 
+    WEIR_SAME(10000, cuStreamIsCapturing, cudaStreamIsCapturing),
+    WEIR_SAME(10010, cuStreamBeginCapture, cudaStreamBeginCapture),
+    WEIR_SAME(10000, cuStreamEndCapture, cudaStreamEndCapture),
+    since(8000, "cuStreamWriteValue32", stream_write_32<false>, stream_write_32<true>),
+
     WEIR_SAME(2000, cuEventCreate, cudaEventCreateWithFlags),
     WEIR_SAME(4000, cuEventDestroy, cudaEventDestroy),
     WEIR_SAME(2000, cuEventRecord, cudaEventRecord),
@@ -120,11 +163,26 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     WEIR_SAME(3020, cuMemFree, cudaFree),
     WEIR_SAME(3020, cuMemAllocHost, cudaMallocHost),
     WEIR_SAME(2000, cuMemFreeHost, cudaFreeHost),
+    WEIR_SAME(2000, cuMemHostAlloc, cudaHostAlloc),
+    WEIR_SAME(4000, cuMemHostRegister, cudaHostRegister),
+    WEIR_SAME(4000, cuMemHostUnregister, cudaHostUnregister),
+    WEIR_SAME(3020, cuMemHostGetDevicePointer, cudaHostGetDevicePointer),
+    WEIR_SAME(2030, cuMemHostGetFlags, cudaHostGetFlags),
     WEIR_SAME(6000, cuMemAllocManaged, cudaMallocManaged),
     WEIR_SAME(3020, cuMemGetInfo, cudaMemGetInfo),
+    since(3020, "cuMemGetAddressRange", mem_get_address_range),
+    WEIR_SAME(3020, cuMemsetD8, cudaMemset),
+    since(3020, "cuMemsetD32", memset_d32),
     WEIR_SAME(3020, cuMemsetD8Async, cudaMemsetAsync),
     since(3020, "cuMemsetD16Async", memset_d16_async<false>, memset_d16_async<true>),
     since(3020, "cuMemsetD32Async", memset_d32_async<false>, memset_d32_async<true>),
+    since(4000, "cuMemcpy", copy_now<cudaMemcpyDefault, CUdeviceptr, CUdeviceptr>),
+    since(3020, "cuMemcpyHtoD", copy_now<cudaMemcpyHostToDevice, CUdeviceptr, void const*>),
+    since(3020, "cuMemcpyDtoH", copy_now<cudaMemcpyDeviceToHost, void*, CUdeviceptr>),
+    since(3020, "cuMemcpyDtoD", copy_now<cudaMemcpyDeviceToDevice, CUdeviceptr, CUdeviceptr>),
+    copy_async_since<cudaMemcpyHostToDevice, CUdeviceptr, void const*>(3020, "cuMemcpyHtoDAsync"),
+    copy_async_since<cudaMemcpyDeviceToHost, void*, CUdeviceptr>(3020, "cuMemcpyDtoHAsync"),
+    copy_async_since<cudaMemcpyDeviceToDevice, CUdeviceptr, CUdeviceptr>(3020, "cuMemcpyDtoDAsync"),
     since(4000, "cuMemcpyAsync", memcpy_async<false>, memcpy_async<true>),
 #if CUDA_VERSION >= 13000
     since(13000, "cuMemcpyBatchAsync", memcpy_batch_async_v2<false>, memcpy_batch_async_v2<true>),
@@ -161,6 +219,7 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     since(10020, "cuMemGetAllocationPropertiesFromHandle", mem_get_allocation_properties_from_handle),
     since(11000, "cuMemRetainAllocationHandle", mem_retain_allocation_handle),
     since(10020, "cuMemExportToShareableHandle", mem_export_to_shareable_handle),
+    since(10020, "cuMemImportFromShareableHandle", mem_import_from_shareable_handle),
   };
   driver_function const* newest = nullptr;
   is_known = false;
@@ -172,7 +231,17 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
   return newest;
 }
 
+void* form_of(driver_function const* found, bool per_thread) {
+  return found == nullptr ? nullptr : per_thread ? found->per_thread : found->legacy;
+}
+
 }  // namespace
+
+void* driver_function_of(std::string_view name, unsigned version, bool per_thread) {
+  bool is_known = false;
+  driver_function const* const found = find_driver_function(name, version, is_known);
+  return form_of(found, per_thread);
+}
 
 cudaError_t driver_entry_point(call which, char const* symbol, void** function, unsigned version,
                                unsigned long long flags, cudaDriverEntryPointQueryResult* result) {
@@ -185,7 +254,7 @@ cudaError_t driver_entry_point(call which, char const* symbol, void** function, 
     bool is_known = false;
     driver_function const* const found = find_driver_function(symbol, version, is_known);
     bool const per_thread = flags == cudaEnablePerThreadDefaultStream;
-    *function = found == nullptr ? nullptr : per_thread ? found->per_thread : found->legacy;
+    *function = form_of(found, per_thread);
     if (result != nullptr)
       *result = found != nullptr ? cudaDriverEntryPointSuccess
                 : is_known       ? cudaDriverEntryPointVersionNotSufficent

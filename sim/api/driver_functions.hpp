@@ -22,6 +22,7 @@ CUresult init(unsigned flags);
 CUresult device_get_name(char* name, int length, CUdevice device);
 CUresult device_total_memory(std::size_t* bytes, CUdevice device);
 CUresult device_get(CUdevice* device, int ordinal);
+CUresult device_get_uuid(CUuuid* uuid, CUdevice device);
 CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device);
 CUresult get_error_name(CUresult error, char const** name);
 CUresult get_error_string(CUresult error, char const** meaning);
@@ -30,6 +31,8 @@ CUresult get_error_string(CUresult error, char const** meaning);
 CUresult primary_context_retain(CUcontext* context, CUdevice device);
 CUresult primary_context_release(CUdevice device);
 CUresult primary_context_get_state(CUdevice device, unsigned* flags, int* active);
+CUresult primary_context_set_flags(CUdevice device, unsigned flags);
+CUresult context_set_current(CUcontext context);
 CUresult context_push(CUcontext context);
 CUresult context_pop(CUcontext* context);
 CUresult context_get_current(CUcontext* context);
@@ -57,6 +60,7 @@ CUresult pointer_get_attribute(void* to, CUpointer_attribute which, CUdeviceptr 
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* which, void** to, CUdeviceptr p);
 
 // ---- addresses.cpp
+CUresult mem_get_address_range(CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr p);
 CUresult mem_address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
                              unsigned long long flags);
 CUresult mem_address_free(CUdeviceptr at, std::size_t bytes);
@@ -77,5 +81,7 @@ CUresult mem_get_allocation_properties_from_handle(CUmemAllocationProp* properti
 CUresult mem_retain_allocation_handle(CUmemGenericAllocationHandle* handle, void* p);
 CUresult mem_export_to_shareable_handle(void* shareable, CUmemGenericAllocationHandle handle,
                                         CUmemAllocationHandleType type, unsigned long long flags);
+CUresult mem_import_from_shareable_handle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                          CUmemAllocationHandleType type);
 
 }  // namespace weir::sim::detail

@@ -24,10 +24,15 @@ cudaError_t instantiate(call which, cudaGraphExec_t* made, cudaGraph_t graph, un
   return api(which, [&](runtime& r, held_lock&) {
     auto* const found = r.graphs.find(graph);
     if (made == nullptr || found == nullptr || (*found)->open) return cudaErrorInvalidValue;
-    if (flags != 0) return cudaErrorNotSupported;
+    constexpr unsigned long long known = cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagUpload |
+                                         cudaGraphInstantiateFlagDeviceLaunch | cudaGraphInstantiateFlagUseNodePriority;
+    if ((flags & ~known) != 0) return cudaErrorInvalidValue;
+    if ((flags & cudaGraphInstantiateFlagDeviceLaunch) != 0)
+      return cudaErrorNotSupported;  // kernels launch nothing here
     // Two executable graphs would use the same memory at the same addresses.
     if (!(*found)->memory.empty() && has_executable(r, *found)) return cudaErrorInvalidValue;
-    *made = r.executions.add({++r.execution_count, *found, {}});
+    *made =
+        r.executions.add({++r.execution_count, *found, (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0, {}});
     return cudaSuccess;
   });
 }
@@ -43,7 +48,7 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     std::shared_ptr<graph_state> const graph = found->graph;
     if (t->capture != nullptr && !graph->memory.empty()) return cudaErrorNotSupported;
-    if (!revive_memory(r, *graph)) return cudaErrorInvalidValue;
+    if (!revive_memory(r, *graph, found->frees_at_launch)) return cudaErrorInvalidValue;
     if (r.check != nullptr) [[unlikely]]
       r.check->launched(*t, found->number, graph->number);
     std::uint64_t const id = t->id;

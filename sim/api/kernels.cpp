@@ -1,46 +1,23 @@
-// Kernels: nvcc's code registers them before `main`, so that programs with kernels start; to launch one is refused,
-// since there is no device code here. The functions with two underscores are those that nvcc's code calls.
+// Kernels: nvcc's code registers them before `main`, so that programs with kernels start. There is no device code here:
+// to launch one is refused, or on request it is counted and does nothing. The functions with two underscores are those
+// that nvcc's code calls.
 
+#include "model/kernels.hpp"
 #include "api/entry.hpp"
 #include "api/stream_calls.hpp"
-
-#include <cxxabi.h>
+#include "checker/checker.hpp"
+#include "scheduler/capture.hpp"
+#include "scheduler/schedule.hpp"
+#include "scheduler/streams.hpp"
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
 namespace weir::sim::detail {
 namespace {
-
-struct kernel {
-  void* module = nullptr;
-  std::string name;  // mangled
-  bool refused = false;
-};
-
-struct kernel_table {
-  std::mutex mutex;
-  std::map<void const*, kernel> kernels;  // by the host function that is its handle
-};
-
-// Never destroyed: programs and libraries unregister theirs when they end.
-kernel_table& table() {
-  static auto* const only = new kernel_table;
-  return *only;
-}
-
-std::string demangled(std::string const& name) {
-  int status = 0;
-  std::unique_ptr<char, decltype(&std::free)> const text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                         &std::free);
-  return text != nullptr ? text.get() : name;
-}
 
 // Reports once for each kernel, since a program may launch it a thousand times.
 void report_refusal(call which, kernel& k) {
@@ -67,16 +44,43 @@ thread_local configuration_stack configurations;
 
 cudaError_t failed(cudaError_t code) { return this_thread().last_error = code; }
 
+// The limits of every device.
+bool fits(dim3 grid, dim3 block) {
+  bool const some = grid.x != 0 && grid.y != 0 && grid.z != 0 && block.x != 0 && block.y != 0 && block.z != 0;
+  return some && grid.x <= 0x7fff'ffffu && grid.y <= 65535 && grid.z <= 65535 && block.z <= 64 &&
+         std::uint64_t{block.x} * block.y * block.z <= 1024;
+}
+
+void count_skipped(void const* function) {
+  kernel_table& known = kernels();
+  std::lock_guard const lock(known.mutex);
+  if (auto const found = known.kernels.find(function); found != known.kernels.end())
+    ++known.skipped[found->second.name];
+}
+
 }  // namespace
 
-cudaError_t refuse_kernel(call which, void const* function) {
-  return api(which, [&](runtime&, held_lock&) {
-    kernel_table& known = table();
-    std::lock_guard const lock(known.mutex);
-    auto const found = known.kernels.find(function);
-    if (found == known.kernels.end()) return cudaErrorInvalidDeviceFunction;
-    report_refusal(which, found->second);
-    return cudaErrorNoKernelImageForDevice;
+cudaError_t admit_kernel(runtime& r, call which, void const* function) {
+  kernel_table& known = kernels();
+  std::lock_guard const lock(known.mutex);
+  auto const found = known.kernels.find(function);
+  if (found == known.kernels.end()) return cudaErrorInvalidDeviceFunction;
+  if (r.skips_kernels) return cudaSuccess;
+  report_refusal(which, found->second);
+  return cudaErrorNoKernelImageForDevice;
+}
+
+cudaError_t launch_kernel(call which, void const* function, dim3 grid, dim3 block, cudaStream_t stream) {
+  return api(which, [&](runtime& r, held_lock& held) {
+    if (cudaError_t const code = admit_kernel(r, which, function); code != cudaSuccess) return code;
+    timeline* const t = find_stream(r, stream);
+    if (t == nullptr) return cudaErrorInvalidResourceHandle;
+    if (!fits(grid, block)) return cudaErrorInvalidConfiguration;
+    if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
+    count_skipped(function);
+    if (r.check != nullptr) r.check->operate(*t);
+    submit(r, held, *t, [](held_lock&) {});
+    return cudaSuccess;
   });
 }
 
@@ -96,7 +100,7 @@ void CUDARTAPI __cudaRegisterFatBinaryEnd(void**) {}
 
 void CUDARTAPI __cudaUnregisterFatBinary(void** module) {
   if (module == nullptr) return;
-  sim::kernel_table& known = sim::table();
+  sim::kernel_table& known = sim::kernels();
   {
     std::lock_guard const lock(known.mutex);
     std::erase_if(known.kernels, [module](auto const& entry) { return entry.second.module == module; });
@@ -106,7 +110,7 @@ void CUDARTAPI __cudaUnregisterFatBinary(void** module) {
 
 void CUDARTAPI __cudaRegisterFunction(void** module, char const* host_function, char*, char const* name, int, uint3*,
                                       uint3*, dim3*, dim3*, int*) {
-  sim::kernel_table& known = sim::table();
+  sim::kernel_table& known = sim::kernels();
   std::lock_guard const lock(known.mutex);
   known.kernels[host_function] = {module, name, false};
 }
@@ -125,7 +129,7 @@ unsigned CUDARTAPI __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t sha
 }
 
 cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t* handle, void const* host_function) {
-  sim::kernel_table& known = sim::table();
+  sim::kernel_table& known = sim::kernels();
   std::lock_guard const lock(known.mutex);
   if (handle == nullptr || !known.kernels.contains(host_function)) return cudaErrorInvalidDeviceFunction;
   *handle = static_cast<cudaKernel_t>(const_cast<void*>(host_function));
@@ -143,40 +147,18 @@ cudaError_t CUDARTAPI __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t
   return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, size_t, cudaStream_t) {
-  return sim::refuse_kernel("cudaLaunchKernel", kernel);
+cudaError_t CUDARTAPI __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t,
+                                         cudaStream_t stream) {
+  cudaStream_t const on = stream == nullptr ? cudaStreamLegacy : stream;
+  return sim::launch_kernel("cudaLaunchKernel", kernel, grid, block, on);
 }
 
-cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3, dim3, void**, size_t, cudaStream_t) {
-  return sim::refuse_kernel("cudaLaunchKernel", kernel);
+cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t,
+                                              cudaStream_t stream) {
+  cudaStream_t const on = stream == nullptr ? cudaStreamPerThread : stream;
+  return sim::launch_kernel("cudaLaunchKernel", kernel, grid, block, on);
 }
 
 // NOLINTEND(bugprone-reserved-identifier)
-
-// ---- questions about kernels, which only their device code could answer
-cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes*, void const* function) {
-  return sim::refuse_kernel("cudaFuncGetAttributes", function);
-}
-
-cudaError_t CUDARTAPI cudaFuncSetAttribute(void const* function, cudaFuncAttribute, int) {
-  return sim::refuse_kernel("cudaFuncSetAttribute", function);
-}
-
-cudaError_t CUDARTAPI cudaFuncSetCacheConfig(void const* function, cudaFuncCache) {
-  return sim::refuse_kernel("cudaFuncSetCacheConfig", function);
-}
-
-cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, void const* function, int, size_t) {
-  return sim::refuse_kernel("cudaOccupancyMaxActiveBlocksPerMultiprocessor", function);
-}
-
-cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, void const* function, int, size_t,
-                                                                             unsigned int) {
-  return sim::refuse_kernel("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", function);
-}
-
-cudaError_t CUDARTAPI cudaOccupancyAvailableDynamicSMemPerBlock(size_t*, void const* function, int, int) {
-  return sim::refuse_kernel("cudaOccupancyAvailableDynamicSMemPerBlock", function);
-}
 
 }  // extern "C"

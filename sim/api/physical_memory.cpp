@@ -99,4 +99,8 @@ CUresult mem_export_to_shareable_handle(void*, CUmemGenericAllocationHandle, CUm
   return driver_api("cuMemExportToShareableHandle", [](runtime&, held_lock&) { return cudaErrorNotSupported; });
 }
 
+CUresult mem_import_from_shareable_handle(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType) {
+  return driver_api("cuMemImportFromShareableHandle", [](runtime&, held_lock&) { return cudaErrorNotSupported; });
+}
+
 }  // namespace weir::sim::detail

@@ -2,6 +2,7 @@
 // The calls on streams that default_stream.cpp passes on, internal: with the stream's handle resolved, never 0.
 
 #include "model/call.hpp"
+#include "model/runtime.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -25,9 +26,19 @@ cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned f
 cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t stream_begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t stream_end_capture(cudaStream_t stream, cudaGraph_t* graph);
-/// `nodes`: the caller also asks for the nodes that the stream's next one depends on.
+/// Where the caller wants the nodes that the stream's next one depends on; null: nowhere. What is stored there is valid
+/// until the stream's next operation.
+struct dependencies_asked {
+  cudaGraphNode_t const** nodes = nullptr;
+  std::size_t* count = nullptr;
+#if CUDART_VERSION >= 12030
+  cudaGraphEdgeData const** edges = nullptr;
+#endif
+};
 cudaError_t stream_get_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                    cudaGraph_t* graph, bool nodes);
+                                    cudaGraph_t* graph, dependencies_asked const& asked);
+cudaError_t stream_update_capture_dependencies(cudaStream_t stream);
+cudaError_t stream_begin_capture_to_graph(cudaStream_t stream);
 
 // ---- graphs.cpp
 cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream);
@@ -51,7 +62,12 @@ cudaError_t attach(cudaStream_t stream, void* p, std::size_t bytes, unsigned fla
 
 // ---- kernels.cpp
 /// `function` is what stands for a kernel on the host, or a handle of one.
-cudaError_t refuse_kernel(call which, void const* function);
+/// `cudaSuccess` if it is a kernel and launches are skipped; otherwise the code to refuse with.
+cudaError_t admit_kernel(runtime& r, call which, void const* function);
+cudaError_t launch_kernel(call which, void const* function, dim3 grid, dim3 block, cudaStream_t stream);
+
+// ---- refused.cpp
+cudaError_t refuse_symbol(call which, void const* symbol);
 
 // ---- driver_entry_points.cpp
 cudaError_t driver_entry_point(call which, char const* symbol, void** function, unsigned version,

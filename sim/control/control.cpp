@@ -3,6 +3,7 @@
 #include "control/fault_injection.hpp"
 #include "control/refuse.hpp"
 #include "model/call.hpp"
+#include "model/kernels.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/threads.hpp"
 
@@ -89,6 +90,37 @@ void check_access(bool on) {
   runtime& r = detail::state();
   held_lock const held(r.mutex);
   r.access_checked = on;
+}
+
+void set_device_model(std::string_view name) {
+  detail::device_model const* const found = detail::find_device_model(name);
+  if (found == nullptr) {
+    std::string names;
+    for (detail::device_model const& each : detail::device_models()) names += " " + std::string(each.name);
+    refuse("set_device_model: there is no " + std::string(name) + "; it can be one of" + names);
+  }
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  for (detail::device_state& device : r.devices) {
+    device.used += found->context_bytes - r.model->context_bytes;
+    device.capacity = found->capacity;
+  }
+  r.model = found;
+}
+
+void skip_kernels(bool on) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.skips_kernels = on;
+}
+
+std::vector<skipped_kernel> skipped_kernels() {
+  detail::kernel_table& known = detail::kernels();
+  std::lock_guard const lock(known.mutex);
+  std::vector<skipped_kernel> result;
+  for (auto const& [name, launches] : known.skipped) result.push_back({detail::demangled(name), launches});
+  std::stable_sort(result.begin(), result.end(), [](auto const& a, auto const& b) { return a.launches > b.launches; });
+  return result;
 }
 
 void set_peers(bool on) {

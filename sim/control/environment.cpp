@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace {
 
@@ -22,7 +23,8 @@ namespace sim = weir::sim;
 
 // Refuses unknown names, since a misspelt one would have no effect and nobody would notice.
 void refuse_unknown_names() {
-  static constexpr std::string_view prefix = "WEIR_SIM_", known[] = {"CAPACITY", "CHECK", "DEVICES", "MODE", "SEED"};
+  static constexpr std::string_view prefix = "WEIR_SIM_",
+                                    known[] = {"CAPACITY", "CHECK", "DEVICE", "DEVICES", "KERNELS", "MODE", "SEED"};
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     std::string_view name = *each;
     name = name.substr(0, name.find('='));
@@ -105,6 +107,41 @@ bool set_check(std::string const& text) {
   return true;
 }
 
+bool set_device(std::string const& name) {
+  try {
+    sim::set_device_model(name);
+  } catch (std::invalid_argument const& e) {
+    std::fprintf(stderr, "weir::sim: WEIR_SIM_DEVICE: %s\n", e.what());
+    std::_Exit(2);
+  }
+  return true;
+}
+
+// One line: what the program computed with is not what a GPU would have. With `list` the kernels as well.
+void print_skipped(bool each) {
+  std::vector<sim::skipped_kernel> const skipped = sim::skipped_kernels();
+  unsigned long long launches = 0;
+  for (sim::skipped_kernel const& k : skipped) launches += k.launches;
+  if (launches == 0) return;
+  std::fprintf(stderr, "weir::sim: %llu launches of %zu kernels were skipped; what they would have written was not\n",
+               launches, skipped.size());
+  if (!each) return;
+  for (sim::skipped_kernel const& k : skipped)
+    std::fprintf(stderr, "%10llu  %s\n", static_cast<unsigned long long>(k.launches), k.name.c_str());
+}
+
+bool set_kernels(std::string const& text) {
+  if (text == "refuse") return true;
+  if (text == "skip")
+    std::atexit([] { print_skipped(false); });
+  else if (text == "list")
+    std::atexit([] { print_skipped(true); });
+  else
+    return false;
+  sim::skip_kernels(true);
+  return true;
+}
+
 [[maybe_unused]] bool const settings_are_read = [] {
   refuse_unknown_names();
   number("WEIR_SIM_DEVICES", "1 to 8", [](unsigned long long count) {
@@ -112,6 +149,7 @@ bool set_check(std::string const& text) {
     sim::set_device_count(static_cast<int>(count));
     return true;
   });
+  setting("WEIR_SIM_DEVICE", "a device's name", set_device);
   number("WEIR_SIM_CAPACITY", "a number of bytes", [](unsigned long long bytes) {
     for (int device = 0; device < 8; ++device) sim::set_capacity(device, bytes);
     return true;
@@ -121,6 +159,7 @@ bool set_check(std::string const& text) {
     return true;
   });
   setting("WEIR_SIM_MODE", "immediate, lazy, random, pct or threads", set_mode);
+  setting("WEIR_SIM_KERNELS", "refuse, skip, or list (skip, and say at the end which)", set_kernels);
   setting("WEIR_SIM_CHECK", "0, 1 (print what is wrong with the order) or abort (at the first)", set_check);
   return true;
 }();

@@ -4,6 +4,7 @@
 #include "checker/checker.hpp"
 #include "control/fault_injection.hpp"
 #include "model/heap.hpp"
+#include "model/kernels.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
@@ -67,6 +68,7 @@ void drop_memory(runtime& r) {
     d.live_bytes = 0;
     d.reaches = {};
     d.flags = 0;
+    d.most_for_graphs = {};
   }
   for (auto& [home, pools] : r.other_pools) {
     begin_anew(*pools.default_pool);
@@ -98,11 +100,14 @@ void reset() {
   r.device_count = 2;
   r.access_checked = false;
   r.peers = true;
+  r.skips_kernels = false;
+  detail::forget_skipped_kernels();
   r.pageable_access = false;
   r.pageable_hints = {};
   r.virtual_memory.supported = true;
   r.host_capacity = detail::default_host_capacity;
-  for (auto& d : r.devices) d.capacity = detail::default_capacity;
+  r.model = &detail::device_models().front();
+  for (auto& d : r.devices) d.capacity = r.model->capacity;
   detail::forget_threads();
   clear_failure();
   detail::forget_latencies();

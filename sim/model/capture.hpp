@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <vector>
 
 namespace weir::sim::detail {
 
@@ -18,8 +19,12 @@ using captured_order = std::map<std::uint64_t, std::uint64_t>;
 
 /// A stream that takes part in a capture.
 struct participant {
-  std::uint64_t check_id = 0;  // its id in the check of order while it captures
-  captured_order after;        // what its next operation depends on
+  std::uint64_t check_id = 0;               // its id in the check of order while it captures
+  captured_order after;                     // what its next operation depends on
+  std::vector<cudaGraphNode_t> next_after;  // the same as nodes: the latest ones alone
+#if CUDART_VERSION >= 12030
+  std::vector<cudaGraphEdgeData> edges;  // to these, for who asks: all of the default kind
+#endif
 };
 
 struct capture_state {
@@ -38,6 +43,7 @@ struct capture_state {
 struct captured_point {
   std::shared_ptr<capture_state> in;
   captured_order after;
+  std::vector<cudaGraphNode_t> nodes;
 };
 
 /// The id of `t` in the check of order: its own, or one of the capture that it is in.

@@ -3,6 +3,9 @@
 
 #include "model/stream.hpp"
 
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,9 +18,16 @@ struct graph_memory {
   bool freed = false;  // by a node of the same graph
 };
 
+/// Bytes of allocation nodes' memory.
+struct graph_memory_sizes {
+  std::size_t used = 0, reserved = 0;
+};
+
 struct graph_node {
   work run;
   operation_kind kind = operation_kind::device_work;
+  cudaGraphNode_t handle = nullptr;
+  std::vector<cudaGraphNode_t> after;  // the nodes that it depends on
 };
 
 /// What a capture recorded, in the order of the calls: one order that its dependencies allow.
@@ -31,7 +41,8 @@ struct graph_state {
 struct graph_execution {
   std::uint64_t number = 0;
   std::shared_ptr<graph_state> graph;
-  point last;  // the end of the latest launch; launches of one executable graph run one after another
+  bool frees_at_launch = false;  // what an earlier launch allocated and nobody freed
+  point last;                    // the end of the latest launch; launches of one executable graph run one after another
 };
 
 }  // namespace weir::sim::detail

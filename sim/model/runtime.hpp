@@ -1,6 +1,7 @@
 #pragma once
 // The one state of the simulated runtime, internal: devices, streams, events, pools and memory. One mutex guards it.
 
+#include "model/device_model.hpp"
 #include "model/event.hpp"
 #include "model/graph.hpp"
 #include "model/handle_table.hpp"
@@ -22,11 +23,10 @@
 
 namespace weir::sim::detail {
 
-inline constexpr std::size_t default_capacity = std::size_t{16} << 30;
 inline constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
 
 struct device_state {
-  std::size_t capacity = default_capacity;
+  std::size_t capacity = device_models().front().capacity;
   unsigned flags = 0;          // of `cudaSetDeviceFlags`
   std::size_t used = 0;        // what counts against the capacity
   std::size_t live_bytes = 0;  // what programs asked for and did not free
@@ -34,6 +34,7 @@ struct device_state {
   std::vector<timeline*> timelines;  // all on this device, the legacy one too
   std::shared_ptr<pool_state> default_pool, current_pool;
   [[no_unique_address]] device_landmarks landmarks{};
+  graph_memory_sizes most_for_graphs;       // since the program reset it
   std::array<bool, max_devices> reaches{};  // devices whose `cudaMalloc` memory it may use
 };
 
@@ -69,6 +70,8 @@ struct runtime {
   ranks by_rank;
   std::uint64_t starved = 0;  // the id of a stream
   int device_count = 2;
+  device_model const* model = &device_models().front();
+  bool skips_kernels = false;    // launches succeed and do nothing
   bool peers = true;             // whether devices can reach each other's memory
   bool access_checked = false;   // whether `touch` needs access to other devices' memory
   bool pageable_access = false;  // whether devices reach all of the host's memory
@@ -95,7 +98,7 @@ struct runtime {
   virtual_memory_state virtual_memory;
 
   std::vector<std::shared_ptr<capture_state>> captures;  // under way
-  std::uint64_t capture_count = 0, captures_invalidated = 0, execution_count = 0;
+  std::uint64_t capture_count = 0, captures_invalidated = 0, execution_count = 0, node_count = 0;
 
   std::shared_ptr<order_checker>
       check;  // null: the order is not checked. The only owner; a unique_ptr would need the type

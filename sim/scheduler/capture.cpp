@@ -126,13 +126,18 @@ cudaError_t admit_unsafe(runtime& r) {
   return found ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-void capture_operation(timeline const& t, work run, operation_kind kind) {
-  t.capture->graph->nodes.push_back({std::move(run), kind});
-  ++t.capture->streams.at(t.id).after[t.id];
+void capture_operation(runtime& r, timeline const& t, work run, operation_kind kind) {
+  participant& its = t.capture->streams.at(t.id);
+  // A number that nobody can take for an address, as all handles are; none is given twice.
+  auto* const handle = reinterpret_cast<cudaGraphNode_t>(0x5700'0000'0000 + 16 * r.node_count++);
+  t.capture->graph->nodes.push_back({std::move(run), kind, handle, std::move(its.next_after)});
+  its.next_after = {handle};
+  ++its.after[t.id];
 }
 
 void capture_event(timeline const& t, event_state& e) {
-  e.captured = std::make_shared<captured_point const>(captured_point{t.capture, t.capture->streams.at(t.id).after});
+  participant const& its = t.capture->streams.at(t.id);
+  e.captured = std::make_shared<captured_point const>(captured_point{t.capture, its.after, its.next_after});
 }
 
 cudaError_t capture_wait(runtime& r, timeline& t, event_state const& e) {
@@ -153,7 +158,11 @@ cudaError_t capture_wait(runtime& r, timeline& t, event_state const& e) {
     return cudaErrorStreamCaptureImplicit;
   }
   if (t.capture == nullptr) enter(r, t, from);
-  join(from->streams.at(t.id).after, e.captured->after);
+  participant& its = from->streams.at(t.id);
+  join(its.after, e.captured->after);
+  for (cudaGraphNode_t const node : e.captured->nodes)
+    if (std::find(its.next_after.begin(), its.next_after.end(), node) == its.next_after.end())
+      its.next_after.push_back(node);
   return cudaSuccess;
 }
 

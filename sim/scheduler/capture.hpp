@@ -32,7 +32,7 @@ void forget_captures(runtime& r);
 
 // ---- what a capturing stream does instead of queueing
 /// The operation becomes part of the graph that `t` captures.
-void capture_operation(timeline const& t, work run, operation_kind kind = operation_kind::device_work);
+void capture_operation(runtime& r, timeline const& t, work run, operation_kind kind = operation_kind::device_work);
 void capture_event(timeline const& t, event_state& e);
 /// Brings `t` into the event's capture, or joins two streams of one.
 cudaError_t capture_wait(runtime& r, timeline& t, event_state const& e);

@@ -27,6 +27,13 @@ allocation& allocation_of(runtime& r, graph_memory const& m) {
   return r.allocations.at(reinterpret_cast<std::uintptr_t>(m.p));
 }
 
+// High watermarks.
+void note_size(runtime& r, int device) {
+  graph_memory_sizes const now = memory_of_graphs(r, device);
+  graph_memory_sizes& high = r.device(device).most_for_graphs;
+  high = {std::max(high.used, now.used), std::max(high.reserved, now.reserved)};
+}
+
 }  // namespace
 
 std::shared_ptr<graph_state> make_graph(std::uint64_t number) {
@@ -48,7 +55,8 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared
   void* const p = make_allocation(r, std::move(made));
   if (p == nullptr) return nullptr;
   t.capture->graph->memory.push_back({p, false});
-  capture_operation(t, [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); });
+  note_size(r, t.device);
+  capture_operation(r, t, [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); });
   return p;
 }
 
@@ -57,16 +65,29 @@ bool capture_free(runtime& r, timeline& t, void* p) {
   if (a == nullptr || a->graph != t.capture->id) return false;
   for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
   begin_free(r, *a);
-  capture_operation(t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); });
+  capture_operation(r, t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); });
   return true;
 }
 
-bool revive_memory(runtime& r, graph_state const& graph) {
+bool revive_memory(runtime& r, graph_state const& graph, bool frees_at_launch) {
   for (graph_memory const& m : graph.memory)
-    if (!m.freed && !allocation_of(r, m).freeing) return false;
-  for (graph_memory const& m : graph.memory)
-    if (!m.freed) revive(r, allocation_of(r, m));
+    if (!frees_at_launch && !m.freed && !allocation_of(r, m).freeing) return false;
+  for (graph_memory const& m : graph.memory) {
+    allocation& a = allocation_of(r, m);
+    if (!m.freed && a.freeing) revive(r, a);
+    note_size(r, a.device);
+  }
   return true;
+}
+
+graph_memory_sizes memory_of_graphs(runtime const& r, int device) {
+  graph_memory_sizes sizes;
+  for (auto const& [address, a] : r.allocations) {
+    if (a.graph == 0 || a.device != device) continue;
+    sizes.reserved += a.bytes;
+    if (!a.freeing) sizes.used += a.bytes;
+  }
+  return sizes;
 }
 
 }  // namespace weir::sim::detail

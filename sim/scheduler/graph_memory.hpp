@@ -19,7 +19,10 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared
 bool capture_free(runtime& r, timeline& t, void* p);
 
 /// The graph is about to be launched: the memory that it allocates and does not free is live again. False if it is
-/// still in use since the launch before.
-bool revive_memory(runtime& r, graph_state const& graph);
+/// still in use since the launch before, unless this launch is to free it.
+bool revive_memory(runtime& r, graph_state const& graph, bool frees_at_launch);
+
+/// Memory of graphs on a device: what is allocated now, and what is kept for graphs.
+graph_memory_sizes memory_of_graphs(runtime const& r, int device);
 
 }  // namespace weir::sim::detail

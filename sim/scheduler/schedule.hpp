@@ -25,7 +25,7 @@ bool comes_after(runtime& r, timeline const& t, point p);
 template <class Work>
 void submit(runtime& r, held_lock& held, timeline& t, Work&& run, operation_kind kind = operation_kind::device_work) {
   if (t.capture != nullptr) [[unlikely]] {
-    capture_operation(t, std::forward<Work>(run), kind);
+    capture_operation(r, t, std::forward<Work>(run), kind);
   } else if (r.how == mode::immediate) {
     t.completed = ++t.submitted;
     turn const its_turn(r, t);

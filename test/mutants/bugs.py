@@ -829,4 +829,16 @@ BUGS = [
         random=False),
     bug(0, "a limit whose peak was reset forgets what is charged", LIMIT,
         "    raise_peak(used_.load());\n", "", "core/numbers", random=False),
+
+    # ---- programs on the simulated runtime
+    bug(0, "a node does not depend on the stream that joined before it", "sim/scheduler/capture.cpp",
+        "      its.next_after.push_back(node);\n", "      static_cast<void>(node);\n", "sim/probes", random=False),
+    bug(0, "what a graph allocated keeps it from being launched again, whatever its flags", "sim/api/graphs.cpp",
+        "(flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0, {}", "false, {}", "sim/probes", random=False),
+    bug(0, "a real device's context takes no memory", "sim/control/control.cpp",
+        "    device.used += found->context_bytes - r.model->context_bytes;\n", "", "sim/sim", random=False),
+    bug(0, "a skipped launch is done before the work in front of it", "sim/api/kernels.cpp",
+        "    submit(r, held, *t, [](held_lock&) {});\n", "    static_cast<void>(held);\n", "sim/kernels", random=False),
+    bug(0, "a kernel fits though its blocks have too many threads", "sim/api/kernels.cpp",
+        "std::uint64_t{block.x} * block.y * block.z <= 1024", "true", "sim/kernels", random=False),
 ]

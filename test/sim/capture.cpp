@@ -257,7 +257,8 @@ TEST_CASE_FIXTURE(fresh, "calls of captures and graphs refuse wrong arguments") 
   CHECK_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorInvalidValue);
   graph = end(s);
   CHECK_EQ(cudaGraphInstantiate(nullptr, graph, 0), cudaErrorInvalidValue);
-  CHECK_EQ(cudaGraphInstantiate(&execution, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch), cudaErrorNotSupported);
+  CHECK_EQ(cudaGraphInstantiate(&execution, graph, cudaGraphInstantiateFlagDeviceLaunch), cudaErrorNotSupported);
+  CHECK_EQ(cudaGraphInstantiate(&execution, graph, 1 << 20), cudaErrorInvalidValue);
   CHECK_EQ(cudaGraphLaunch(nullptr, s), cudaErrorInvalidValue);
   ok(cudaGraphDestroy(graph));
   CHECK_EQ(cudaGraphDestroy(graph), cudaErrorInvalidValue);
@@ -266,6 +267,34 @@ TEST_CASE_FIXTURE(fresh, "calls of captures and graphs refuse wrong arguments") 
 }
 
 // ---- memory of allocation nodes
+
+TEST_CASE_FIXTURE(fresh, "what graphs have of a device's memory is counted, with high watermarks") {
+  auto const bytes = [](cudaGraphMemAttributeType which) {
+    std::uint64_t value = 77;
+    ok(cudaDeviceGetGraphMemAttribute(0, which, &value));
+    return value;
+  };
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  {
+    executable const graph(s);
+    CHECK_EQ(bytes(cudaGraphMemAttrUsedMemCurrent), 0);
+    CHECK_EQ(bytes(cudaGraphMemAttrReservedMemCurrent), 4096);
+    graph.launch(s);
+    CHECK_EQ(bytes(cudaGraphMemAttrUsedMemCurrent), 4096);
+    ok(cudaFreeAsync(p, s));
+  }
+  CHECK_EQ(bytes(cudaGraphMemAttrReservedMemCurrent), 0);
+  CHECK_EQ(bytes(cudaGraphMemAttrUsedMemHigh), 4096);
+  std::uint64_t value = 1;
+  CHECK_EQ(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &value), cudaErrorInvalidValue);
+  value = 0;
+  CHECK_EQ(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &value), cudaErrorInvalidValue);
+  ok(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &value));
+  CHECK_EQ(bytes(cudaGraphMemAttrUsedMemHigh), 0);
+}
 
 TEST_CASE_FIXTURE(fresh, "memory allocated and freed in a capture is the graph's until that is gone") {
   cudaStream_t const s = make_stream();

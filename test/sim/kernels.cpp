@@ -100,6 +100,107 @@ TEST_CASE_FIXTURE(fresh, "every way to launch a kernel, and every question about
   CHECK_EQ(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, f, 1, 32), refused);
 }
 
+TEST_CASE_FIXTURE(fresh_and_lazy,
+                  "launches that are skipped take their place in the stream, are counted, and write nothing") {
+  module m;
+  m.add(&other_on_the_host, "other");
+  sim::skip_kernels(true);
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  int value = 0;
+  ok(cudaMalloc(&p, 4));
+  ok(cudaMemsetAsync(p, 1, 4, s));
+  for (int i = 0; i < 3; ++i) ok(cudaLaunchKernel(&scale_on_the_host, 1, 32, nullptr, 0, s));
+  ok(cudaLaunchKernel(&other_on_the_host, 1, 32, nullptr, 0, s));
+  CHECK_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+  ok(cudaMemcpyAsync(&value, p, 4, cudaMemcpyDeviceToHost, s));
+  ok(cudaStreamSynchronize(s));
+  CHECK_EQ(value, 0x01010101);
+  auto const skipped = sim::skipped_kernels();
+  REQUIRE_EQ(skipped.size(), 2);
+  CHECK_EQ(skipped[0].name, "scale(float*, int)");
+  CHECK_EQ(skipped[0].launches, 3);
+
+  CHECK_EQ(cudaLaunchKernel(&scale_on_the_host, 1, 1025, nullptr, 0, s), cudaErrorInvalidConfiguration);
+  CHECK_EQ(cudaLaunchKernel(&scale_on_the_host, dim3(1, 0), 1, nullptr, 0, s), cudaErrorInvalidConfiguration);
+  CHECK_EQ(cudaLaunchKernel(&value, 1, 1, nullptr, 0, s), cudaErrorInvalidDeviceFunction);
+  ok(cudaFree(p));
+  sim::reset();
+  CHECK(sim::skipped_kernels().empty());
+  CHECK_EQ(printed_by([] { CHECK_EQ(launch(&scale_on_the_host), cudaErrorNoKernelImageForDevice); }).empty(), false);
+}
+
+TEST_CASE_FIXTURE(fresh, "a skipped launch becomes a node of the graph that its stream captures") {
+  module const m;
+  sim::skip_kernels(true);
+  cudaStream_t const s = make_stream();
+  cudaGraph_t graph = nullptr;
+  std::size_t nodes = 0;
+  ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  ok(cudaLaunchKernel(&scale_on_the_host, 1, 32, nullptr, 0, s));
+  ok(cudaLaunchKernel(&scale_on_the_host, 1, 32, nullptr, 0, s));
+  ok(cudaStreamEndCapture(s, &graph));
+  ok(cudaGraphGetNodes(graph, nullptr, &nodes));
+  CHECK_EQ(nodes, 2);
+  ok(cudaGraphDestroy(graph));
+}
+
+TEST_CASE_FIXTURE(fresh, "where launches are skipped, questions about kernels have the answers of a small one") {
+  module const m;
+  sim::skip_kernels(true);
+  void const* const f = &scale_on_the_host;
+  cudaFuncAttributes attributes{};
+  ok(cudaFuncGetAttributes(&attributes, f));
+  CHECK_EQ(attributes.maxThreadsPerBlock, 1024);
+  CHECK_EQ(attributes.binaryVersion, 90);
+  ok(cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 16));
+  int blocks = 0;
+  ok(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 1024, 0));
+  CHECK_EQ(blocks, 2);  // 2048 threads
+  ok(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 32, 0));
+  CHECK_EQ(blocks, 32);  // no more blocks than that
+  ok(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 32, 56 << 10));
+  CHECK_EQ(blocks, 4);  // of 228 KiB, and 1 KiB of each is reserved
+  std::size_t bytes = 0;
+  ok(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, f, 4, 32));
+  CHECK_EQ(bytes, 56 << 10);
+  CHECK_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 0, 0), cudaErrorInvalidValue);
+}
+
+#if CUDART_VERSION >= 12080
+TEST_CASE_FIXTURE(fresh, "libraries of kernels cannot be loaded, and graphs not be built by hand") {
+  cudaLibrary_t library = nullptr;
+  cudaKernel_t kernel = nullptr;
+  CHECK_EQ(cudaLibraryLoadData(&library, "image", nullptr, nullptr, 0, nullptr, nullptr, 0),
+           cudaErrorNoKernelImageForDevice);
+  CHECK_EQ(cudaLibraryLoadFromFile(&library, "file", nullptr, nullptr, 0, nullptr, nullptr, 0),
+           cudaErrorNoKernelImageForDevice);
+  CHECK_EQ(cudaLibraryGetKernel(&kernel, library, "name"), cudaErrorInvalidResourceHandle);
+  unsigned count = 0;
+  CHECK_EQ(cudaLibraryGetKernelCount(&count, library), cudaErrorInvalidResourceHandle);
+  void* p = nullptr;
+  std::size_t bytes = 0;
+  CHECK_EQ(cudaLibraryGetGlobal(&p, &bytes, library, "name"), cudaErrorInvalidResourceHandle);
+  CHECK_EQ(cudaLibraryGetManaged(&p, &bytes, library, "name"), cudaErrorInvalidResourceHandle);
+  CHECK_EQ(cudaLibraryGetUnifiedFunction(&p, library, "name"), cudaErrorInvalidResourceHandle);
+  CHECK_EQ(cudaLibraryUnload(library), cudaErrorInvalidResourceHandle);
+  CHECK_EQ(cudaKernelSetAttributeForDevice(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 1, 0),
+           cudaErrorInvalidDeviceFunction);
+  cudaUserObject_t object = nullptr;
+  CHECK_EQ(cudaUserObjectCreate(&object, &p, nullptr, 1, cudaUserObjectNoDestructorSync), cudaErrorNotSupported);
+  CHECK_EQ(cudaUserObjectRelease(object, 1), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGraphRetainUserObject(nullptr, object, 1, 0), cudaErrorInvalidValue);
+  cudaGraphConditionalHandle condition{};
+  CHECK_EQ(cudaGraphConditionalHandleCreate(&condition, nullptr, 0, 0), cudaErrorNotSupported);
+#if CUDART_VERSION >= 13000
+  CHECK_EQ(cudaGraphAddNode(nullptr, nullptr, nullptr, nullptr, 0, nullptr), cudaErrorNotSupported);
+#endif
+  cudaStream_t const s = make_stream();
+  CHECK_EQ(cudaStreamBeginCaptureToGraph(s, nullptr, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal),
+           cudaErrorNotSupported);
+}
+#endif
+
 TEST_CASE_FIXTURE(fresh, "what no module registered is no kernel, and a module's kernels go with it") {
   CHECK_EQ(launch(&scale_on_the_host), cudaErrorInvalidDeviceFunction);
   CHECK_EQ(launch(nullptr), cudaErrorInvalidDeviceFunction);

@@ -94,11 +94,12 @@ TEST_CASE_FIXTURE(fresh, "there are two devices, or as many as a test asks for")
   CHECK_THROWS_AS(sim::set_capacity(8, 1), std::invalid_argument);
 }
 
-TEST_CASE_FIXTURE(fresh, "devices say what they can do, and nothing about what nobody asked before") {
+TEST_CASE_FIXTURE(fresh, "devices say what they can do, for every attribute that there is") {
   int value = -1;
   ok(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolsSupported, 1));
   CHECK_EQ(value, 1);
-  CHECK_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrMaxGridDimX, 0), cudaErrorNotSupported);
+  for (int each = 1; each < cudaDevAttrMax; ++each)
+    CHECK_EQ(cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(each), 0), cudaSuccess);
   CHECK_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 2), cudaErrorInvalidDevice);
   CHECK_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrMax, 0), cudaErrorInvalidValue);
   CHECK_EQ(cudaDeviceGetAttribute(nullptr, cudaDevAttrWarpSize, 0), cudaErrorInvalidValue);
@@ -109,6 +110,34 @@ TEST_CASE_FIXTURE(fresh, "devices say what they can do, and nothing about what n
   int version = 0;
   ok(cudaRuntimeGetVersion(&version));
   CHECK_EQ(version, CUDART_VERSION);
+}
+
+TEST_CASE_FIXTURE(fresh, "a real device's numbers and memory are had by its name") {
+  sim::set_device_model("a100-80g");
+  cudaDeviceProp properties{};
+  ok(cudaGetDeviceProperties(&properties, 1));
+  CHECK_EQ(std::string(properties.name), "NVIDIA A100-SXM4-80GB");
+  CHECK_EQ(properties.major, 8);
+  CHECK_EQ(properties.multiProcessorCount, 108);
+  CHECK_EQ(properties.sharedMemPerBlockOptin, 163 << 10);
+  std::size_t free = 0, total = 0;
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(total, properties.totalGlobalMem);
+  CHECK_LT(free, total);  // the context's
+  void* p = nullptr;
+  CHECK_EQ(cudaMalloc(&p, total), cudaErrorMemoryAllocation);
+
+  sim::set_device_model("default");
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(free, total);
+  CHECK_THROWS_WITH_AS(sim::set_device_model("a100"), doctest::Contains("it can be one of default a100-40g"),
+                       std::invalid_argument);
+  sim::set_device_model("rtx-4090");
+  sim::reset();
+  ok(cudaGetDeviceProperties(&properties, 0));
+  CHECK_EQ(std::string(properties.name), "weir::sim device 0");
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(free, total);
 }
 
 TEST_CASE_FIXTURE(fresh_and_lazy, "touch reads or overwrites all its bytes when the stream gets there") {

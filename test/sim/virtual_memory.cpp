@@ -431,7 +431,7 @@ TEST_CASE_FIXTURE(reserved, "the granularity and the attributes say what there i
   CHECK_EQ(value, 0);
   ok(cu.attribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));  // the runtime's own
   CHECK_EQ(value, 32);
-  CHECK_EQ(cu.attribute(&value, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 0), CUDA_ERROR_INVALID_VALUE);  // not modelled
+  CHECK_EQ(cu.attribute(&value, CU_DEVICE_ATTRIBUTE_MAX, 0), CUDA_ERROR_INVALID_VALUE);
   CHECK_EQ(cu.attribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2), CUDA_ERROR_INVALID_DEVICE);
   CHECK_EQ(cu.attribute(nullptr, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0), CUDA_ERROR_INVALID_VALUE);
 }

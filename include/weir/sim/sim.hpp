@@ -8,6 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace weir::sim {
 
@@ -57,6 +60,25 @@ void run_all();
 /// Sets how many devices there are, 1 to 8 (default 2). Throws `std::invalid_argument` for other numbers. Call it after
 /// `reset` and before the first CUDA call of a test.
 void set_device_count(int count);
+
+/// Sets which device is simulated, by name: "a100-40g", "a100-80g", "h100-80g", "rtx-4090", or "default", the one that
+/// `reset` sets. All devices have its properties, attributes and memory from then on, and but for "default" its context
+/// takes some of that memory, as on a GPU (about 0.5 GiB; how much differs by driver). What a program could do on such
+/// a device does not change: there is no other code here. Throws `std::invalid_argument` for another name. Call it
+/// after `reset` and before the first CUDA call of a test.
+void set_device_model(std::string_view name);
+
+/// Sets whether launches of kernels are skipped: each succeeds, is counted, takes its place in its stream or graph, and
+/// does nothing, so that whatever it would have written is not. The calls that ask about kernels answer as for a small
+/// kernel. For programs whose memory does not depend on values. Off by default and after `reset`: launches are refused.
+void skip_kernels(bool on);
+
+/// The kernels that were skipped since `reset`, those that were launched most often first.
+struct skipped_kernel {
+  std::string name;
+  std::uint64_t launches;
+};
+std::vector<skipped_kernel> skipped_kernels();
 
 /// Sets whether `touch` throws where a kernel on a GPU would crash: at another device's memory without access to it
 /// (`cudaDeviceEnablePeerAccess`; for a pool's memory `cudaMemPoolSetAccess`, for mapped memory `cuMemSetAccess`). Off

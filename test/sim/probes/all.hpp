@@ -2,6 +2,7 @@
 // All probes, by subject. A new subject is a header with a table and a line here.
 
 #include "capture.hpp"
+#include "devices.hpp"
 #include "driver.hpp"
 #include "errors.hpp"
 #include "events.hpp"
@@ -17,7 +18,7 @@ namespace probes {
 
 inline constexpr std::span<probe const> subjects[] = {
     error_probes,  event_probes,   stream_probes,         memory_probes, pool_probes,
-    kernel_probes, capture_probes, virtual_memory_probes, driver_probes,
+    kernel_probes, capture_probes, virtual_memory_probes, driver_probes, device_probes,
 };
 
 /// Calls `visit(probe)` for each.

@@ -5,7 +5,10 @@
 
 #include "probe.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <thread>
+#include <vector>
 
 namespace probes {
 
@@ -125,6 +128,79 @@ inline void empty_captures_give_graphs(verdict& v) {
   v.yes("a graph", c.graph() != nullptr);
   v.ok("launch", graph.launch(s));
   v.ok("synchronise", cudaStreamSynchronize(s));
+}
+
+#if CUDART_VERSION >= 13000
+// "dependencies_out: ... the next node to be captured in the stream will depend on this set of nodes, absent operations
+// such as event wait which modify this set."
+inline void captures_say_what_comes_next_after_what(verdict& v) {
+  flag f;
+  stream const s, other;
+  event const forked, joined;
+  capture c(v, s);
+  auto const next_after = [&](cudaStream_t on) {
+    cudaStreamCaptureStatus status{};
+    unsigned long long id = 0;
+    cudaGraph_t graph = nullptr;
+    cudaGraphNode_t const* nodes = nullptr;
+    std::size_t count = 77;
+    v.ok("cudaStreamGetCaptureInfo", cudaStreamGetCaptureInfo(on, &status, &id, &graph, &nodes, nullptr, &count));
+    v.yes("a graph", graph != nullptr);
+    return std::vector<cudaGraphNode_t>(nodes, nodes + count);
+  };
+  v.equal<std::size_t>("before any node", next_after(s).size(), 0);
+  v.ok("record", cudaEventRecord(forked, s));
+  v.ok("wait", cudaStreamWaitEvent(other, forked, 0));
+  v.ok("work", f.raise(s));
+  v.ok("work", f.raise(s));
+  auto const last = next_after(s);
+  v.equal<std::size_t>("after work", last.size(), 1);
+  v.equal<std::size_t>("the other stream", next_after(other).size(), 0);
+  v.ok("work", f.look(other));
+  v.ok("record", cudaEventRecord(joined, other));
+  v.ok("wait", cudaStreamWaitEvent(s, joined, 0));
+  auto const both = next_after(s);
+  v.equal<std::size_t>("after the join", both.size(), 2);
+  v.yes("the stream's own last node is one", std::find(both.begin(), both.end(), last[0]) != both.end());
+  v.ok("end", c.end());
+
+  std::size_t count = 0;
+  v.ok("cudaGraphGetNodes", cudaGraphGetNodes(c.graph(), nullptr, &count));
+  v.equal<std::size_t>("nodes", count, 3);
+  v.ok("cudaGraphGetRootNodes", cudaGraphGetRootNodes(c.graph(), nullptr, &count));
+  v.equal<std::size_t>("roots", count, 2);
+  cudaGraphNode_t before[2] = {last[0], last[0]};
+  count = 2;
+  v.ok("cudaGraphNodeGetDependencies", cudaGraphNodeGetDependencies(last[0], before, nullptr, &count));
+  v.equal<std::size_t>("dependencies", count, 1);
+  v.yes("behind the last one there is nothing", before[1] == nullptr);
+  v.ok("cudaGraphNodeGetDependentNodes", cudaGraphNodeGetDependentNodes(before[0], nullptr, nullptr, &count));
+  v.equal<std::size_t>("dependent nodes", count, 1);
+  v.code("no graph", cudaGraphGetNodes(nullptr, nullptr, &count), cudaErrorInvalidValue);
+}
+
+// "Returns cudaErrorIllegalState if the stream is not capturing."
+inline void dependencies_are_those_of_a_capture(verdict& v) {
+  stream const s;
+  v.code("no capture", cudaStreamUpdateCaptureDependencies(s, nullptr, nullptr, 0, 0), cudaErrorIllegalState);
+}
+#endif
+
+// cudaGraphInstantiateFlagAutoFreeOnLaunch: "Automatically free memory allocated in a graph before relaunching."
+inline void graphs_can_free_memory_when_launched_again(verdict& v) {
+  stream const s;
+  void* p = nullptr;
+  capture c(v, s);
+  v.ok("cudaMallocAsync", cudaMallocAsync(&p, 4096, s));
+  v.ok("end", c.end());
+  cudaGraphExec_t executable = nullptr;
+  v.ok("cudaGraphInstantiateWithFlags",
+       cudaGraphInstantiateWithFlags(&executable, c.graph(), cudaGraphInstantiateFlagAutoFreeOnLaunch));
+  v.ok("launch", cudaGraphLaunch(executable, s));
+  v.ok("launch again, though nobody freed the memory", cudaGraphLaunch(executable, s));
+  v.ok("cudaFreeAsync", cudaFreeAsync(p, s));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  v.ok("cudaGraphExecDestroy", cudaGraphExecDestroy(executable));
 }
 
 // The guide: placing a stream into or out of capture mode severs the dependency between items added before and after.
@@ -499,6 +575,11 @@ inline constexpr probe capture_probes[] = {
     {"captured_work_runs_when_launched", needs::nothing, &captured_work_runs_when_launched},
     {"each_launch_runs_host_functions", needs::nothing, &each_launch_runs_host_functions},
     {"empty_captures_give_graphs", needs::nothing, &empty_captures_give_graphs},
+#if CUDART_VERSION >= 13000
+    {"captures_say_what_comes_next_after_what", needs::nothing, &captures_say_what_comes_next_after_what},
+    {"dependencies_are_those_of_a_capture", needs::nothing, &dependencies_are_those_of_a_capture},
+#endif
+    {"graphs_can_free_memory_when_launched_again", needs::nothing, &graphs_can_free_memory_when_launched_again},
     {"pending_work_is_no_part_of_a_capture", needs::pending_work, &pending_work_is_no_part_of_a_capture},
     {"waits_bring_streams_into_a_capture", needs::nothing, &waits_bring_streams_into_a_capture},
     {"captures_have_ids", needs::nothing, &captures_have_ids},

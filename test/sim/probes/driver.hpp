@@ -285,6 +285,32 @@ inline void driver_pools_are_the_runtimes(verdict& v) {
   v.ok("cuMemPoolDestroy", runtimes(WEIR_DRIVER_FUNCTION(cuMemPoolDestroy)(pool)));
 }
 
+// "Finds information on memory allocations": the beginning and the size of that which a pointer lies in.
+inline void driver_finds_where_memory_begins(verdict& v) {
+  use_the_runtime(v);
+  driver_memory const memory(v, 3000);
+  CUdeviceptr begin = 0;
+  std::size_t bytes = 0;
+  v.ok("cuMemGetAddressRange", runtimes(WEIR_DRIVER_FUNCTION(cuMemGetAddressRange)(&begin, &bytes, memory.at + 1000)));
+  v.equal<std::uint64_t>("the beginning", begin, memory.at);
+  v.yes("the size", bytes >= 3000);
+}
+
+inline void driver_copies_where_its_names_say(verdict& v) {
+  use_the_runtime(v);
+  driver_memory const memory(v, 8);
+  stream const s;
+  std::uint32_t const there[2] = {11, 22};
+  std::uint32_t back[2] = {};
+  v.ok("cuMemcpyHtoD", runtimes(WEIR_DRIVER_FUNCTION(cuMemcpyHtoD)(memory.at, there, 8)));
+  v.ok("synchronise, since the copy may end after the call", cudaDeviceSynchronize());
+  v.ok("cuStreamWriteValue32", runtimes(WEIR_DRIVER_FUNCTION(cuStreamWriteValue32)(s, memory.at + 4, 33, 0)));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  v.ok("cuMemcpyDtoH", runtimes(WEIR_DRIVER_FUNCTION(cuMemcpyDtoH)(back, memory.at, 8)));
+  v.equal<std::uint32_t>("copied", back[0], 11);
+  v.equal<std::uint32_t>("written by the stream", back[1], 33);
+}
+
 inline void driver_errors_are_no_last_errors(verdict& v) {
   use_the_runtime(v);
   CUdeviceptr p = 0;
@@ -309,6 +335,8 @@ inline constexpr probe driver_probes[] = {
     {"driver_knows_what_pointers_are", needs::nothing, &driver_knows_what_pointers_are},
     {"driver_answers_for_other_pointers", needs::nothing, &driver_answers_for_other_pointers},
     {"driver_pools_are_the_runtimes", needs::nothing, &driver_pools_are_the_runtimes},
+    {"driver_finds_where_memory_begins", needs::nothing, &driver_finds_where_memory_begins},
+    {"driver_copies_where_its_names_say", needs::nothing, &driver_copies_where_its_names_say},
     {"driver_errors_are_no_last_errors", needs::nothing, &driver_errors_are_no_last_errors},
 };
 

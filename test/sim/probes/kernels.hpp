@@ -16,6 +16,15 @@ inline void no_function_is_no_kernel(verdict& v) {
   v.ok("cudaDeviceSynchronize", cudaDeviceSynchronize());
 }
 
+// cudaErrorInvalidSymbol: "the symbol name/identifier passed to the API call is not a valid name or identifier".
+inline void no_variable_is_no_symbol(verdict& v) {
+  static int on_the_host = 0;
+  void* address = nullptr;
+  v.code("cudaGetSymbolAddress", cudaGetSymbolAddress(&address, &on_the_host), cudaErrorInvalidSymbol);
+  v.code("cudaMemcpyToSymbol", cudaMemcpyToSymbol(&on_the_host, &address, 4, 0, cudaMemcpyHostToDevice),
+         cudaErrorInvalidSymbol);
+}
+
 #if CUDART_VERSION >= 12050
 // "The API will return cudaSuccess and set the returned funcPtr to NULL if ... the driver symbol is invalid."
 inline void unknown_driver_functions_are_null(verdict& v) {
@@ -36,6 +45,7 @@ inline void unknown_driver_functions_are_null(verdict& v) {
 
 inline constexpr probe kernel_probes[] = {
     {"no_function_is_no_kernel", needs::nothing, &no_function_is_no_kernel},
+    {"no_variable_is_no_symbol", needs::nothing, &no_variable_is_no_symbol},
 #if CUDART_VERSION >= 12050
     {"unknown_driver_functions_are_null", needs::nothing, &unknown_driver_functions_are_null},
 #endif
