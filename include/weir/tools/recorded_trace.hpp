@@ -1,7 +1,7 @@
 #pragma once
 // What happened to the memory of a program, as a value: recorded by `trace`, or read from a file.
 
-#include <weir/core/shown_memory.hpp>
+#include <weir/core/shown_events.hpp>
 
 #include <cstddef>
 #include <cstdint>
