@@ -1,10 +1,11 @@
 #include "trace.hpp"
 
 #include "../support/random_numbers.hpp"
-#include "torch_snapshot.hpp"
+
+#include <weir/core/printable.hpp>
+#include <weir/tools/torch_history.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -48,31 +49,23 @@ class file {
     if (text_.starts_with("\x1f\x8b"))
       unreadable("is gzip-ed, and this was built without zlib; try gzip -dc FILE | bench_replay -");
 #endif
+    lines_ = weir::detail::text_lines(text_, path_);
   }
 
   bool is_pickle() const { return text_.starts_with('\x80'); }
 
   std::string_view whole() {
-    number_ = 1;
+    next_line();
     if (!error_.empty()) damaged("the file breaks off: " + error_);
     return text_;
   }
   std::optional<std::string_view> next_line() {
-    if (at_ >= text_.size()) {
-      ++number_;
-      if (!error_.empty()) damaged("the file breaks off here: " + error_);
-      return std::nullopt;
-    }
-    std::size_t const end = std::min(text_.find('\n', at_), text_.size());
-    std::string_view line = std::string_view(text_).substr(at_, end - at_);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    at_ = end + 1;
-    ++number_;
+    auto const line = lines_.next();
+    if (!line && !error_.empty()) damaged("the file breaks off here: " + error_);
     return line;
   }
-  [[noreturn]] void damaged(std::string const& why) const {
-    throw damaged_trace(path_ + ":" + std::to_string(number_) + ": " + why);
-  }
+  weir::detail::text_lines const& lines() const { return lines_; }
+  [[noreturn]] void damaged(std::string const& why) const { lines_.damaged(why); }
 
  private:
   void append(std::string_view more) {
@@ -89,70 +82,38 @@ class file {
   std::size_t max_bytes_;
   std::string text_;
   std::string error_;
-  std::size_t at_ = 0;
-  std::size_t number_ = 0;
+  weir::detail::text_lines lines_{{}, {}};  // of `text_`, once that is read
 };
-
-/// The last of `most` fields has the rest of the line.
-std::vector<std::string_view> fields_of(std::string_view line, std::size_t most) {
-  std::vector<std::string_view> fields;
-  for (;;) {
-    std::size_t const comma = fields.size() + 1 == most ? std::string_view::npos : line.find(',');
-    fields.push_back(line.substr(0, comma));
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
-
-/// What of a field is quoted in an error: a damaged file can have one of any length.
-std::string start_of(std::string_view field) { return std::string(field.substr(0, 40)); }
-
-std::uint64_t number(file const& in, std::string_view text, char const* what, int base = 10) {
-  std::string_view digits = text;
-  if (base == 16 && digits.starts_with("0x")) digits.remove_prefix(2);
-  std::uint64_t value = 0;
-  auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
-    in.damaged(std::string(what) + " is '" + start_of(text) + "', which is no number");
-  return value;
-}
 
 std::uint32_t numbered(std::unordered_map<std::string, std::uint32_t>& known, std::string_view name) {
   return known.try_emplace(std::string(name), static_cast<std::uint32_t>(known.size())).first->second;
 }
 
-constexpr std::string_view log_header = "Thread,Time,Action,Pointer,Size,Stream";
-constexpr std::string_view tagged_log_header = "Thread,Time,Action,Pointer,Size,Stream,Tag";
+using weir::detail::fields_of;
+using weir::detail::log_columns;
 
-/// `columns`: 6, or 7 where each line ends in a tag, which nothing here asks for.
-void read_log(file& in, trace& out, std::size_t columns) {
+void read_log(file& in, trace& out, log_columns const& columns) {
   std::unordered_map<std::uint64_t, std::uint32_t> live;
   std::unordered_map<std::string, std::uint32_t> streams, threads;
   while (auto const line = in.next_line()) {
     if (line->empty()) continue;
-    auto const f = fields_of(*line, columns == 7 ? 7 : 8);
-    if (f.size() != columns)
-      in.damaged("has " + std::to_string(f.size()) + " fields; " + std::to_string(columns) +
-                 " are needed: " + std::string(columns == 7 ? tagged_log_header : log_header));
-    if (f[2] == "allocate failure") continue;
-    if (f[2] != "allocate" && f[2] != "free")
-      in.damaged("action is '" + start_of(f[2]) + "'; it can be allocate or free");
-    std::uint64_t const address = number(in, f[3], "pointer", 16);
-    std::uint64_t const bytes = number(in, f[4], "size");
+    log_columns::line const e = columns.read(in.lines(), *line);
+    if (e.is == e.fails) continue;
     // Nothing was allocated or freed there: no stream and no thread is counted for it.
-    if (f[2] == "allocate" ? bytes == 0 : address == 0) continue;
-    std::uint32_t const thread = numbered(threads, f[0]);
-    std::uint32_t const stream = numbered(streams, f[5]);
-    if (f[2] == "allocate") {
+    if (e.is == e.allocates ? e.bytes == 0 : e.address == 0) continue;
+    std::uint32_t const thread = numbered(threads, e.thread);
+    std::uint32_t const stream = numbered(streams, e.stream);
+    std::string const pointer = in.lines().start_of(e.pointer);
+    if (e.is == e.allocates) {
       auto const block = static_cast<std::uint32_t>(out.sizes.size());
-      if (!live.emplace(address, block).second) in.damaged("allocates " + start_of(f[3]) + ", which is live");
-      out.sizes.push_back(bytes);
+      if (!live.emplace(e.address, block).second) in.damaged("allocates " + pointer + ", which is live");
+      out.sizes.push_back(e.bytes);
       out.events.push_back({block, stream, thread, true});
     } else {
-      auto const found = live.find(address);
-      if (found == live.end()) in.damaged("frees " + start_of(f[3]) + ", which is not live");
-      if (out.sizes[found->second] != bytes)
-        in.damaged("frees " + std::to_string(bytes) + " B; " + std::to_string(out.sizes[found->second]) +
+      auto const found = live.find(e.address);
+      if (found == live.end()) in.damaged("frees " + pointer + ", which is not live");
+      if (out.sizes[found->second] != e.bytes)
+        in.damaged("frees " + std::to_string(e.bytes) + " B; " + std::to_string(out.sizes[found->second]) +
                    " B were allocated there");
       out.events.push_back({found->second, stream, thread, false});
       live.erase(found);
@@ -173,9 +134,10 @@ void read_lifetimes(file& in, trace& out) {
     if (line->empty()) continue;
     auto const f = fields_of(*line, 8);
     if (f.size() != 4) in.damaged("has " + std::to_string(f.size()) + " fields; 4 are needed: id,lower,upper,size");
-    std::uint64_t const lower = number(in, f[1], "lower"), upper = number(in, f[2], "upper");
-    std::uint64_t const bytes = number(in, f[3], "size");
-    if (upper < lower) in.damaged("ends at " + start_of(f[2]) + ", before it begins at " + start_of(f[1]));
+    std::uint64_t const lower = in.lines().number(f[1], "lower"), upper = in.lines().number(f[2], "upper");
+    std::uint64_t const bytes = in.lines().number(f[3], "size");
+    if (upper < lower)
+      in.damaged("ends at " + in.lines().start_of(f[2]) + ", before it begins at " + in.lines().start_of(f[1]));
     if (bytes == 0 || upper == lower) continue;
     auto const block = static_cast<std::uint32_t>(out.sizes.size());
     out.sizes.push_back(bytes);
@@ -193,7 +155,8 @@ void read_lifetimes(file& in, trace& out) {
 std::vector<trace> read_snapshot(file& in, std::string const& name, std::string const& path,
                                  std::size_t max_bytes) try {
   std::vector<trace> found;
-  auto const histories = read_torch_snapshot(in.whole(), {.values = max_bytes / 16});
+  using weir::detail::device_history;
+  auto const histories = weir::detail::read_torch_snapshot(in.whole(), {.values = max_bytes / 16});
   for (device_history const& history : histories) {
     trace out;
     out.name = histories.size() == 1 ? name : name + ", device " + std::to_string(history.device);
@@ -210,7 +173,7 @@ std::vector<trace> read_snapshot(file& in, std::string const& name, std::string 
     found.push_back(std::move(out));
   }
   return found;
-} catch (damaged_pickle const& e) {
+} catch (weir::detail::damaged_pickle const& e) {
   throw damaged_trace(path + ": " + e.what());
 }
 
@@ -234,10 +197,8 @@ std::vector<trace> read_traces(std::string const& path, std::size_t max_bytes) {
   trace out;
   out.name = name;
   auto const header = in.next_line();
-  if (header == log_header)
-    read_log(in, out, 6);
-  else if (header == tagged_log_header)
-    read_log(in, out, 7);
+  if (auto const columns = log_columns::of(header.value_or("")))
+    read_log(in, out, *columns);
   else if (header == "id,lower,upper,size")
     read_lifetimes(in, out);
   else

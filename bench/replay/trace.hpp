@@ -1,11 +1,10 @@
 #pragma once
 // Traces of allocations and frees, read from files.
 
-#include <weir/core/printable.hpp>
+#include <weir/tools/log_reader.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -29,11 +28,7 @@ struct trace {
   std::size_t peak() const;
 };
 
-/// A trace that is not what it should be: `what()` is `file:line: why`, or `file: byte N: why` for a snapshot. It is
-/// one line that is safe to print, whatever the file holds.
-struct damaged_trace : std::runtime_error {
-  explicit damaged_trace(std::string const& what) : std::runtime_error(weir::printable(what)) {}
-};
+using weir::damaged_trace;
 
 /// The most bytes of a trace that are read unless a caller says otherwise. A gzip file can unpack to a thousand times
 /// its size, and reading can take six times as much memory as that.

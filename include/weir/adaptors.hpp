@@ -14,5 +14,6 @@
 #include <weir/adaptors/scrub.hpp>            // zeros in place of what others left
 #include <weir/adaptors/spillable.hpp>        // contents that go to the host before a request is refused
 #include <weir/adaptors/statistics.hpp>       // numbers: current, peak, total
+#include <weir/adaptors/trace.hpp>            // the latest events, for files and pages that show them
 #include <weir/adaptors/tracking.hpp>         // who holds each live block; leaks and wrong frees
 #include <weir/adaptors/wait_for_memory.hpp>  // waits for another thread to free something

@@ -2,6 +2,8 @@
 // Tools on top of everything else.
 
 #include <weir/tools/parse.hpp>                   // a stack from text
+#include <weir/tools/snapshot.hpp>                // where the memory of a stack is just now
 #include <weir/tools/stack_from_environment.hpp>  // a stack that the environment may name
 #include <weir/tools/summary.hpp>                 // the numbers of all layers: table, JSON, Prometheus
+#include <weir/tools/trace_of.hpp>                // what the trace layers of a stack recorded
 #include <weir/tools/with_retry.hpp>              // work in batches that get smaller when memory runs out

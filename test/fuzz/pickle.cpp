@@ -2,19 +2,19 @@
 // it is written anew; a history frees only what is live.
 #include "target.hpp"
 
-#include "../../bench/replay/pickle.hpp"
-#include "../../bench/replay/torch_snapshot.hpp"
+#include <weir/tools/pickle_reader.hpp>
+#include <weir/tools/torch_history.hpp>
 
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
 
-using bench::pickle;
 using fuzz::require;
+using weir::detail::pickle;
 
 namespace {
 
-constexpr bench::pickle_limits limits{.bytes = 1 << 20, .values = 20000, .open_marks = 100};
+constexpr weir::detail::pickle_limits limits{.bytes = 1 << 20, .values = 20000, .open_marks = 100};
 
 /// Writes a value as another pickle would: without a memo, in protocol 2's and 3's opcodes. A list may hold itself, or
 /// the same list again and again: false if that leads to more than `left` values.
@@ -101,7 +101,7 @@ void check_find(pickle const& in, pickle::value const& v) {
   require(in.find(v, "no such name, surely") == nullptr, "find: nothing under other names");
 }
 
-void check_refusal(bench::damaged_pickle const& refused, std::size_t size) {
+void check_refusal(weir::detail::damaged_pickle const& refused, std::size_t size) {
   std::string_view const what = refused.what();
   require(what.starts_with("byte "), "a refusal says where");
   require(std::strtoull(what.data() + 5, nullptr, 10) <= size, "a refusal points into the bytes");
@@ -116,17 +116,17 @@ void check_pickle(std::string_view bytes) try {
   try {
     pickle const second(text);
     require(alike(in, in.root(), second, second.root()), "written anew it is read alike");
-  } catch (bench::damaged_pickle const& refused) {
+  } catch (weir::detail::damaged_pickle const& refused) {
     fuzz::fail(std::string("written anew it is refused: ") + refused.what());
   }
-} catch (bench::damaged_pickle const& refused) {
+} catch (weir::detail::damaged_pickle const& refused) {
   check_refusal(refused, bytes.size());
 }
 
 void check_snapshot(std::string_view bytes) try {
-  for (bench::device_history const& history : bench::read_torch_snapshot(bytes, limits)) {
+  for (weir::detail::device_history const& history : weir::detail::read_torch_snapshot(bytes, limits)) {
     require(!history.events.empty(), "a history has events");
-    std::unordered_map<std::uint64_t, bench::device_history::event> live;
+    std::unordered_map<std::uint64_t, weir::detail::device_history::event> live;
     for (auto const& e : history.events) {
       require(e.bytes != 0, "no empty allocations");
       if (e.allocates) {
@@ -139,7 +139,7 @@ void check_snapshot(std::string_view bytes) try {
       live.erase(at);
     }
   }
-} catch (bench::damaged_pickle const& refused) {
+} catch (weir::detail::damaged_pickle const& refused) {
   check_refusal(refused, bytes.size());
 }
 

@@ -188,6 +188,10 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     for_each([&](one& a) { largest = detail::greater(largest, a.pool.snapshot().largest_free); });
     return largest;
   }
+  /// As `pool_resource::show_memory`, arena by arena.
+  void show_memory(detail::memory_visitor& visitor) const {
+    for_each([&](one& a) { a.pool.show_memory(visitor); });
+  }
   /// As `pool_resource::reset_peaks`, of all arenas.
   void reset_peaks() noexcept {
     for_each([](one& a) { a.pool.reset_peaks(); });

@@ -17,6 +17,8 @@
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/shown_events.hpp>
+#include <weir/core/shown_memory.hpp>
 #include <weir/core/tag.hpp>
 #include <weir/support/function.hpp>
 
@@ -148,6 +150,12 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
   std::string live_report(std::size_t most = 10) const {
     return detail::holders_report("weir: " + label_, blocks_.all(), detail::coarse_nanoseconds(), stacks_,
                                   options_.frames != 0, most);
+  }
+
+  /// For `weir::snapshot`: who holds each live block.
+  void show_memory(detail::memory_visitor& visitor) const {
+    for (tracked_block const& b : blocks_.all())
+      visitor.see(detail::shown_holder{b.address, b.bytes, b.tag, detail::stream_number(b.stream), b.thread});
   }
 
   void describe_layer(report& out) const {

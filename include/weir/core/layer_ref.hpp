@@ -15,6 +15,9 @@ namespace weir {
 
 namespace detail {
 
+class memory_visitor;  // in shown_memory.hpp
+class event_visitor;   // in shown_events.hpp
+
 /// The functions of a layer whose type is forgotten; one table a type.
 struct layer_functions {
   bool keeps_memory;
@@ -28,6 +31,8 @@ struct layer_functions {
   void (*reset_peaks)(void* layer) noexcept;
   std::optional<limit_ref> (*limit)(void* layer) noexcept;
   live_block (*find_block)(void* layer, void const* p) noexcept;
+  void (*show_memory)(void* layer, memory_visitor& visitor);
+  void (*show_events)(void const* layer, event_visitor& visitor);
 };
 template <class Layer>
 layer_functions const& functions_of_layer() noexcept;
@@ -63,6 +68,11 @@ class layer_ref {
   /// None where this layer does not know its blocks.
   live_block find_block(void const* p) const noexcept { return functions_->find_block(layer_, p); }
 
+  /// Shows the segments that this layer holds and who has which blocks, as far as it knows.
+  void show_memory(detail::memory_visitor& visitor) const { functions_->show_memory(layer_, visitor); }
+  /// Shows what this layer recorded; nothing where it records nothing.
+  void show_events(detail::event_visitor& visitor) const { functions_->show_events(layer_, visitor); }
+
   /// Shows the layers that stand beside the upstream, as those of bins do.
   void visit_parts(layer_visitor& visitor) const { functions_->visit_parts(layer_, visitor); }
 
@@ -88,6 +98,15 @@ void visit_parts(Layer& layer, layer_visitor& visitor) {
 }
 
 template <class Layer>
+void show_memory(Layer& layer, memory_visitor& visitor) {
+  if constexpr (requires { layer.show_memory(visitor); }) layer.show_memory(visitor);
+}
+template <class Layer>
+void show_events(Layer const& layer, event_visitor& visitor) {
+  if constexpr (requires { layer.show_events(visitor); }) layer.show_events(visitor);
+}
+
+template <class Layer>
 layer_functions const& functions_of_layer() noexcept {
   static constexpr layer_functions functions = {
       keeper<Layer>,
@@ -103,6 +122,10 @@ layer_functions const& functions_of_layer() noexcept {
       [](void* layer) noexcept { detail::reset_peaks_of_layer(*static_cast<Layer*>(layer)); },
       [](void* layer) noexcept { return detail::limit_of(*static_cast<Layer*>(layer)); },
       [](void* layer, void const* p) noexcept { return detail::block_of_layer(*static_cast<Layer*>(layer), p); },
+      [](void* layer, memory_visitor& visitor) { detail::show_memory(*static_cast<Layer*>(layer), visitor); },
+      [](void const* layer, event_visitor& visitor) {
+        detail::show_events(*static_cast<Layer const*>(layer), visitor);
+      },
   };
   return functions;
 }

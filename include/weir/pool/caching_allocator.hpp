@@ -24,6 +24,7 @@
 #include <weir/core/handle.hpp>
 #include <weir/core/live_block.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_list.hpp>
 #include <weir/cuda/stream_ref.hpp>
@@ -31,6 +32,7 @@
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/support/grown_array.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
@@ -242,6 +244,23 @@ class caching_allocator {
   pool_snapshot snapshot() const {
     auto const lock = enter();
     return lock ? snapshot_now() : pool_snapshot{};
+  }
+
+  /// Shows all segments, as they are at one moment. Copies what is known of every block, under the lock.
+  void show_memory(memory_visitor& visitor) const {
+    grown_array<shown_block> copies;
+    std::size_t count = 0;
+    for (bool fits = false; !fits; fits = count <= copies.size()) {
+      if (count > copies.size()) copies.grow(count + count / 8);  // outside of the lock
+      auto const lock = enter();
+      if (!lock) return;
+      count = 0;
+      segments_.for_each_shown(heap_, [&](shown_block const& piece) {
+        if (count < copies.size()) copies[count] = piece;
+        ++count;
+      });
+    }
+    for (std::size_t i = 0; i < count; ++i) visitor.see(copies[i]);
   }
 
   /// Lets the peaks in `numbers` start again from now.

@@ -47,6 +47,15 @@ class growable_range {
     numbers.parked = parked_ == nullptr ? 0 : parked_->bytes();
   }
   void reset_peaks() noexcept { reserved_.reset_peak(); }
+  /// As `upstream_segments` does; the range is one segment.
+  template <class F>
+  void for_each_shown(stream_ordered_heap const& heap, F f) const {
+    if (range_.bytes == 0) return;
+    heap.for_each_shown(first_, [&](shown_block piece) {
+      piece.in_range = true;
+      f(piece);
+    });
+  }
   upstream_calls const& calls() const noexcept { return calls_; }
   upstream_calls& calls() noexcept { return calls_; }
   bool contains(void const* p) const noexcept {

@@ -3,6 +3,7 @@
 
 #include <weir/core/error.hpp>
 #include <weir/core/live_block.hpp>
+#include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
@@ -300,6 +301,16 @@ class stream_ordered_heap {
     poll(all_lists());
   }
 
+  /// Calls `f(shown_block)` for each piece of a segment, from its first to its last.
+  template <class F>
+  void for_each_shown(block_id segment, F f) const {
+    for (block_id id = segment; id != 0; id = heap_.blocks()[id].right) {
+      shown_block piece = shown(heap_.blocks()[id]);
+      piece.begins_segment = id == segment;
+      f(piece);
+    }
+  }
+
   /// Free bytes that everyone may have.
   std::size_t free_bytes() const noexcept { return heap_.free_bytes(shared); }
   /// Free bytes that a stream left behind.
@@ -366,6 +377,20 @@ class stream_ordered_heap {
     block_id const done = heap_.find(shared, r);
     if (own != 0 && (done == 0 || heap_.blocks()[own].size < heap_.blocks()[done].size)) return heap_.take(own, r);
     return done == 0 ? 0 : heap_.take_extending(list, done, r);
+  }
+
+  shown_block shown(block const& b) const noexcept {
+    shown_block piece{.address = b.address(), .bytes = b.bytes()};
+    if (b.state() == block_state::live) {
+      piece.state = memory_state::live;
+      piece.requested = b.requested();
+    } else if (b.state() == block_state::held || (b.list == holes_ && holes_ != shared)) {
+      piece.state = memory_state::unmapped;
+    } else if (b.list != shared) {
+      piece.state = tracker_.is_captured(b.list) ? memory_state::captured : memory_state::pending;
+      piece.stream = tracker_.stream_number(b.list);
+    }
+    return piece;
   }
 
   bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {

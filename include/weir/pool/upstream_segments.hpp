@@ -34,6 +34,11 @@ class upstream_segments {
     numbers.releases = releases_;
   }
   void reset_peaks() noexcept { reserved_.reset_peak(); }
+  /// Calls `f(shown_block)` for each piece of each segment.
+  template <class F>
+  void for_each_shown(stream_ordered_heap const& heap, F f) const {
+    for (segment const& s : segments_) heap.for_each_shown(s.first, f);
+  }
   upstream_calls const& calls() const noexcept { return source_.calls(); }
   upstream_calls& calls() noexcept { return source_.calls(); }
   /// True if `p` lies in a segment.

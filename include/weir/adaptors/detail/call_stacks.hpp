@@ -44,6 +44,12 @@ class call_stacks {
     return id_of(raw + 1);  // without this function
   }
 
+  /// How many different ones there were so far; their numbers are 1 to this.
+  call_stack_id count() const noexcept {
+    mutex_guard const lock(mutex_);
+    return count_;
+  }
+
   /// A line for each frame, the innermost first: `program(function(int)+0x1a)`, or `program(+0x11a9)` where the
   /// program exports no names (link it with `-rdynamic`, or ask `addr2line -e program 0x11a9`). Slow.
   std::vector<std::string> lines_of(call_stack_id id) const {

@@ -128,6 +128,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
   pool_snapshot snapshot() const { return segments_.snapshot(); }
   /// Bytes of the largest free block, whoever freed it. As slow.
   std::size_t largest_free() const { return snapshot().largest_free; }
+  /// For `weir::snapshot`: all segments, at one moment. Slow: copies what is known of every block, under the lock.
+  void show_memory(memory_visitor& visitor) const { segments_.show_memory(visitor); }
   /// Lets the peaks in `numbers` start again from what is so now. How much may lie idle (`max_waste`) goes on by the
   /// most that was ever live.
   void reset_peaks() noexcept { segments_.reset_peaks(); }

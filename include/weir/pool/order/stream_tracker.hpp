@@ -193,6 +193,10 @@ class stream_tracker {
   /// The pool's device, and that of a free list's stream.
   int device() const noexcept { return device_; }
   int device_of(list_id list) const noexcept { return streams_[list].device; }
+  /// The stream's handle as a number; 0 for a list that is not of one stream.
+  std::uint64_t stream_number(list_id list) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(streams_[list].handle);
+  }
   bool is_exiting() const noexcept { return life_.is_exiting(); }  ///< then call nothing more: what is held stays
 
   bool is_open(list_id list) const noexcept { return timeline_.is_open(list); }

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace bench {
+namespace weir::detail {
 
 /// Bytes that are no pickle of plain data: `what()` is `byte N: why`, counted from 0.
 struct damaged_pickle : std::runtime_error {
@@ -313,4 +313,4 @@ class pickle {
   mutable std::unordered_map<std::uint64_t, std::unordered_map<std::string_view, std::size_t>> indexes_;
 };
 
-}  // namespace bench
+}  // namespace weir::detail

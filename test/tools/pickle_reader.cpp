@@ -1,4 +1,4 @@
-#include "../../bench/replay/pickle.hpp"
+#include <weir/tools/pickle_reader.hpp>
 
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 
 namespace {
 
-using bench::damaged_pickle;
-using bench::pickle;
+using weir::detail::damaged_pickle;
+using weir::detail::pickle;
 using kind = pickle::kind;
 
 /// What Python writes for an expression.
@@ -26,7 +26,7 @@ std::string pickled(std::string const& expression, int protocol) {
 }
 
 /// Why `bytes` are refused; empty if they are not.
-std::string refusal(std::string const& bytes, bench::pickle_limits const& limits = {}) {
+std::string refusal(std::string const& bytes, weir::detail::pickle_limits const& limits = {}) {
   try {
     pickle const read(bytes, limits);
     return {};
@@ -38,7 +38,7 @@ std::string refusal(std::string const& bytes, bench::pickle_limits const& limits
 bool mentions(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
 /// After PROTO 2, without STOP.
-std::string refused_body(std::string const& body, bench::pickle_limits const& limits = {}) {
+std::string refused_body(std::string const& body, weir::detail::pickle_limits const& limits = {}) {
   return refusal("\x80\x02" + body, limits);
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("lengths that no file could have are refused before memory is asked fo
 }
 
 TEST_CASE("lists in each other, values and bytes are limited") {
-  bench::pickle_limits const few{.bytes = 100, .values = 10, .open_marks = 3};
+  weir::detail::pickle_limits const few{.bytes = 100, .values = 10, .open_marks = 3};
   CHECK(mentions(refused_body("((((", few), "byte 5: more than 3 lists"));
   CHECK(mentions(refused_body("NNNNNNNNNNN", few), "byte 12: more than the 10 values"));
   CHECK(mentions(refused_body(std::string(200, 'N'), few), "byte 100: more bytes"));

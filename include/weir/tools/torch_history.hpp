@@ -1,7 +1,7 @@
 #pragma once
 // What a memory snapshot of PyTorch says was allocated and freed (the file of torch.cuda.memory._dump_snapshot).
 
-#include "pickle.hpp"
+#include <weir/tools/pickle_reader.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace bench {
+namespace weir::detail {
 
 /// Allocations and frees on one device, in order.
 struct device_history {
@@ -20,6 +20,8 @@ struct device_history {
     std::uint64_t bytes;
     std::uint64_t stream;
     bool allocates;
+    std::uint64_t microseconds = 0;  ///< since 1970; 0 where the file does not say
+    std::string_view category = {};  ///< in the pickle's bytes
   };
   std::size_t device;
   std::vector<event> events;
@@ -103,7 +105,7 @@ class device_history_reader {
     block& b = known_.try_emplace(address, block{state::gone, 0, 0}).first->second;
     if (b.is == state::live) fail(entry, "allocates " + hex(address) + ", which is live");
     b = {state::live, bytes, stream};
-    events_.push_back({address, bytes, stream, true});
+    events_.push_back({address, bytes, stream, true, time(entry), category(entry)});
   }
   void free(pickle::value const& entry) {
     std::uint64_t const address = number(entry, "addr"), bytes = number(entry, "size");
@@ -116,20 +118,28 @@ class device_history_reader {
     if (b.bytes != bytes)
       fail(entry, "frees " + std::to_string(bytes) + " B at " + hex(address) + "; " + std::to_string(b.bytes) +
                       " B were allocated there");
-    leave(address, b, state::leaving);
+    leave(entry, address, b, state::leaving);
   }
   /// Counts only where the request is missing: PyTorch can be told not to record those.
   void complete(pickle::value const& entry) {
     auto const found = known_.find(number(entry, "addr"));
     if (found == known_.end() || found->second.is == state::gone) return;
     if (found->second.is == state::live)
-      leave(found->first, found->second, state::gone);
+      leave(entry, found->first, found->second, state::gone);
     else
       found->second.is = state::gone;
   }
-  void leave(std::uint64_t address, block& b, state to) {
-    events_.push_back({address, b.bytes, b.stream, false});
+  void leave(pickle::value const& entry, std::uint64_t address, block& b, state to) {
+    events_.push_back({address, b.bytes, b.stream, false, time(entry), {}});
     b.is = to;
+  }
+  std::uint64_t time(pickle::value const& entry) const {
+    pickle::value const* const v = in_.find(entry, "time_us");
+    return v == nullptr ? 0 : pickle::number(*v).value_or(0);
+  }
+  std::string_view category(pickle::value const& entry) const {
+    pickle::value const* const v = in_.find(entry, "category");
+    return v == nullptr ? std::string_view() : in_.text(*v).value_or("");
   }
 
   void read_segments(pickle::value const& segments) {
@@ -186,4 +196,4 @@ inline std::vector<device_history> read_torch_snapshot(std::string_view bytes, p
   return found;
 }
 
-}  // namespace bench
+}  // namespace weir::detail

@@ -1,4 +1,4 @@
-#include "../../bench/replay/torch_snapshot.hpp"
+#include <weir/tools/torch_history.hpp>
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 
 namespace {
 
-using bench::damaged_pickle;
-using bench::device_history;
-using bench::read_torch_snapshot;
+using weir::detail::damaged_pickle;
+using weir::detail::device_history;
+using weir::detail::read_torch_snapshot;
 
 // Pickles are put together here from these; that Python's are read alike, the tests of the pickle show.
 std::string text(std::string const& s) { return std::string("U") + static_cast<char>(s.size()) + s; }
@@ -118,7 +118,7 @@ TEST_CASE("a small snapshot that holds one list in many places is refused before
     for (std::size_t i = 1; i < places; ++i) devices += std::string("h\0", 2);
     return pickled(dict({{"device_traces", "(" + devices + "l"}}));
   };
-  bench::pickle_limits const limits{.values = 1000};
+  weir::detail::pickle_limits const limits{.values = 1000};
   CHECK_THROWS_WITH_AS(static_cast<void>(read_torch_snapshot(holding(50), limits)),
                        doctest::Contains("holds no allocation"), damaged_pickle);  // 50 times 20 are read
   CHECK_THROWS_WITH_AS(static_cast<void>(read_torch_snapshot(holding(51), limits)),

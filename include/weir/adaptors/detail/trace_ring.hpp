@@ -1,0 +1,91 @@
+#pragma once
+// The latest events of a layer, in a ring.
+
+#include <weir/core/shown_events.hpp>
+#include <weir/support/grown_array.hpp>
+#include <weir/support/spin_lock.hpp>
+#include <weir/support/thread_id.hpp>
+#include <weir/support/tick_clock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Thread-safe, under one lock that is held for some nanoseconds. Events are in the order of their ticks. Takes host
+/// memory when it is made, and none later.
+class trace_ring {
+ public:
+  /// Keeps so many events, 1 or more. May throw `std::bad_alloc`.
+  explicit trace_ring(std::size_t events) : slots_(events) {}
+
+  /// Of the calling thread, now.
+  [[gnu::always_inline]] void add(trace_action action, void const* p, std::size_t bytes, stream_ref stream,
+                                  std::uint32_t call_stack) noexcept {
+    shown_event event{.address = reinterpret_cast<std::uintptr_t>(p),
+                      .bytes = bytes,
+                      .stream = stream_number(stream),
+                      .tag = current_tag(),
+                      .thread = static_cast<std::uint32_t>(thread_id()),
+                      .call_stack = call_stack,
+                      .action = action};
+    spin_guard const lock(lock_);
+    event.ticks = tick_count();
+    slots_[next_] = event;
+    if (++next_ == slots_.size()) [[unlikely]]
+      next_ = 0, ++rounds_;
+  }
+
+  /// How many events there were, those that are forgotten included.
+  std::uint64_t count() const noexcept {
+    spin_guard const lock(lock_);
+    return count_now();
+  }
+  std::size_t capacity() const noexcept { return slots_.size(); }
+
+  /// Forgets all events.
+  void clear() noexcept {
+    spin_guard const lock(lock_);
+    cleared_ = count_now();
+  }
+
+  /// Shows the events that are kept, oldest first, up to those that come while it does. Some at a time: nobody waits
+  /// for long.
+  void show(event_visitor& visitor) const {
+    std::uint64_t const end = count(), capacity = slots_.size();
+    std::uint64_t at = first_of(end);
+    visitor.see_begin(made_, at - cleared());
+    while (at < end) {
+      shown_event some[64];
+      std::size_t got = 0;
+      {
+        spin_guard const lock(lock_);
+        std::uint64_t const now = count_now();
+        if (now > capacity && at < now - capacity) at = now - capacity;  // others came meanwhile
+        for (; at < end && got < 64; ++at) some[got++] = slots_[at % capacity];
+      }
+      for (std::size_t i = 0; i < got; ++i) visitor.see(some[i]);
+    }
+  }
+
+ private:
+  std::uint64_t count_now() const noexcept { return rounds_ * slots_.size() + next_; }
+  std::uint64_t cleared() const noexcept {
+    spin_guard const lock(lock_);
+    return cleared_;
+  }
+  /// The first event that is kept, of `end`.
+  std::uint64_t first_of(std::uint64_t end) const noexcept {
+    std::uint64_t const kept = end > slots_.size() ? end - slots_.size() : 0, after = cleared();
+    return kept > after ? kept : after;
+  }
+
+  tick_moment made_ = tick_moment::now();
+  mutable spin_lock lock_;
+  grown_array<shown_event> slots_;
+  std::size_t next_ = 0;       // where the next event goes
+  std::uint64_t rounds_ = 0;   // through all slots
+  std::uint64_t cleared_ = 0;  // events before this one are forgotten
+};
+
+}  // namespace weir::detail

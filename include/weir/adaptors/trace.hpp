@@ -1,0 +1,155 @@
+#pragma once
+// Records the latest allocations and frees in a ring, for a file or a page that shows them.
+
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/call_stacks.hpp>
+#include <weir/adaptors/detail/trace_ring.hpp>
+#include <weir/core/deallocate_after.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/printable.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/shown_events.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class trace_resource;
+
+/// Records the latest events: time, address, bytes, stream, tag and thread of each allocation, free and refusal that
+/// passes. `weir::trace_of(stack)` reads them out. On a pool it sees what the program asks for; between a pool and its
+/// source, what the pool takes and gives back. When not to use it: for all that a long program does, `logging` writes
+/// files; for what is live now, `tracking` knows it however old it is.
+struct trace {
+  std::size_t events = 65536;  ///< how many are kept, the latest; 56 bytes of host memory for each
+  /// How many calls of its call stack are kept with each allocation, the innermost first; 0: none. Costs microseconds a
+  /// request, where the rest costs nanoseconds.
+  std::size_t frames = 0;
+  std::string name = {};  ///< whose events they are, for reports and files: `search` makes it `search: trace`
+
+  template <resource Upstream>
+  using on = trace_resource<Upstream>;
+
+  static constexpr char const* layer_name = "trace";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::count("events", "events", &trace::events).first().at_least(1).at_most(std::size_t{1} << 28));
+    f(option::count("frames", "frames", &trace::frames).at_most(detail::call_stacks::most_frames));
+    f(option::text("name", "name", &trace::name));
+  }
+
+  /// Empty if these options are valid, else what is wrong with them.
+  std::string problem() const { return option::first_problem(*this); }
+  bool valid() const { return problem().empty(); }
+};
+
+/// What `trace` stands as on an upstream. All functions may be called from any thread. Events of one pointer are in the
+/// order of its life: an allocation is recorded after the upstream gave it, a free before the upstream has it back. On
+/// a growable upstream it is growable too, so that a pool on it grows in place.
+template <resource Upstream>
+class trace_resource : public detail::adaptor_base<trace_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<trace_resource, Upstream>;
+
+ public:
+  static constexpr char const* layer_name = trace::layer_name;
+
+  /// Throws `std::invalid_argument` for wrong options, `std::bad_alloc` if there is no host memory for the ring.
+  template <recipe F>
+  trace_resource(F const& upstream, trace const& options)
+      : base(upstream),
+        name_(detail::require_valid(options).name),
+        has_stacks_(options.frames != 0),
+        stacks_(options.frames),
+        ring_(options.events) {}
+
+  /// Throws what the upstream throws, and with `frames` `std::bad_alloc`.
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
+                                        std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    detail::call_stack_id const stack = has_stacks_ ? stacks_.here() : 0;
+    void* const p = this->pass(stream, bytes, alignment, [=, this] { record_refusal(stream, bytes, stack); });
+    ring_.add(trace_action::allocate, p, bytes, stream, stack);
+    return p;
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    ring_.add(trace_action::free, p, bytes, stream, 0);
+    upstream_.deallocate(stream, p, bytes, alignment);
+  }
+  /// See `weir::deallocate_after`. The event names `stream` alone.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    if (p == nullptr) return;
+    ring_.add(trace_action::free, p, bytes, stream, 0);
+    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+  }
+
+  /// Forgets all events so far, so that the next reader begins here.
+  void clear() noexcept { ring_.clear(); }
+  /// How many events there were, those that are forgotten included.
+  std::uint64_t count() const noexcept { return ring_.count(); }
+  /// Whose events they are; empty: nobody said.
+  std::string const& name() const noexcept { return name_; }
+
+  /// For `weir::trace_of`: the events, then the frames of all call stacks. Requests go on meanwhile.
+  void show_events(detail::event_visitor& visitor) const {
+    ring_.show(visitor);
+    for (detail::call_stack_id id = 1; id <= stacks_.count(); ++id)
+      for (std::string const& line : stacks_.lines_of(id)) visitor.see_frame(id, line.c_str());
+  }
+
+  void describe_layer(report& out) const {
+    out.below(
+        name_.empty() ? "trace" : printable(name_) + ": trace",
+        std::to_string(count()) + " events, of which the latest " + std::to_string(ring_.capacity()) + " are kept");
+  }
+
+  // ---- What a growable upstream can do: see `growable`.
+  std::size_t chunk_bytes() const noexcept requires growable<Upstream> { return upstream_.chunk_bytes(); }
+  address_range reserve_range(std::size_t most) requires growable<Upstream> { return upstream_.reserve_range(most); }
+  void release_range(address_range range) noexcept requires growable<Upstream> { upstream_.release_range(range); }
+  bool map(void* p, std::size_t bytes) requires growable<Upstream> {
+    bool const mapped = upstream_.map(p, bytes);
+    ring_.add(mapped ? trace_action::map : trace_action::out_of_memory, mapped ? p : nullptr, bytes, host_order, 0);
+    return mapped;
+  }
+  bool unmap(void* p, std::size_t bytes) noexcept requires growable<Upstream> {
+    ring_.add(trace_action::unmap, p, bytes, host_order, 0);
+    bool const unmapped = upstream_.unmap(p, bytes);
+    if (!unmapped) ring_.add(trace_action::map, p, bytes, host_order, 0);
+    return unmapped;
+  }
+  bool alias(void* to, void* from, std::size_t bytes) requires growable<Upstream> {
+    bool const mapped = upstream_.alias(to, from, bytes);
+    if (mapped) ring_.add(trace_action::map, to, bytes, host_order, 0);
+    return mapped;
+  }
+  tenants& tenancy() noexcept requires has_tenants<Upstream> { return upstream_.tenancy(); }
+
+ private:
+  using base::upstream_;
+
+  /// Only what is out of memory is called that.
+  [[gnu::noinline, gnu::cold]] void record_refusal(stream_ref stream, std::size_t bytes,
+                                                   detail::call_stack_id stack) noexcept try {
+    throw;
+  } catch (std::bad_alloc const&) {
+    ring_.add(trace_action::out_of_memory, nullptr, bytes, stream, stack);
+  } catch (...) {
+  }
+
+  std::string name_;
+  bool has_stacks_;
+  detail::call_stacks stacks_;
+  detail::trace_ring ring_;
+};
+
+}  // namespace weir

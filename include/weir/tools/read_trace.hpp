@@ -1,0 +1,197 @@
+#pragma once
+// Reads a trace from any of the formats that it is written in.
+
+#include <weir/tools/json_reader.hpp>
+#include <weir/tools/log_reader.hpp>
+#include <weir/tools/recorded_trace.hpp>
+#include <weir/tools/torch_history.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace weir {
+namespace detail {
+
+/// Gives names their numbers in a trace that is being read.
+class trace_names {
+ public:
+  explicit trace_names(recorded_trace& trace) : trace_(trace) {}
+
+  std::uint32_t tag(std::string const& name) { return name.empty() ? 0 : number(tags_, trace_.tags, name); }
+  std::uint32_t layer(std::string const& name) { return number(layers_, trace_.layers, name); }
+  std::uint32_t call_stack(std::vector<std::string> const& frames) {
+    return frames.empty() ? 0 : number(call_stacks_, trace_.call_stacks, frames);
+  }
+
+ private:
+  template <class Name>
+  static std::uint32_t number(std::map<Name, std::uint32_t>& known, std::vector<Name>& names, Name const& name) {
+    auto const [found, is_new] = known.try_emplace(name, static_cast<std::uint32_t>(names.size()));
+    if (is_new) names.push_back(name);
+    return found->second;
+  }
+
+  recorded_trace& trace_;
+  std::map<std::string, std::uint32_t> tags_, layers_;
+  std::map<std::vector<std::string>, std::uint32_t> call_stacks_;
+};
+
+/// `14:02:31.004711` as nanoseconds of the day; none for another text.
+inline std::optional<std::uint64_t> time_of_day(std::string_view text) {
+  std::uint64_t parts[4] = {};  // hours, minutes, seconds, microseconds
+  char const* at = text.data();
+  char const* const end = at + text.size();
+  for (std::size_t i = 0; i < 4; ++i) {
+    auto const read = std::from_chars(at, end, parts[i]);
+    if (read.ec != std::errc() || (i < 3 && (read.ptr == end || *read.ptr != (i < 2 ? ':' : '.')))) return std::nullopt;
+    at = i < 3 ? read.ptr + 1 : read.ptr;
+  }
+  if (at != end || parts[0] > 24 || parts[1] > 60 || parts[2] > 60 || parts[3] > 999'999) return std::nullopt;
+  return (((parts[0] * 60 + parts[1]) * 60 + parts[2]) * 1'000'000 + parts[3]) * 1000;
+}
+
+/// Times in a log have no date: what is earlier by more than an hour is the next day.
+class log_clock {
+ public:
+  std::uint64_t since_begin(std::string_view text) {
+    constexpr std::uint64_t hour = std::uint64_t{3600} * 1'000'000'000;
+    std::uint64_t const now = detail::time_of_day(text).value_or(latest_ % (24 * hour));
+    if (!began_) began_ = latest_ = now;
+    std::uint64_t at = latest_ / (24 * hour) * (24 * hour) + now;
+    if (at + hour < latest_) at += 24 * hour;
+    if (at > latest_) latest_ = at;
+    return latest_ - *began_;
+  }
+
+ private:
+  std::optional<std::uint64_t> began_;
+  std::uint64_t latest_ = 0;
+};
+
+inline std::uint64_t stream_of_log(std::string_view text) {
+  if (text == "0") return reinterpret_cast<std::uintptr_t>(cudaStreamLegacy);
+  if (text.starts_with("0x")) text.remove_prefix(2);
+  std::uint64_t handle = 0;
+  std::from_chars(text.data(), text.data() + text.size(), handle, 16);  // 0 for what is no number
+  return handle;
+}
+
+inline recorded_trace read_log(text_lines& in, log_columns const& columns) {
+  recorded_trace trace;
+  trace_names names(trace);
+  log_clock clock;
+  std::map<std::uint64_t, trace_event> live;
+  while (auto const text = in.next()) {
+    if (text->empty()) continue;
+    log_columns::line const line = columns.read(in, *text);
+    std::uint64_t thread = 0;
+    std::from_chars(line.thread.data(), line.thread.data() + line.thread.size(), thread);
+    trace_event e{.nanoseconds = clock.since_begin(line.time),
+                  .address = line.address,
+                  .bytes = line.bytes,
+                  .stream = detail::stream_of_log(line.stream),
+                  .thread = thread,
+                  .layer = names.layer("log"),
+                  .tag = names.tag(detail::from_csv_field(line.tag))};
+    if (line.is == line.fails) e.action = trace_action::out_of_memory;
+    if (line.is == line.frees) e.action = trace_action::free;
+    // Nothing was allocated or freed there.
+    if (line.is == line.allocates ? line.bytes == 0 : line.is == line.frees && line.address == 0) continue;
+    trace.events.push_back(e);
+  }
+  return trace;
+}
+
+/// One event of JSON lines; members that it does not know are left out.
+inline trace_event read_json_event(text_lines const& in, std::string_view line, trace_names& names) {
+  trace_event e;
+  bool has_action = false;
+  auto const whole = [&](json_object_reader::member const& m, int base = 10) {
+    return in.number(m.text, m.name.c_str(), base);
+  };
+  json_object_reader(in, line).for_each_member([&](json_object_reader::member const& m) {
+    if (m.name == "ns") e.nanoseconds = whole(m);
+    if (m.name == "address") e.address = whole(m, 16);
+    if (m.name == "bytes") e.bytes = whole(m);
+    if (m.name == "stream") e.stream = whole(m, 16);
+    if (m.name == "thread") e.thread = whole(m);
+    if (m.name == "device" && m.text != "null") e.device = static_cast<std::int32_t>(whole(m));
+    if (m.name == "tag") e.tag = names.tag(m.text);
+    if (m.name == "layer") e.layer = names.layer(m.text);
+    if (m.name == "frames") e.call_stack = names.call_stack(m.list);
+    if (m.name != "action") return;
+    for (unsigned i = 0; i <= static_cast<unsigned>(trace_action::unmap); ++i)
+      if (auto const action = static_cast<trace_action>(i); m.text == name_of(action)) {
+        e.action = action;
+        has_action = true;
+      }
+    if (!has_action) in.damaged("action is '" + in.start_of(m.text) + "'; no event is called so");
+  });
+  if (!has_action) in.damaged("has no 'action'");
+  return e;
+}
+
+inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
+  recorded_trace trace;
+  trace_names names(trace);
+  std::uint64_t version = 0;
+  json_object_reader(in, header).for_each_member([&](json_object_reader::member const& m) {
+    if (m.name == "weir_trace") version = in.number(m.text, "weir_trace");
+    if (m.name == "began") trace.began = in.number(m.text, "began");
+    if (m.name == "lost") trace.lost = in.number(m.text, "lost");
+  });
+  if (version != 1) in.damaged("is no trace of version 1: \"weir_trace\" is not 1");
+  while (auto const line = in.next())
+    if (!line->empty()) trace.events.push_back(detail::read_json_event(in, *line, names));
+  if (trace.layers.empty()) trace.layers.push_back("trace");
+  return trace;
+}
+
+inline recorded_trace read_torch(std::string_view bytes, std::string const& name, std::size_t most_values) try {
+  recorded_trace trace{.layers = {"PyTorch"}};
+  trace_names names(trace);
+  std::uint64_t latest = 0;
+  for (device_history const& history : detail::read_torch_snapshot(bytes, {.values = most_values}))
+    for (device_history::event const& e : history.events) {
+      std::uint64_t const microseconds = e.microseconds == 0 ? latest : e.microseconds;
+      if (trace.began == 0) trace.began = microseconds * 1000;
+      latest = microseconds;
+      trace.events.push_back({.nanoseconds = microseconds * 1000 > trace.began ? microseconds * 1000 - trace.began : 0,
+                              .address = e.address,
+                              .bytes = e.bytes,
+                              .stream = e.stream,
+                              .tag = names.tag(std::string(e.category)),
+                              .device = static_cast<std::int32_t>(history.device),
+                              .action = e.allocates ? trace_action::allocate : trace_action::free});
+    }
+  return trace;
+} catch (damaged_pickle const& e) {
+  throw damaged_trace(name + ": " + e.what());
+}
+
+}  // namespace detail
+
+/// Reads a trace from the bytes of a file; its beginning says which format it is: RMM's log, with or without weir's
+/// `Tag`, JSON lines (`trace_json_lines`), or a memory snapshot of PyTorch's or weir's (`torch_memory`), of which it
+/// takes the allocations and frees. `name` is the file's, for errors. Throws `damaged_trace` at the first thing that is
+/// wrong. A log may free what it never allocated. Lines of a log that allocate no bytes or free a null pointer are left
+/// out. Uses some 20 times the bytes in memory at most.
+inline recorded_trace read_trace(std::string_view bytes, std::string const& name = "trace") {
+  if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name, bytes.size() / 2);
+  detail::text_lines in(bytes, name);
+  std::string_view const header = in.next().value_or("");
+  if (auto const columns = detail::log_columns::of(header)) return detail::read_log(in, *columns);
+  if (header.starts_with('{')) return detail::read_json_lines(in, header);
+  in.damaged("is neither '" + std::string(detail::log_columns::plain) +
+             "' nor an object with \"weir_trace\" nor the beginning of a pickle of protocol 2 to 5");
+}
+
+}  // namespace weir

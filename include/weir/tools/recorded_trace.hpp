@@ -1,0 +1,48 @@
+#pragma once
+// What happened to the memory of a program, as a value: recorded by `trace`, or read from a file.
+
+#include <weir/core/shown_events.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weir {
+
+/// One thing that happened. Numbers of names are places in the lists of its `recorded_trace`.
+struct trace_event {
+  std::uint64_t nanoseconds = 0;  ///< since the trace began
+  std::uint64_t address = 0;      ///< 0 for `out_of_memory`
+  std::uint64_t bytes = 0;        ///< as the caller asked
+  std::uint64_t stream = 0;       ///< CUDA's handle as a number; 0 in host order
+  std::uint64_t thread = 0;       ///< the kernel's number
+  std::uint32_t layer = 0;        ///< in `layers`
+  std::uint32_t tag = 0;          ///< in `tags`; 0: none
+  std::uint32_t call_stack = 0;   ///< in `call_stacks`; 0: not kept
+  std::int32_t device = -1;       ///< -1: memory of no device
+  trace_action action = trace_action::allocate;
+
+  friend bool operator==(trace_event const&, trace_event const&) = default;
+};
+
+/// Events of one program, the oldest first: of all `trace` layers of a stack (`weir::trace_of`), or of a file
+/// (`weir::read_trace`). A plain value. What was live when the trace began is freed without having been allocated.
+struct recorded_trace {
+  std::uint64_t began = 0;  ///< nanoseconds since 1970; 0 where nobody knows
+  std::uint64_t lost = 0;   ///< events before the first one here, that the ring had no room for any more
+  std::vector<trace_event> events = {};
+  std::vector<std::string> layers = {};             ///< whose events: `trace`, or its name
+  std::vector<std::string> tags = {std::string()};  ///< as they were given; the first stands for none
+  std::vector<std::vector<std::string>> call_stacks = {std::vector<std::string>()};  ///< innermost frame first
+
+  friend bool operator==(recorded_trace const&, recorded_trace const&) = default;
+};
+
+/// The word for an action in files and tables: `out_of_memory`.
+inline char const* name_of(trace_action action) noexcept {
+  constexpr char const* names[] = {"allocate", "free", "out_of_memory", "grow", "trim", "map", "unmap"};
+  return names[static_cast<std::size_t>(action)];
+}
+
+}  // namespace weir

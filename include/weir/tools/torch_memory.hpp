@@ -1,0 +1,321 @@
+#pragma once
+// A trace and a snapshot as the file that PyTorch's memory viewer opens.
+
+#include <weir/tools/memory_snapshot.hpp>
+#include <weir/tools/pickle_writer.hpp>
+#include <weir/tools/recorded_trace.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weir {
+namespace detail {
+
+/// Addresses, as pieces that do not overlap.
+class address_pieces {
+ public:
+  void add(std::uint64_t begin, std::uint64_t end) {
+    if (begin >= end) return;
+    auto first = pieces_.upper_bound(begin);
+    if (first != pieces_.begin() && std::prev(first)->second >= begin) --first;
+    auto last = first;
+    for (; last != pieces_.end() && last->first <= end; ++last) {
+      begin = std::min(begin, last->first);
+      end = std::max(end, last->second);
+    }
+    pieces_.erase(first, last);
+    pieces_[begin] = end;
+  }
+  void remove(std::uint64_t begin, std::uint64_t end) {
+    auto const around = std::prev(pieces_.upper_bound(begin));
+    auto const [piece_begin, piece_end] = *around;
+    pieces_.erase(around);
+    if (piece_begin < begin) pieces_[piece_begin] = begin;
+    if (end < piece_end) pieces_[end] = piece_end;
+  }
+  bool contains(std::uint64_t begin, std::uint64_t end) const {
+    auto const after = pieces_.upper_bound(begin);
+    return after != pieces_.begin() && end <= std::prev(after)->second;
+  }
+  bool overlaps(std::uint64_t begin, std::uint64_t end) const {
+    auto const after = pieces_.lower_bound(end);
+    return after != pieces_.begin() && begin < std::prev(after)->second;
+  }
+  auto begin() const { return pieces_.begin(); }
+  auto end() const { return pieces_.end(); }
+
+ private:
+  std::map<std::uint64_t, std::uint64_t> pieces_;  // by begin
+};
+
+/// What the viewer is shown of one device. It starts from the segments at the end and goes back event by event, and
+/// stops with an error at an event that does not fit: so what does not fit is left out. A trace may begin in the
+/// middle, and requests may come between the trace and the snapshot.
+class torch_device {
+ public:
+  torch_device(recorded_trace const& trace, memory_snapshot const& snapshot, int device)
+      : trace_(trace), device_(device) {
+    for (trace_event const& e : trace.events) {
+      if (!is_request(e.action) || e.action == trace_action::out_of_memory) continue;
+      program_ = std::min(program_, e.layer);
+    }
+    for (trace_event const& e : trace.events)
+      if (!is_request(e.action)) keeper_ = std::min(keeper_, e.layer);
+    for (memory_segment const& s : snapshot.segments) add_segment(s);
+    choose_events();
+    add_missing_segments();
+  }
+
+  std::vector<memory_segment> const& segments() const noexcept { return segments_; }
+  std::vector<trace_event const*> const& events() const noexcept { return events_; }
+
+  static std::uint64_t device_number(int device) noexcept {
+    return device < 0 ? 0 : static_cast<std::uint64_t>(device);
+  }
+
+ private:
+  static bool is_request(trace_action action) noexcept {
+    return action == trace_action::allocate || action == trace_action::free || action == trace_action::out_of_memory;
+  }
+  bool is_here(int device) const noexcept { return device_number(device) == device_number(device_); }
+
+  /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first.
+  void add_segment(memory_segment const& whole) {
+    if (!is_here(whole.device)) return;
+    memory_segment run;
+    auto const finish = [&] {
+      if (run.bytes != 0 && !held_.overlaps(run.address, run.address + run.bytes)) keep(run);
+      run.bytes = 0;
+    };
+    for (memory_block const& block : whole.blocks) {
+      if (block.state == memory_state::unmapped) {
+        finish();
+        continue;
+      }
+      if (run.bytes == 0) run = {.address = block.address, .device = whole.device, .is_range = whole.is_range};
+      run.bytes += block.bytes;
+      run.blocks.push_back(block);
+    }
+    finish();
+  }
+  void keep(memory_segment const& segment) {
+    held_.add(segment.address, segment.address + segment.bytes);
+    for (memory_block const& block : segment.blocks)
+      if (block.state == memory_state::live) live_.insert(block.address);
+    segments_.push_back(segment);
+  }
+
+  /// From the last to the first, as the viewer goes.
+  void choose_events() {
+    address_pieces now = held_;
+    for (std::size_t i = trace_.events.size(); i-- > 0;) {
+      trace_event const& e = trace_.events[i];
+      if (is_here(e.device) && fits(e, now)) events_.push_back(&e);
+    }
+    std::reverse(events_.begin(), events_.end());
+  }
+  bool fits(trace_event const& e, address_pieces& now) {
+    std::uint64_t const end = e.address + e.bytes;
+    switch (e.action) {
+      case trace_action::out_of_memory:
+        return true;
+      case trace_action::allocate:
+      case trace_action::free:
+        if (e.layer != program_) return false;
+        if (!now.contains(e.address, end)) {
+          if (now.overlaps(e.address, end) || traced_.overlaps(e.address, end)) return false;
+          missing_.add(e.address, end);  // in a segment that nobody showed
+        }
+        if (e.action == trace_action::free)
+          live_.insert(e.address);
+        else
+          live_.erase(e.address);
+        return true;
+      case trace_action::grow:
+      case trace_action::map:
+        if (e.layer != keeper_ || !now.contains(e.address, end) || has_live(e.address, end)) return false;
+        now.remove(e.address, end);
+        return true;
+      default:
+        if (e.layer != keeper_ || now.overlaps(e.address, end) || missing_.overlaps(e.address, end)) return false;
+        now.add(e.address, end);
+        traced_.add(e.address, end);
+        return true;
+    }
+  }
+
+  bool has_live(std::uint64_t begin, std::uint64_t end) const {
+    auto const first = live_.lower_bound(begin);
+    return first != live_.end() && *first < end;
+  }
+
+  /// Segments for blocks that no segment holds: of a stack without a pool, or of a file without a snapshot.
+  void add_missing_segments() {
+    std::map<std::uint64_t, trace_event const*> live;
+    for (trace_event const* const e : events_) {
+      if (e->action == trace_action::allocate) live[e->address] = e;
+      if (e->action == trace_action::free) live.erase(e->address);
+    }
+    for (auto const& [begin, end] : missing_) {
+      memory_segment segment{.address = begin, .bytes = end - begin, .device = device_};
+      std::uint64_t at = begin;
+      auto const add = [&](std::uint64_t upto, memory_state state) {
+        if (upto > at) segment.blocks.push_back({.address = at, .bytes = upto - at, .state = state});
+        at = std::max(at, upto);
+      };
+      for (auto block = live.lower_bound(begin); block != live.end() && block->first < end; ++block) {
+        trace_event const& e = *block->second;
+        add(e.address, memory_state::free);
+        if (e.address < at) continue;
+        add(e.address + e.bytes, memory_state::live);
+        segment.blocks.back().requested = e.bytes;
+        segment.blocks.back().stream = e.stream;
+        segment.blocks.back().tag = trace_.tags[e.tag];
+      }
+      add(end, memory_state::free);
+      segments_.push_back(segment);
+    }
+  }
+
+  recorded_trace const& trace_;
+  int device_;
+  std::uint32_t program_ = ~std::uint32_t{0}, keeper_ = ~std::uint32_t{0};  // whose events are shown
+  std::vector<memory_segment> segments_;
+  std::vector<trace_event const*> events_;
+  address_pieces held_, traced_, missing_;
+  std::set<std::uint64_t> live_;  // blocks, at the event that is looked at
+};
+
+/// The words of PyTorch's file.
+class torch_writer {
+ public:
+  explicit torch_writer(recorded_trace const& trace) : trace_(trace) {}
+
+  std::string write(std::vector<torch_device> const& devices) && {
+    out_.begin_dict();
+    out_.text("segments");
+    out_.begin_list();
+    for (torch_device const& device : devices)
+      for (memory_segment const& segment : device.segments()) write_segment(segment);
+    out_.end_list();
+    out_.text("device_traces");
+    out_.begin_list();
+    for (torch_device const& device : devices) {
+      out_.begin_list();
+      for (trace_event const* const e : device.events()) write_event(*e);
+      out_.end_list();
+    }
+    out_.end_list();
+    out_.end_dict();
+    return std::move(out_).finish();
+  }
+
+ private:
+  void write_segment(memory_segment const& s) {
+    std::uint64_t allocated = 0, requested = 0;
+    for (memory_block const& b : s.blocks) {
+      allocated += b.state == memory_state::live ? b.bytes : 0;
+      requested += b.requested;
+    }
+    out_.begin_dict();
+    out_.member("device", torch_device::device_number(s.device));
+    out_.member("address", s.address);
+    out_.member("total_size", s.bytes);
+    out_.member("allocated_size", allocated);
+    out_.member("active_size", allocated);
+    out_.member("requested_size", requested);
+    out_.member("stream", 0);
+    out_.member("segment_type", "large");
+    out_.text("segment_pool_id");
+    out_.number(0), out_.number(0), out_.end_pair();
+    out_.text("is_expandable"), out_.boolean(s.is_range);
+    write_frames(0);
+    out_.text("blocks");
+    out_.begin_list();
+    for (memory_block const& b : s.blocks) {
+      out_.begin_dict();
+      out_.member("address", b.address);
+      out_.member("size", b.bytes);
+      out_.member("requested_size", b.requested);
+      out_.member("state", b.state == memory_state::live ? "active_allocated" : "inactive");
+      if (!b.tag.empty()) out_.member("category", b.tag);
+      write_frames(0);
+      out_.end_dict();
+    }
+    out_.end_list();
+    out_.end_dict();
+  }
+
+  void write_event(trace_event const& e) {
+    switch (e.action) {
+      case trace_action::allocate:
+        return write_event(e, "alloc");
+      case trace_action::free:
+        return write_event(e, "free_requested"), write_event(e, "free_completed");
+      case trace_action::grow:
+        return write_event(e, "segment_alloc");
+      case trace_action::trim:
+        return write_event(e, "segment_free");
+      case trace_action::map:
+        return write_event(e, "segment_map");
+      case trace_action::unmap:
+        return write_event(e, "segment_unmap");
+      case trace_action::out_of_memory:
+        return write_event(e, "oom");
+    }
+  }
+  void write_event(trace_event const& e, char const* action) {
+    bool const is_of_segment = e.action > trace_action::out_of_memory;
+    out_.begin_dict();
+    out_.member("action", action);
+    out_.member(e.action == trace_action::out_of_memory ? "device_free" : "addr", e.address);
+    out_.member("size", e.bytes);
+    out_.member("stream", is_of_segment ? 0 : e.stream);  // segments are no stream's
+    out_.member("time_us", (trace_.began + e.nanoseconds) / 1000);
+    if (e.tag != 0) out_.member("category", trace_.tags[e.tag]);
+    write_frames(e.call_stack);
+    out_.end_dict();
+  }
+  void write_frames(std::uint32_t call_stack) {
+    out_.text("frames");
+    out_.begin_list();
+    for (std::string const& frame : trace_.call_stacks[call_stack]) {
+      std::size_t const open = std::min(frame.find('('), frame.size());
+      out_.begin_dict();
+      out_.member("filename", frame.substr(0, open));
+      out_.member("line", 0);
+      out_.member("name", open == frame.size() ? frame : frame.substr(open));
+      out_.end_dict();
+    }
+    out_.end_list();
+  }
+
+  recorded_trace const& trace_;
+  pickle_writer out_;
+};
+
+}  // namespace detail
+
+/// The bytes of a snapshot file as PyTorch's `torch.cuda.memory._dump_snapshot` writes it, for its memory viewer and
+/// `torch.cuda._memory_viz`; write them to a file that is opened in binary mode. Shows the requests at the outermost
+/// `trace` layer and what the pool below took and gave back, where a `trace` layer saw that; tags are categories. What
+/// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for. Take the
+/// trace first, and let nothing allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that
+/// are no UTF-8 have U+FFFD in their place. May throw `std::bad_alloc`.
+inline std::string torch_memory(recorded_trace const& trace, memory_snapshot const& snapshot = {}) {
+  int last = 0;
+  for (trace_event const& e : trace.events) last = std::max(last, int{e.device});
+  for (memory_segment const& s : snapshot.segments) last = std::max(last, int{s.device});
+  std::vector<detail::torch_device> devices;
+  for (int device = 0; device <= last; ++device) devices.emplace_back(trace, snapshot, device);
+  return detail::torch_writer(trace).write(devices);
+}
+
+}  // namespace weir

@@ -1,0 +1,115 @@
+#pragma once
+// Reads out what the `trace` layers of a stack recorded.
+
+#include <weir/core/layer_numbers.hpp>
+#include <weir/core/layer_ref.hpp>
+#include <weir/core/numbers.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/shown_events.hpp>
+#include <weir/tools/recorded_trace.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weir {
+namespace detail {
+
+/// Puts the events of several layers together.
+class event_collector final : public event_visitor {
+ public:
+  /// From now on events are those of this layer. `of_segments`: a layer above keeps what it takes here.
+  void begin_layer(layer_numbers const& layer, bool of_segments) {
+    layer_ = layer;
+    of_segments_ = of_segments;
+    stacks_before_ = static_cast<std::uint32_t>(trace_.call_stacks.size() - 1);
+  }
+
+  void see_begin(tick_moment const& made, std::uint64_t forgotten) override {
+    trace_.layers.push_back(layer_.name.empty() ? layer_.layer : layer_.name + ": " + layer_.layer);
+    trace_.lost += forgotten;
+    if (!began_ || made.ticks < began_->ticks) began_ = made;
+  }
+  void see(shown_event const& seen) override {
+    ticks_.push_back({seen.ticks, trace_.events.size()});
+    trace_.events.push_back({.address = seen.address,
+                             .bytes = seen.bytes,
+                             .stream = seen.stream,
+                             .thread = seen.thread,
+                             .layer = static_cast<std::uint32_t>(trace_.layers.size() - 1),
+                             .tag = number_of(seen.tag),
+                             .call_stack = seen.call_stack == 0 ? 0 : seen.call_stack + stacks_before_,
+                             .device = layer_.device.value_or(-1),
+                             .action = action_of(seen.action)});
+  }
+  void see_frame(std::uint32_t call_stack, char const* frame) override {
+    std::size_t const number = call_stack + stacks_before_;
+    if (trace_.call_stacks.size() <= number) trace_.call_stacks.resize(number + 1);
+    trace_.call_stacks[number].push_back(frame);
+  }
+
+  /// All events by their time.
+  recorded_trace take() {
+    if (!began_) return {};
+    std::stable_sort(ticks_.begin(), ticks_.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
+    tick_scale const scale(*began_, tick_moment::now());
+    std::vector<trace_event> sorted;
+    sorted.reserve(ticks_.size());
+    for (auto const& [ticks, place] : ticks_) {
+      sorted.push_back(trace_.events[place]);
+      sorted.back().nanoseconds = scale.nanoseconds(ticks);
+      // A layer that kept no frames of a call stack shows none.
+      if (sorted.back().call_stack >= trace_.call_stacks.size()) sorted.back().call_stack = 0;
+    }
+    trace_.events = std::move(sorted);
+    trace_.began = began_->since_1970;
+    return std::move(trace_);
+  }
+
+ private:
+  trace_action action_of(trace_action seen) const noexcept {
+    if (!of_segments_) return seen;
+    return seen == trace_action::allocate ? trace_action::grow : seen == trace_action::free ? trace_action::trim : seen;
+  }
+  std::uint32_t number_of(tag_name tag) {
+    if (!tag) return 0;
+    auto const [known, is_new] = tags_.try_emplace(tag.id(), static_cast<std::uint32_t>(trace_.tags.size()));
+    if (is_new) trace_.tags.emplace_back(tag.text());
+    return known->second;
+  }
+
+  recorded_trace trace_;
+  std::vector<std::pair<std::uint64_t, std::size_t>> ticks_;  // of each event, and which
+  std::optional<tick_moment> began_;
+  layer_numbers layer_;
+  bool of_segments_ = false;
+  std::uint32_t stacks_before_ = 0;
+  std::map<unsigned, std::uint32_t> tags_;
+};
+
+}  // namespace detail
+
+/// What the `trace` layers of a stack recorded, in one order. `top` is a stack, or any handle to one: typed, erased or
+/// parsed. A `trace` below a layer that keeps memory (`pool`, `arena`, `fixed_size`, `binning`) saw what that takes and
+/// gives back: its events are `grow` and `trim`. Empty where the stack has no such layer. Any thread; requests go on
+/// meanwhile, and those that come after the call are not in it. Slow: copies all events; with `frames` it also asks for
+/// the names of all functions. May throw `std::bad_alloc`.
+template <resource Top>
+recorded_trace trace_of(Top const& top) {
+  detail::event_collector collector;
+  std::vector<bool> keeps;  // by depth: whether a layer above keeps memory
+  detail::for_each_layer_and_part(top, [&](auto& layer, unsigned depth) {
+    keeps.resize(depth + 1);  // bins begin anew
+    collector.begin_layer(detail::numbers_of_layer(layer), keeps[depth]);
+    detail::show_events(layer, collector);
+    if (detail::keeps_memory(layer)) keeps[depth] = true;
+  });
+  return collector.take();
+}
+
+}  // namespace weir

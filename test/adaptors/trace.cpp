@@ -1,0 +1,119 @@
+#include <weir/adaptors/trace.hpp>
+
+#include <weir/core/resource_ref.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+
+namespace {
+
+stream_ref const stream;
+using traced = trace_resource<source_resource>;
+static_assert(resource<traced>);
+static_assert(device_accessible<traced> && host_accessible<traced> && host_ordered<traced>);
+static_assert(!growable<traced>);
+
+/// `allocate 1000`, one a line; and the frames of call stacks.
+struct reader final : detail::event_visitor {
+  void see_begin(detail::tick_moment const&, std::uint64_t) override {}
+  void see(detail::shown_event const& e) override {
+    constexpr char const* names[] = {"allocate", "free", "out of memory"};
+    text += names[static_cast<int>(e.action)] + (" " + std::to_string(e.bytes)) + "\n";
+    addresses.push_back(e.address);
+    last_stack = e.call_stack;
+  }
+  void see_frame(std::uint32_t call_stack, char const* frame) override {
+    frames += std::to_string(call_stack) + " " + frame + "\n";
+  }
+
+  std::string text, frames;
+  std::vector<std::uintptr_t> addresses;
+  std::uint32_t last_stack = 0;
+};
+template <class Memory>
+reader read(Memory const& memory) {
+  reader out;
+  memory.show_events(out);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("wrong options are refused") {
+  CHECK(trace{.events = 0}.problem() == "trace: events is 0; it must be 1 to 268435456");
+  CHECK(trace{.frames = 65}.problem() == "trace: frames is 65; it must be at most 64");
+  CHECK(trace{}.valid());
+  source_state state;
+  CHECK_THROWS_AS(static_cast<void>(make(source{&state} | trace{.events = 0})), std::invalid_argument);
+}
+
+TEST_CASE("allocations, frees and refusals are recorded, and nothing else") {
+  source_state state;
+  auto memory = make(source{&state} | trace{.events = 100});
+  void* const p = memory.allocate(stream, 1000);
+  CHECK(memory.allocate(stream, 0) == nullptr);
+  memory.deallocate(stream, nullptr, 0);
+  state.fail = failing::out_of_memory;
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 2000)), out_of_memory);
+  state.fail = failing::null;
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 3000)), out_of_memory);
+  state.fail = failing::other;
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 4000)), std::logic_error);
+  memory.deallocate(stream, p, 1000);
+  reader const seen = read(memory);
+  CHECK(seen.text == "allocate 1000\nout of memory 2000\nout of memory 3000\nfree 1000\n");
+  CHECK(seen.addresses[0] == reinterpret_cast<std::uintptr_t>(p));
+  CHECK(seen.addresses[1] == 0);
+  CHECK(memory.count() == 4);
+  memory.clear();
+  CHECK(read(memory).text.empty());
+}
+
+TEST_CASE("a free is recorded before the upstream has the memory back, an allocation after it gave it") {
+  source_state state;
+  auto memory = make(source{&state} | trace{});
+  std::uint64_t at_allocation = 99, at_free = 99;
+  state.on_allocate = [&] { at_allocation = memory.count(); };
+  state.on_deallocate = [&] { at_free = memory.count(); };
+  void* const p = memory.allocate(stream, 10);
+  memory.deallocate(stream, p, 10);
+  CHECK(at_allocation == 0);
+  CHECK(at_free == 2);
+  void* const q = memory.allocate(stream, 20);
+  memory.deallocate_after(stream, q, 20, {}, default_alignment);
+  CHECK(at_free == 4);
+}
+
+TEST_CASE("call stacks are kept where that is asked for") {
+  source_state state;
+  auto plain = make(source{&state} | trace{});
+  plain.deallocate(stream, plain.allocate(stream, 10), 10);
+  CHECK(read(plain).frames.empty());
+  auto memory = make(source{&state} | trace{.frames = 8});
+  void* p = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    if (p != nullptr) memory.deallocate(stream, p, 10);
+    p = memory.allocate(stream, 10);
+  }
+  CHECK(read(memory).last_stack == 1);  // one place
+  CHECK(read(memory).frames.starts_with("1 test.adaptors.trace("));
+  memory.deallocate(stream, p, 10);
+}
+
+TEST_CASE("the report says whose events there are how many of") {
+  source_state state;
+  auto memory = make(source{&state} | trace{.events = 2, .name = "search"});
+  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  CHECK(contains(report_of(memory).lines(), "search: trace"));
+  CHECK(contains(report_of(memory).lines(), "2 events, of which the latest 2 are kept"));
+  CHECK(memory.name() == "search");
+}

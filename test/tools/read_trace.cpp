@@ -1,0 +1,122 @@
+#include <weir/tools/read_trace.hpp>
+
+#include <weir/tools/torch_memory.hpp>
+#include <weir/tools/trace_text.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+
+using namespace weir;
+
+namespace {
+
+recorded_trace sample() {
+  recorded_trace trace{.began = 1'700'000'000'123'456'000,
+                       .lost = 3,
+                       .layers = {"trace", "top: trace"},
+                       .tags = {"", "a,\"b\"\n"},
+                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}}};
+  trace.events = {{.address = 0x7f00, .bytes = 2048, .device = 0, .action = trace_action::grow},
+                  {.nanoseconds = 2000,
+                   .address = 0x7f00,
+                   .bytes = 1000,
+                   .stream = 0x55d0,
+                   .thread = 7,
+                   .layer = 1,
+                   .tag = 1,
+                   .call_stack = 1,
+                   .device = 0},
+                  {.nanoseconds = 3000,
+                   .bytes = 5000,
+                   .stream = 1,
+                   .thread = 8,
+                   .layer = 1,
+                   .device = -1,
+                   .action = trace_action::out_of_memory},
+                  {.nanoseconds = 4000,
+                   .address = 0x7f00,
+                   .bytes = 1000,
+                   .thread = 7,
+                   .layer = 1,
+                   .device = 0,
+                   .action = trace_action::free}};
+  return trace;
+}
+
+std::string refusal(std::string const& bytes) {
+  try {
+    read_trace(bytes, "file");
+    return {};
+  } catch (damaged_trace const& damaged) {
+    return damaged.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("JSON lines are read back as they were") {
+  CHECK(read_trace(trace_json_lines(sample())) == sample());
+  CHECK(read_trace(trace_json_lines({})).events.empty());
+}
+
+TEST_CASE("members that nobody knows are left out, and what is missing is as by default") {
+  recorded_trace const trace =
+      read_trace("{\"weir_trace\":1,\"later\":[\"x\"]}\n\n{\"action\":\"free\",\"later\":true,\"bytes\":5}\n");
+  REQUIRE(trace.events.size() == 1);
+  CHECK(trace.events[0].bytes == 5);
+  CHECK(trace.events[0].device == -1);
+  CHECK(trace.layers.size() == 1);
+}
+
+TEST_CASE("a log is read back but for what it does not hold") {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  recorded_trace const trace = read_trace(trace_csv(sample()));
+  REQUIRE(trace.events.size() == 3);
+  CHECK(trace.tags == sample().tags);
+  CHECK(trace.events[0] == trace_event{.address = 0x7f00, .bytes = 1000, .stream = 0x55d0, .thread = 7, .tag = 1});
+  CHECK(trace.events[1].action == trace_action::out_of_memory);
+  CHECK(trace.events[1].stream == 1);
+  CHECK(trace.events[2].nanoseconds == 2000);
+  CHECK(trace.events[2].action == trace_action::free);
+}
+
+TEST_CASE("times of a log go on after midnight, and lines may be a little out of order") {
+  recorded_trace const trace = read_trace(
+      "Thread,Time,Action,Pointer,Size,Stream\n"
+      "1,23:59:59.000000,allocate,0x1,1,0\n"
+      "1,23:59:59.500000,allocate,0x2,1,0\n"
+      "1,23:59:59.400000,allocate,0x3,1,0\n"
+      "1,00:00:01.000000,allocate,0x4,1,0\n"
+      "1,whenever,allocate,0x5,1,0\n");
+  REQUIRE(trace.events.size() == 5);
+  CHECK(trace.events[1].nanoseconds == 500'000'000);
+  CHECK(trace.events[2].nanoseconds == 500'000'000);
+  CHECK(trace.events[3].nanoseconds == 2'000'000'000);
+  CHECK(trace.events[4].nanoseconds == 2'000'000'000);
+}
+
+TEST_CASE("a snapshot for PyTorch is read back to its requests") {
+  recorded_trace const trace = read_trace(torch_memory(sample()));
+  REQUIRE(trace.events.size() == 2);
+  CHECK(trace.events[0].action == trace_action::allocate);
+  CHECK(trace.events[0].address == 0x7f00);
+  CHECK(trace.events[0].bytes == 1000);
+  CHECK(trace.tags.at(trace.events[0].tag) == "a,\"b\"\n");
+  CHECK(trace.events[1].nanoseconds == 2000);
+  CHECK(trace.events[1].device == 0);
+}
+
+TEST_CASE("what is no trace is refused with the place") {
+  CHECK(refusal("").starts_with("file:1: is neither 'Thread,Time,"));
+  CHECK(refusal("hello\n").starts_with("file:1: is neither"));
+  CHECK(refusal("\x80").starts_with("file: byte 0: "));
+  CHECK(refusal("{\"weir_trace\":2}\n") == "file:1: is no trace of version 1: \"weir_trace\" is not 1");
+  std::string const header = "{\"weir_trace\":1}\n";
+  CHECK(refusal(header + "{\"bytes\":1}") == "file:2: has no 'action'");
+  CHECK(refusal(header + "{\"action\":\"fly\"}") == "file:2: action is 'fly'; no event is called so");
+  CHECK(refusal(header + "{\"action\":\"free\",\"bytes\":\"many\"}") == "file:2: bytes is 'many', which is no number");
+  CHECK(refusal("Thread,Time,Action,Pointer,Size,Stream\n1,now\n").starts_with("file:2: has 2 fields"));
+}

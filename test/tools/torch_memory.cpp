@@ -1,0 +1,162 @@
+#include <weir/tools/torch_memory.hpp>
+
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/trace.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sources/device.hpp>
+#include <weir/sources/virtual_memory.hpp>
+#include <weir/tools/snapshot.hpp>
+#include <weir/tools/trace_of.hpp>
+
+#include <doctest/doctest.h>
+#include <support/python.hpp>
+#include <support/sim_fixture.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace weir;
+using namespace weir::literals;
+using weir::test::fresh_world;
+using weir::test::python;
+
+namespace {
+
+/// What PyTorch's viewer needs of a file, as its script goes through it: from the segments and live blocks at the end
+/// back to the first event. Prints the actions and the most bytes that were live at once, or what is wrong.
+char const* const viewer = R"(
+data = pickle.loads(BYTES)
+segments, live, most, now, wrong = {}, {}, 0, 0, []
+for s in data['segments']:
+    assert s['device'] == 0 and s['total_size'] == sum(b['size'] for b in s['blocks']), s
+    at = s['address']
+    for b in s['blocks']:
+        assert b['address'] == at and b['requested_size'] <= b['size'], b
+        at += b['size']
+        if b['state'] == 'active_allocated':
+            live[b['address']] = b['size']
+    segments[s['address']] = s['total_size']
+def merged():
+    out = []
+    for a, n in sorted(segments.items()):
+        if out and out[-1][0] + out[-1][1] == a: out[-1][1] += n
+        else: out.append([a, n])
+    segments.clear()
+    segments.update({a: n for a, n in out})
+def inside(a, n): return any(s <= a and a + n <= s + m for s, m in segments.items())
+merged()
+events = data['device_traces'][0]
+for e in reversed(events):
+    assert isinstance(e['frames'], list) and e['time_us'] > 0
+    a, n, what = e.get('addr'), e['size'], e['action']
+    if what == 'oom':
+        assert e['device_free'] >= 0
+    elif what == 'free_completed':
+        live[a] = n
+    elif what == 'free_requested':
+        assert a in live, 'a free of nothing'
+    elif what == 'alloc':
+        live.pop(a, None)
+        if not inside(a, n): wrong.append(f'alloc outside of segments: {a:x}')
+    elif what in ('segment_free', 'segment_unmap'):
+        assert not inside(a, n)
+        segments[a] = n
+        merged()
+    else:
+        if not inside(a, n): wrong.append(f'{what} of nothing')
+        for s, m in list(segments.items()):
+            if s <= a and a + n <= s + m:
+                del segments[s]
+                if s < a: segments[s] = a - s
+                if a + n < s + m: segments[a + n] = s + m - a - n
+    if any(not inside(b, 1) for b in live): wrong.append('a live block outside of segments after ' + what)
+for e in events:
+    if e['action'] == 'alloc': now += e['size']
+    if e['action'] == 'free_completed': now -= e['size']
+    most = max(most, now)
+print(wrong[0] if wrong else f"{' '.join(e['action'] for e in events) if len(events) < 20 else len(events)}; {most}")
+)";
+
+template <class Memory>
+std::string seen(Memory& memory) {
+  recorded_trace const trace = trace_of(memory);
+  return python(viewer, torch_memory(trace, snapshot(memory)));
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fresh_world, "a pool's growth, requests and refusals are shown, and what is live at the end") {
+  stream const a;
+  auto memory = make(device{} | trace{} | pool{.max_bytes = 4_MiB, .growth_bytes = 2_MiB} | trace{});
+  void* const p = memory.allocate(a, 1000);
+  void* const q = memory.allocate(a, 2_MiB);
+  memory.deallocate(a, p, 1000);
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(a, 1_GiB)), out_of_memory);
+  CHECK(seen(memory) ==
+        "segment_alloc alloc segment_alloc alloc free_requested free_completed segment_free oom; 2098152");
+  memory.deallocate(a, q, 2_MiB);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "tags are categories, and call stacks are frames") {
+  stream const a;
+  auto memory = make(device{} | pool{} | trace{.frames = 3});
+  tag const scope{"decoder\xff"};
+  void* const p = memory.allocate(a, 1000);
+  std::string const bytes = torch_memory(trace_of(memory), snapshot(memory));
+  CHECK(python("d = pickle.loads(BYTES)\ne = d['device_traces'][0][0]\n"
+               "b = [b for s in d['segments'] for b in s['blocks'] if b['state'] == 'active_allocated']\n"
+               "print(ascii(e['category']), ascii(b[0]['category']), len(e['frames']) > 0,\n"
+               "      [sorted(f) for f in e['frames']][0], d['segments'][0]['segment_pool_id'])",
+               bytes) == R"('decoder\ufffd' 'decoder\ufffd' True ['filename', 'line', 'name'] (0, 0))");
+  memory.deallocate(a, p, 1000);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "whatever a program did, and however little a trace remembers, the viewer can go back") {
+  auto const run = [](auto recipe) {
+    stream const a, b;
+    auto memory = make(recipe);
+    struct block {
+      void* p;
+      std::size_t bytes;
+    };
+    std::vector<block> live;
+    std::mt19937 random(1);
+    for (int i = 0; i < 500; ++i) {
+      stream_ref const where = random() % 2 == 0 ? stream_ref(a) : stream_ref(b);
+      if (live.size() > 20 || (!live.empty() && random() % 3 == 0)) {
+        std::size_t const which = random() % live.size();
+        memory.deallocate(where, live[which].p, live[which].bytes);
+        live[which] = live.back();
+        live.pop_back();
+      } else {
+        std::size_t const bytes = 1 + random() % 3_MiB;
+        live.push_back({memory.allocate(where, bytes), bytes});
+      }
+      if (i % 100 == 99) synchronize(memory), trim(memory);
+    }
+    std::string const what = seen(memory);
+    CHECK_MESSAGE(what.find("; ") != std::string::npos, what);
+    for (block const& each : live) memory.deallocate(a, each.p, each.bytes);
+  };
+  SUBCASE("a pool") { run(device{} | trace{} | pool{.growth_bytes = 2_MiB} | trace{}); }
+  SUBCASE("a pool whose growth is forgotten in part") { run(device{} | trace{.events = 20} | pool{} | trace{}); }
+  SUBCASE("a pool whose requests are forgotten in part") { run(device{} | trace{} | pool{} | trace{.events = 50}); }
+  SUBCASE("a pool whose growth nobody saw") { run(device{} | pool{.growth_bytes = 2_MiB} | trace{}); }
+  SUBCASE("a growable range") { run(virtual_memory{} | trace{} | pool{} | trace{}); }
+  SUBCASE("no pool") { run(device{} | trace{}); }
+  SUBCASE("a pool on a pool") { run(device{} | pool{} | trace{} | pool{.growth_bytes = 4_MiB} | trace{}); }
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a trace without a snapshot is shown with segments made for its blocks") {
+  stream const a;
+  auto memory = make(device{} | pool{} | trace{});
+  void* const p = memory.allocate(a, 1000);
+  void* const q = memory.allocate(a, 3000);
+  memory.deallocate(a, p, 1000);
+  CHECK(python(viewer, torch_memory(trace_of(memory))) == "alloc alloc free_requested free_completed; 4000");
+  memory.deallocate(a, q, 3000);
+  CHECK(python(viewer, torch_memory({})) == "; 0");
+}

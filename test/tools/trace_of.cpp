@@ -1,0 +1,105 @@
+#include <weir/tools/trace_of.hpp>
+
+#include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/trace.hpp>
+#include <weir/core/any_ref.hpp>
+#include <weir/core/any_resource.hpp>
+#include <weir/sources/device.hpp>
+#include <weir/sources/virtual_memory.hpp>
+
+#include <doctest/doctest.h>
+#include <support/sim_fixture.hpp>
+
+#include <algorithm>
+#include <string>
+
+using namespace weir;
+using namespace weir::literals;
+using weir::test::fresh_world;
+
+namespace {
+
+stream_ref const stream;
+
+/// `grow 2097152, allocate 1000`
+std::string actions(recorded_trace const& trace) {
+  std::string text;
+  for (trace_event const& e : trace.events)
+    text += (text.empty() ? "" : ", ") + std::string(name_of(e.action)) + " " + std::to_string(e.bytes);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fresh_world, "a stack without a trace has recorded nothing") {
+  auto memory = make(device{} | pool{});
+  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  CHECK(trace_of(memory) == recorded_trace{});
+}
+
+TEST_CASE_FIXTURE(fresh_world, "events of a trace below a pool are what the pool takes and gives back") {
+  auto memory = make(device{} | trace{} | pool{.growth_bytes = 2_MiB} | trace{.name = "top"});
+  void* p = nullptr;
+  {
+    tag const scope{"decoder"};
+    p = memory.allocate(stream, 1000);
+  }
+  memory.deallocate(stream, p, 1000);
+  synchronize(memory);
+  trim(memory);
+  recorded_trace const trace = trace_of(memory);
+  CHECK(actions(trace) == "grow 2097152, allocate 1000, free 1000, trim 2097152");
+  CHECK(trace.layers == std::vector<std::string>{"top: trace", "trace"});
+  CHECK(trace.layers[trace.events[0].layer] == "trace");
+  CHECK(trace.layers[trace.events[1].layer] == "top: trace");
+  CHECK(trace.tags == std::vector<std::string>{"", "decoder"});
+  CHECK(trace.events[1].tag == 1);
+  CHECK(trace.events[2].tag == 0);
+  CHECK(trace.events[1].device == 0);
+  CHECK(trace.lost == 0);
+  CHECK(trace.began > 0);
+  CHECK(std::is_sorted(trace.events.begin(), trace.events.end(),
+                       [](auto const& a, auto const& b) { return a.nanoseconds < b.nanoseconds; }));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a stack whose type is forgotten tells the same") {
+  auto memory = make(device{} | trace{} | pool{} | trace{});
+  memory.deallocate(stream, memory.allocate(stream, 1000), 1000);
+  CHECK(actions(trace_of(any_ref(memory))) == actions(trace_of(memory)));
+  any_resource const erased(device{} | trace{} | pool{.growth_bytes = 2_MiB});
+  erased.deallocate(stream, erased.allocate(stream, 1000), 1000);
+  CHECK(actions(trace_of(erased)) == "grow 2097152");
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a pool grows in place through a trace, which tells what is mapped") {
+  auto memory = make(virtual_memory{} | trace{} | pool{});
+  static_assert(growable<std::remove_reference_t<decltype(memory.upstream())>>);
+  void* const p = memory.allocate(stream, 2_MiB);
+  void* const q = memory.allocate(stream, 2_MiB);
+  CHECK(static_cast<char*>(q) - static_cast<char*>(p) == 2_MiB);
+  memory.deallocate(stream, p, 2_MiB);
+  memory.deallocate(stream, q, 2_MiB);
+  synchronize(memory);
+  trim(memory);
+  CHECK(actions(trace_of(memory)).starts_with("map "));
+  CHECK(actions(trace_of(memory)).ends_with("unmap 4194304"));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "what was forgotten is counted, and call stacks of two layers are told apart") {
+  auto memory = make(device{} | trace{.frames = 2} | pool{} | trace{.events = 3, .frames = 2});
+  for (int i = 0; i < 4; ++i) memory.deallocate(stream, memory.allocate(stream, 1000), 1000);
+  recorded_trace const trace = trace_of(memory);
+  CHECK(trace.lost == 5);
+  REQUIRE(trace.events.size() == 4);
+  CHECK(trace.events[0].call_stack != 0);
+  CHECK(trace.events[0].call_stack != trace.events[2].call_stack);
+  for (trace_event const& e : trace.events) CHECK(e.call_stack < trace.call_stacks.size());
+}
+
+TEST_CASE_FIXTURE(fresh_world, "bins tell of their own, and what they take is growth") {
+  auto memory = make(device{} | trace{} | binning{{bin{4_KiB, [](auto up) { return up | pool{} | trace{}; }}}});
+  void* const p = memory.allocate(stream, 1000);
+  CHECK(actions(trace_of(memory)) == "grow 2097152, allocate 1000");
+  memory.deallocate(stream, p, 1000);
+}
