@@ -36,7 +36,7 @@ constexpr attribute_value attributes[] = {
     {cudaDevAttrComputePreemptionSupported, 1},
     {cudaDevAttrHostRegisterSupported, 1},
     {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
-    {cudaDevAttrMemoryPoolSupportedHandleTypes, 0},
+    {cudaDevAttrMemoryPoolSupportedHandleTypes, cudaMemHandleTypePosixFileDescriptor},
     {cudaDevAttrPageableMemoryAccessUsesHostPageTables, 0},
     {cudaDevAttrDirectManagedMemAccessFromHost, 0},
     {cudaDevAttrHostRegisterReadOnlySupported, 0},
