@@ -9,4 +9,5 @@
 #include <weir/sources/pinned.hpp>         // page-locked host memory
 #include <weir/sources/system.hpp>         // memory of malloc, on systems where devices reach it
 // Not in here: <weir/sources/virtual_memory.hpp> (pools that grow in place), which includes the driver's header, and
-// <weir/sources/callback.hpp> (memory from two functions), which few need.
+// <weir/sources/callback.hpp> (memory from two functions) and <weir/sources/pool_sharing.hpp> (pools across processes),
+// which few need.

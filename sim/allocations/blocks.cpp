@@ -118,6 +118,15 @@ void* make_allocation(runtime& r, allocation made, void* at) {
   return p;
 }
 
+bool end_import(allocation& a) {
+  if (a.imported_by.empty()) return false;
+  pool_state& importer = *a.imported_by.back();
+  importer.used -= a.bytes;
+  importer.reserved = importer.used;
+  a.imported_by.pop_back();
+  return true;
+}
+
 std::uint64_t begin_free(runtime& r, allocation& a) {
   a.freeing = true;
   a.free_number = ++r.memory_count;

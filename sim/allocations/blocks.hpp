@@ -33,6 +33,10 @@ bool charge_device(device_state& device, std::size_t bytes);
 void count_live(runtime& r, allocation const& a);
 void count_freed(runtime& r, allocation const& a);
 
+/// If the block is imported, the free was the latest importer's, who must free before the exporter does: ends that
+/// import.
+bool end_import(allocation& a);
+
 /// The free was called: the memory is not the program's any more, but work queued before may still use it. Returns the
 /// number of this free.
 std::uint64_t begin_free(runtime& r, allocation& a);

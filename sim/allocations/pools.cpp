@@ -89,6 +89,7 @@ bool keep(pool_state& pool, std::uintptr_t address, allocation const& freed) {
 }
 
 void trim(runtime& r, pool_state& pool, std::uint64_t keep) {
+  if (!pool.gives_back() || pool.exporter != nullptr) return;
   std::uint64_t const kept = std::max<std::uint64_t>(pool.used, std::min(pool.reserved, keep));
   charged_for(r, pool).used -= pool.reserved - kept;
   if (pool.reserved != kept) pool.kept.clear();

@@ -1,5 +1,5 @@
-// Sharing memory and events with other processes: refused, always with `cudaErrorNotSupported`. The device attributes
-// say so too (`cudaDevAttrIpcEventSupport`, `cudaDevAttrMemoryPoolSupportedHandleTypes`).
+// Sharing single allocations and events with other processes: refused, always with `cudaErrorNotSupported`. A device
+// attribute says so too (`cudaDevAttrIpcEventSupport`).
 
 #include "api/entry.hpp"
 
@@ -33,24 +33,6 @@ cudaError_t CUDARTAPI cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) 
 
 cudaError_t CUDARTAPI cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
   return sim::not_supported("cudaIpcOpenEventHandle");
-}
-
-cudaError_t CUDARTAPI cudaMemPoolExportToShareableHandle(void*, cudaMemPool_t, cudaMemAllocationHandleType,
-                                                         unsigned int) {
-  return sim::not_supported("cudaMemPoolExportToShareableHandle");
-}
-
-cudaError_t CUDARTAPI cudaMemPoolImportFromShareableHandle(cudaMemPool_t*, void*, cudaMemAllocationHandleType,
-                                                           unsigned int) {
-  return sim::not_supported("cudaMemPoolImportFromShareableHandle");
-}
-
-cudaError_t CUDARTAPI cudaMemPoolExportPointer(cudaMemPoolPtrExportData*, void*) {
-  return sim::not_supported("cudaMemPoolExportPointer");
-}
-
-cudaError_t CUDARTAPI cudaMemPoolImportPointer(void**, cudaMemPool_t, cudaMemPoolPtrExportData*) {
-  return sim::not_supported("cudaMemPoolImportPointer");
 }
 
 }  // extern "C"

@@ -69,6 +69,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
       if (r.check != nullptr) r.check->refused_free(nullptr, p);
       return cudaErrorInvalidValue;
     }
+    if (sim::end_import(*a)) return cudaSuccess;
     bool const waits = a->kind != sim::memory_kind::async;  // CUDA does not wait for stream-ordered memory
     int const device = a->device;
     if (r.check != nullptr) [[unlikely]]

@@ -47,7 +47,8 @@ cudaError_t CUDARTAPI cudaMemSetMemPool(cudaMemLocation* location, cudaMemAlloca
   return sim::at_location("cudaMemSetMemPool", location, type,
                           [pool](sim::runtime& r, sim::pool_home const& home, sim::pools_at const& its) {
                             auto const* const found = r.pools.find(pool);
-                            if (found == nullptr || (*found)->home != home) return cudaErrorInvalidValue;
+                            if (found == nullptr || (*found)->home != home || (*found)->exporter != nullptr)
+                              return cudaErrorInvalidValue;
                             its.current = *found;
                             return cudaSuccess;
                           });

@@ -99,10 +99,13 @@ cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, cudaMemPoolProps co
     if (cudaError_t const code = sim::find_home(r, properties->allocType, properties->location, home);
         code != cudaSuccess)
       return code;
-    if (properties->handleTypes != cudaMemHandleTypeNone)  // other processes are not there
-      return home.type == cudaMemLocationTypeHost ? cudaErrorInvalidValue : cudaErrorNotSupported;
+    bool const for_others = properties->handleTypes != cudaMemHandleTypeNone;
+    if (for_others && home.type == cudaMemLocationTypeHost) return cudaErrorInvalidValue;
+    if (for_others && (properties->handleTypes != cudaMemHandleTypePosixFileDescriptor || !home.on_device()))
+      return cudaErrorNotSupported;
     auto made = std::make_shared<sim::pool_state>(home);
     made->max_bytes = properties->maxSize;
+    made->handle_types = static_cast<unsigned>(properties->handleTypes);
     made->handle = *pool = r.pools.add(made);
     return cudaSuccess;
   });
@@ -183,7 +186,7 @@ cudaError_t CUDARTAPI cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
 cudaError_t CUDARTAPI cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
   return sim::with_pool("cudaDeviceSetMemPool", pool, true, [device](sim::runtime& r, auto const& found) {
     if (!r.has_device(device)) return cudaErrorInvalidDevice;
-    if (found->home != sim::pool_home{.id = device}) return cudaErrorInvalidValue;
+    if (found->home != sim::pool_home{.id = device} || found->exporter != nullptr) return cudaErrorInvalidValue;
     r.device(device).current_pool = found;
     return cudaSuccess;
   });

@@ -85,7 +85,7 @@ cudaError_t malloc_from_pool_async(void** p, std::size_t bytes, cudaMemPool_t po
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     auto const* const from = r.pools.find(pool);
-    if (p == nullptr || from == nullptr) return cudaErrorInvalidValue;
+    if (p == nullptr || from == nullptr || (*from)->exporter != nullptr) return cudaErrorInvalidValue;
     return allocate_async(r, held, p, bytes, *from, *t);
   });
 }
@@ -106,6 +106,7 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
       if (r.check != nullptr) r.check->refused_free(t, p);
       return cudaErrorInvalidValue;
     }
+    if (end_import(*a)) return cudaSuccess;
     if (r.check != nullptr) [[unlikely]]
       r.check->freed(t, p);
     auto const address = reinterpret_cast<std::uintptr_t>(p);

@@ -59,6 +59,7 @@ void drop_memory(runtime& r) {
   detail::drop_virtual_memory(r);
   r.live_allocations = 0;
   r.host_used = 0;
+  r.exported_pools.clear();
   r.pools.remove_if([](auto const& pool) { return !pool->is_default; });
   for (int i = 0; i < detail::max_devices; ++i) {
     detail::device_state& d = r.device(i);

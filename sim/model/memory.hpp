@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace weir::sim::detail {
 
@@ -35,6 +36,8 @@ struct allocation {
   device_set open_to{};                       // of a view: the devices that have access
 
   managed_hints hints;  // of managed memory
+
+  std::vector<std::shared_ptr<pool_state>> imported_by;  // one for each import that has not been freed
 
   bool managed() const { return kind == memory_kind::managed || (pool != nullptr && pool->home.managed); }
   bool on_host() const {

@@ -52,6 +52,9 @@ struct pool_state {
   std::multimap<std::pair<std::uint64_t, std::size_t>, std::uintptr_t> pending;
   std::vector<kept_block> kept;  // the latest last
   cudaMemPool_t handle = nullptr;
+  unsigned handle_types = 0;             // by which it may be exported
+  std::uint64_t exports_as = 0;          // the number in its exported handle; 0: never exported
+  std::shared_ptr<pool_state> exporter;  // of an imported pool, which allocates nothing itself
 
   explicit pool_state(pool_home where) : home(where), device(where.type == cudaMemLocationTypeDevice ? where.id : 0) {
     if (home.managed)
@@ -59,6 +62,9 @@ struct pool_state {
     else if (home.on_device())
       access[static_cast<std::size_t>(device)] = cudaMemAccessFlagsProtReadWrite;
   }
+
+  /// Whether it gives memory back to the system: as yet, drivers give back none of pools for other processes.
+  bool gives_back() const { return destroyed || handle_types == 0; }
 
   /// Whether the pool may hand out freed memory in that way, one of the three `cudaMemPoolReuse...`.
   bool may_reuse(cudaMemPoolAttr way) const {

@@ -91,6 +91,8 @@ struct runtime {
   handle_table<cudaEvent_t, event_state, 0x5200'0000'0000> events;
   handle_table<cudaMemPool_t, std::shared_ptr<pool_state>, 0x5300'0000'0000> pools;
   std::map<pool_home, home_pools> other_pools;  // made when they are asked for
+  std::map<std::uint64_t, std::weak_ptr<pool_state>> exported_pools;
+  std::uint64_t pool_exports = 0;
   handle_table<cudaGraph_t, std::shared_ptr<graph_state>, 0x5400'0000'0000> graphs;
   handle_table<cudaGraphExec_t, graph_execution, 0x5500'0000'0000> executions;
   std::map<std::uintptr_t, allocation> allocations;    // by address, of every kind

@@ -237,6 +237,7 @@ std::vector<subject> subjects() {
                return make(weir::system{.headroom_bytes = 1_MiB});
              }),
           of("pool on async", async{} | pool{}),
+          of("pool on async for other processes", async{.handle_type = memory_handle::posix_fd} | pool{}),
           of("pool that waits, with a bound",
              device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 3_MiB, .pending = when_pending::wait}),
           of("pool that gives back at once on a pool",

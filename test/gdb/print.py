@@ -25,6 +25,19 @@ SHOWN = {
     "own": r"""weir: statistics > plain_resource > limit > host
   statistics +0 B requested in 0 live allocations; peak 0 B, 0 failures
   limit +1.00 MiB, 0 B charged, 1.00 MiB left; peak 0 B, 0 refused""",
+    "guarded": r"""weir: tracking > scrub > aligned > on_failure > wait_for_memory > device
+  tracking +4.88 KiB requested in 1 live allocations; peak 4.88 KiB, 0 failures
+  device +device 0""",
+    "two": r"""weir: fallback > prefetch > managed
+  fallback +then pool > host
+  managed +device 0""",
+    "paged": r"""weir: system
+  system +device 0""",
+    "theirs": r"""weir: callback
+  callback +device 0""",
+    "on_host": r"""weir: pool > (async_)?managed
+  pool +0 B reserved .*
+  (async_)?managed +device 0""",
     "handle": r"""weir: limit > statistics > pool > async
   limit +32.00 MiB, 4.00 MiB charged, .*(\n.*)*
   async +device 0""",

@@ -1,4 +1,8 @@
 // Stops in `stop_here` with stacks of every kind in `main`, for print.py to look at.
+#include <weir/adaptors.hpp>
+#include <weir/sim/sim.hpp>
+#include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/weir.hpp>
 
 using namespace weir::literals;
@@ -36,16 +40,38 @@ int main() {
   auto own = weir::make(weir::host{} | weir::limit{.max_bytes = 1_MiB} | plain{} | weir::statistics{});
   auto handle = weir::share(memory);
   weir::any_resource erased(weir::device{} | weir::limit{.max_bytes = 3_MiB});
+  auto guarded = weir::make(weir::device{} | weir::wait_for_memory{} |
+                            weir::on_failure{{{"cache", [](auto const&) { return std::size_t{0}; }}}} |
+                            weir::aligned{} | weir::scrub{} | weir::tracking{});
+  auto two = weir::make(weir::managed{} | weir::prefetch{} | weir::fallback{weir::host{} | weir::pool{}});
+  auto paged = weir::make([] {
+    weir::sim::set_pageable_access(true);
+    return weir::make(weir::system{});
+  });
+  auto theirs =
+      weir::make(weir::callback{.allocate = [](weir::stream_ref, std::size_t, std::size_t) -> void* { return nullptr; },
+                                .deallocate = [](weir::stream_ref, void*, std::size_t, std::size_t) {}});
+#if CUDART_VERSION >= 13000
+  auto on_host = weir::make(weir::async_managed{} | weir::pool{});
+#else
+  auto on_host = weir::make(weir::managed{} | weir::pool{});
+#endif
 
   weir::stream stream;
   void* const p = memory.allocate(stream, 4_MiB);
   void* const q = arenas.allocate(stream, 3000);
   void* const r = blocks.allocate(stream, 100);
+  void* const t = guarded.allocate(stream, 5000);
   stop_here();
+  guarded.deallocate(stream, t, 5000);
   blocks.deallocate(stream, r, 100);
   arenas.deallocate(stream, q, 3000);
   memory.deallocate(stream, p, 4_MiB);
   static_cast<void>(bins);
   static_cast<void>(own);
   static_cast<void>(handle);
+  static_cast<void>(two);
+  static_cast<void>(paged);
+  static_cast<void>(theirs);
+  static_cast<void>(on_host);
 }

@@ -841,4 +841,16 @@ BUGS = [
         "    submit(r, held, *t, [](held_lock&) {});\n", "    static_cast<void>(held);\n", "sim/kernels", random=False),
     bug(0, "a kernel fits though its blocks have too many threads", "sim/api/kernels.cpp",
         "std::uint64_t{block.x} * block.y * block.z <= 1024", "true", "sim/kernels", random=False),
+
+    # ---- pools across processes
+    bug(0, "what an importer closes in host order breaks a capture", "sources/pool_sharing.hpp",
+        "detail::relaxed([p] { return cudaFree(p); })", "cudaFree(p)", "sources/pool_sharing", random=False),
+    bug(0, "an exported descriptor is closed by who had it before too", "sources/pool_sharing.hpp",
+        "std::exchange(other.descriptor_, -1)", "other.descriptor_", "sources/pool_sharing", random=False),
+    bug(0, "a pool for other processes cannot be exported", "cuda/memory.hpp",
+        "if (handle == memory_handle::posix_fd) props", "if (false) props", "sources/pool_sharing", random=False),
+    bug(0, "an importer's free frees the exporter's memory", "sim/api/memory.cpp",
+        "    if (sim::end_import(*a)) return cudaSuccess;\n", "", "sources/pool_sharing", random=False),
+    bug(0, "an imported pool gives memory of its own", "sim/api/stream_ordered.cpp",
+        " || (*from)->exporter != nullptr", "", "sim/pools", random=False),
 ]

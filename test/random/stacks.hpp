@@ -224,7 +224,9 @@ class drawing {
       case 3:
         return add(s, weir::host{});
       case 4:
-        return add(s, weir::async{.device = device_, .release_threshold = one_of<std::size_t>({0, 4_MiB})});
+        return add(s, weir::async{.device = device_,
+                                  .release_threshold = one_of<std::size_t>({0, 4_MiB}),
+                                  .handle_type = one_of({weir::memory_handle::none, weir::memory_handle::posix_fd})});
 #if CUDART_VERSION >= 13000
       case 5:
         return add(s, weir::async_managed{.device = device_});

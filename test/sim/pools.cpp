@@ -4,6 +4,7 @@
 
 #include <weir/sim/sim.hpp>
 
+#include <unistd.h>
 #include <cstdint>
 #include <cstring>
 
@@ -203,7 +204,7 @@ TEST_CASE_FIXTURE(fresh, "a device's pool can be changed, and falls back to the 
 TEST_CASE_FIXTURE(fresh, "pools of memory that these devices lack are not supported") {
   cudaMemPool_t pool = nullptr;
   cudaMemPoolProps properties = on_device(0);
-  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+  properties.handleTypes = cudaMemHandleTypeWin32;
   CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorNotSupported);
   properties = on_device(9);
   CHECK_EQ(cudaMemPoolCreate(&pool, &properties), cudaErrorInvalidDevice);
@@ -428,16 +429,13 @@ TEST_CASE_FIXTURE(fresh_and_lazy,
   CHECK_EQ(reserved(), 10);
 }
 
-TEST_CASE_FIXTURE(fresh, "nothing is shared with other processes, and the attributes say so") {
+TEST_CASE_FIXTURE(fresh,
+                  "single allocations and events are not shared with other processes, and the attribute says so") {
   int value = -1;
   ok(cudaDeviceGetAttribute(&value, cudaDevAttrIpcEventSupport, 0));
   CHECK_EQ(value, 0);
-  ok(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolSupportedHandleTypes, 0));
-  CHECK_EQ(value, 0);
   void* p = nullptr;
   ok(cudaMalloc(&p, 1));
-  cudaMemPool_t pool = nullptr;
-  ok(cudaDeviceGetDefaultMemPool(&pool, 0));
   cudaIpcMemHandle_t memory{};
   CHECK_EQ(cudaIpcGetMemHandle(&memory, p), cudaErrorNotSupported);
   CHECK_EQ(cudaIpcOpenMemHandle(&p, memory, cudaIpcMemLazyEnablePeerAccess), cudaErrorNotSupported);
@@ -446,14 +444,111 @@ TEST_CASE_FIXTURE(fresh, "nothing is shared with other processes, and the attrib
   cudaIpcEventHandle_t shared{};
   CHECK_EQ(cudaIpcGetEventHandle(&shared, event), cudaErrorNotSupported);
   CHECK_EQ(cudaIpcOpenEventHandle(&event, shared), cudaErrorNotSupported);
-  int descriptor = -1;
-  auto const type = cudaMemHandleTypePosixFileDescriptor;
-  CHECK_EQ(cudaMemPoolExportToShareableHandle(&descriptor, pool, type, 0), cudaErrorNotSupported);
-  CHECK_EQ(cudaMemPoolImportFromShareableHandle(&pool, &descriptor, type, 0), cudaErrorNotSupported);
-  cudaMemPoolPtrExportData data{};
-  CHECK_EQ(cudaMemPoolExportPointer(&data, p), cudaErrorNotSupported);
-  CHECK_EQ(cudaMemPoolImportPointer(&p, pool, &data), cudaErrorNotSupported);
   CHECK_EQ(cudaGetLastError(), cudaErrorNotSupported);
+}
+
+namespace {
+
+constexpr auto by_descriptor = cudaMemHandleTypePosixFileDescriptor;
+
+/// A pool that may be exported, its descriptor, and what is imported from that.
+struct shared_pools {
+  cudaMemPool_t exporter = nullptr, importer = nullptr;
+  int descriptor = -1;
+
+  shared_pools() {
+    cudaMemPoolProps properties = on_device(0);
+    properties.handleTypes = by_descriptor;
+    ok(cudaMemPoolCreate(&exporter, &properties));
+    ok(cudaMemPoolExportToShareableHandle(&descriptor, exporter, by_descriptor, 0));
+    ok(import_into(importer));
+  }
+  ~shared_pools() { ::close(descriptor); }
+  shared_pools(shared_pools const&) = delete;
+  shared_pools& operator=(shared_pools const&) = delete;
+
+  cudaError_t import_into(cudaMemPool_t& pool) const {
+    auto const handle = static_cast<std::uintptr_t>(descriptor);
+    return cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(handle), by_descriptor, 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fresh, "a pool is exported by a file descriptor, and its memory is the importer's as well") {
+  int types = 0;
+  ok(cudaDeviceGetAttribute(&types, cudaDevAttrMemoryPoolSupportedHandleTypes, 0));
+  CHECK_EQ(types, by_descriptor);
+  shared_pools const pools;
+  void *p = nullptr, *q = nullptr;
+  ok(cudaMallocFromPoolAsync(&p, 1000, pools.exporter, nullptr));
+  cudaMemPoolPtrExportData data{};
+  ok(cudaMemPoolExportPointer(&data, p));
+  ok(cudaMemPoolImportPointer(&q, pools.importer, &data));
+  CHECK_EQ(size_of(pools.importer, cudaMemPoolAttrUsedMemCurrent), 1000);
+  int seven = 7, found = 0;
+  ok(cudaMemcpy(p, &seven, sizeof seven, cudaMemcpyDefault));
+  ok(cudaMemcpy(&found, q, sizeof found, cudaMemcpyDefault));
+  CHECK_EQ(found, 7);
+  // The importer's free ends its import only.
+  ok(cudaFreeAsync(q, nullptr));
+  CHECK_EQ(size_of(pools.importer, cudaMemPoolAttrUsedMemCurrent), 0);
+  CHECK_EQ(sim::live_allocations(), 1);
+  ok(cudaMemcpy(&found, p, sizeof found, cudaMemcpyDefault));
+  CHECK_EQ(found, 7);
+  ok(cudaFreeAsync(p, nullptr));
+  CHECK_EQ(sim::live_allocations(), 0);
+  CHECK_EQ(cudaMemPoolImportPointer(&q, pools.importer, &data), cudaErrorInvalidValue);
+}
+
+TEST_CASE_FIXTURE(fresh, "an imported pool gives nothing itself, and is not the current one of a device") {
+  shared_pools const pools;
+  void* p = nullptr;
+  CHECK_EQ(cudaMallocFromPoolAsync(&p, 1000, pools.importer, nullptr), cudaErrorInvalidValue);
+  CHECK_EQ(cudaDeviceSetMemPool(0, pools.importer), cudaErrorInvalidValue);
+  int descriptor = -1;
+  CHECK_EQ(cudaMemPoolExportToShareableHandle(&descriptor, pools.importer, by_descriptor, 0), cudaErrorInvalidValue);
+  ok(cudaMemPoolDestroy(pools.importer));
+}
+
+TEST_CASE_FIXTURE(fresh, "a pool for other processes gives nothing back to the system while it is there") {
+  shared_pools const pools;
+  void* p = nullptr;
+  ok(cudaMallocFromPoolAsync(&p, 1000, pools.exporter, nullptr));
+  ok(cudaFreeAsync(p, nullptr));
+  ok(cudaStreamSynchronize(nullptr));
+  ok(cudaMemPoolTrimTo(pools.exporter, 0));
+  CHECK_EQ(size_of(pools.exporter, cudaMemPoolAttrReservedMemCurrent), 1000);
+  std::size_t before = 0, after = 0, total = 0;
+  ok(cudaMemGetInfo(&before, &total));
+  ok(cudaMemPoolDestroy(pools.exporter));
+  ok(cudaMemGetInfo(&after, &total));
+  CHECK_EQ(after - before, 1000);
+}
+
+TEST_CASE_FIXTURE(fresh, "what cannot be exported or imported is refused") {
+  shared_pools const pools;
+  cudaMemPool_t plain = nullptr, imported = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&plain, 0));
+  int descriptor = -1;
+  auto const import = [&](int from) {
+    auto const handle = static_cast<std::uintptr_t>(from);
+    return cudaMemPoolImportFromShareableHandle(&imported, reinterpret_cast<void*>(handle), by_descriptor, 0);
+  };
+  CHECK_EQ(cudaMemPoolExportToShareableHandle(&descriptor, plain, by_descriptor, 0), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolExportToShareableHandle(&descriptor, pools.exporter, by_descriptor, 1), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolExportToShareableHandle(&descriptor, pools.exporter, cudaMemHandleTypeWin32, 0),
+           cudaErrorInvalidValue);
+  CHECK_EQ(import(-1), cudaErrorInvalidValue);
+  CHECK_EQ(import(0), cudaErrorInvalidValue);  // a file, but no pool
+  void* p = nullptr;
+  cudaMemPoolPtrExportData data{};
+  ok(cudaMallocAsync(&p, 1000, nullptr));
+  CHECK_EQ(cudaMemPoolExportPointer(&data, p), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolImportPointer(&p, pools.exporter, &data), cudaErrorInvalidValue);
+  CHECK_EQ(cudaMemPoolImportPointer(&p, pools.importer, &data), cudaErrorInvalidValue);
+  ok(cudaMemPoolDestroy(pools.exporter));
+  CHECK_EQ(pools.import_into(imported), cudaErrorInvalidValue);
 }
 
 TEST_CASE_FIXTURE(fresh, "memory of a pool on the host is the host's, and a device's once that is given access") {

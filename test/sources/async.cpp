@@ -52,6 +52,17 @@ TEST_CASE("by default the pool keeps all it ever took") {
   CHECK(attribute<std::uint64_t>(memory.pool(), cudaMemPoolAttrReservedMemCurrent) == 0);
 }
 
+TEST_CASE("a pool for other processes keeps its memory until its end, and is one of the source's own") {
+  fresh_world const world;
+  auto memory = make(async{.handle_type = memory_handle::posix_fd});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  CHECK(memory.trim() == 0);
+  CHECK(memory.numbers().reserved.current == 1_MiB);
+  CHECK(async{.handle_type = memory_handle::posix_fd, .use_default_pool = true}.problem().find(
+            "so is an option for a pool of its own") != std::string::npos);
+  CHECK(async{.handle_type = memory_handle{7}}.problem() == "async: handle_type is 7; it must be none or posix_fd");
+}
+
 TEST_CASE("peers use what it gives only if they are asked in, whatever else they may use") {
   fresh_world const world;
   sim::check_access(true);

@@ -24,8 +24,13 @@ BLOCK_BYTES = "block_bytes_"  # of fixed_size
 BINS, BIN_BYTES = "count_", "bytes_"  # of binning: how many, and the largest request of each
 PATH = "path_"  # of logging
 DEVICE = "device_"  # of sources
-IMMEDIATE = re.compile(r"^weir::detail::immediate_source<weir::detail::(\w+)_memory>$")  # device, managed, pinned
-LAYER = re.compile(r"^weir::(\w+)_resource(<.*>)?$")  # all others
+SECOND = "second_"  # of fallback: the other stack
+# How a class is called, and its layer; the first that matches. The last is of all others.
+CLASSES = [(re.compile(pattern), name) for pattern, name in [
+    (r"^weir::detail::immediate_source<weir::detail::(\w+)_memory>$", r"\1"),  # device, managed, pinned
+    (r"^weir::async_on_host_resource<weir::detail::(\w+)_pool>$", r"async_\1"),
+    (r"^weir::detail::cuda_mr_source<.*>::type$", "cuda_mr"),
+    (r"^weir::(\w+)_resource(<.*>)?$", r"\1")]]
 HANDLES = ("weir::resource_ref<", "weir::basic_any_resource<")
 
 
@@ -147,6 +152,10 @@ def describe_logging(layer):
     return f'to "{text(member(layer, PATH))}"'
 
 
+def describe_fallback(layer):
+    return "then " + " > ".join(name for name, _ in layers(member(layer, SECOND)))
+
+
 def describe_source(layer):
     device = member(layer, DEVICE)
     return "" if device is None else f"device {number(device)}"
@@ -160,14 +169,21 @@ LINES = {
     "binning": describe_binning,
     "limit": describe_limit,
     "statistics": describe_statistics,
+    "tracking": describe_statistics,
     "logging": describe_logging,
-    "checked": lambda layer: "",
+    "fallback": describe_fallback,
+    **{name: lambda layer: "" for name in
+       ("aligned", "checked", "on_failure", "prefetch", "scrub", "spill", "wait_for_memory", "host")},
     "async": describe_source,
+    "async_managed": describe_source,
+    "async_pinned": describe_source,
+    "callback": describe_source,
+    "cuda_mr": describe_source,
     "device": describe_source,
     "managed": describe_source,
     "pinned": describe_source,
+    "system": describe_source,
     "virtual_memory": describe_source,
-    "host": lambda layer: "",
 }
 
 
@@ -185,8 +201,10 @@ def most_derived(pointer):
 
 def layer_name(layer):
     """`pool` of a weir::pool_resource<...>; the class's own name for somebody else's layer."""
-    match = LAYER.match(type_name(layer)) or IMMEDIATE.match(type_name(layer))
-    return match.group(1) if match else type_name(layer).split("<")[0]
+    for pattern, name in CLASSES:
+        if match := pattern.match(type_name(layer)):
+            return match.expand(name)
+    return type_name(layer).split("<")[0]
 
 
 def referred(value):
@@ -235,7 +253,8 @@ class stack_printer:
 def printers():
     collection = gdb.printing.RegexpCollectionPrettyPrinter("weir")
     collection.add_printer("layer", rf"^weir::({'|'.join(LINES)})_resource(<.*>)?$", stack_printer)
-    collection.add_printer("source", IMMEDIATE.pattern, stack_printer)
+    for pattern, name in CLASSES[:-1]:
+        collection.add_printer(name, pattern.pattern, stack_printer)
     collection.add_printer("handle", rf"^({'|'.join(HANDLES)}).*$", stack_printer)
     return collection
 

@@ -11,7 +11,15 @@
 #include <cstdint>
 #include <utility>
 
-namespace weir::detail {
+namespace weir {
+
+/// What other processes may open memory by.
+enum class memory_handle {
+  none,      ///< they cannot
+  posix_fd,  ///< a file descriptor: see `virtual_memory` and `export_pool`
+};
+
+namespace detail {
 
 /// `p` where `code` is success, nullptr where memory ran out; throws `cuda_error` otherwise. Clears the last error.
 inline void* obtained(void* p, cudaError_t code, char const* call) {
@@ -73,19 +81,25 @@ inline bool wait_for(stream_ref stream, int device) noexcept {
 class memory_pool {
  public:
   /// A pool of its own on `device` that holds `max_bytes` at most (0: as much as there is).
-  static memory_pool create(int device, std::size_t max_bytes) {
+  static memory_pool create(int device, std::size_t max_bytes, memory_handle handle = memory_handle::none) {
     cudaMemPoolProps props{};
     props.allocType = cudaMemAllocationTypePinned;
     props.location.type = cudaMemLocationTypeDevice;
     props.location.id = device;
     props.maxSize = max_bytes;
+    if (handle == memory_handle::posix_fd) props.handleTypes = cudaMemHandleTypePosixFileDescriptor;
     return create(props);
   }
   static memory_pool create(cudaMemPoolProps const& props) {
-    memory_pool made;
-    check(cudaMemPoolCreate(&made.handle_, &props), "cudaMemPoolCreate");
-    made.owned_ = true;
-    return made;
+    cudaMemPool_t made = nullptr;
+    check(cudaMemPoolCreate(&made, &props), "cudaMemPoolCreate");
+    return owner_of(made);
+  }
+  static memory_pool owner_of(cudaMemPool_t pool) noexcept {
+    memory_pool owner;
+    owner.handle_ = pool;
+    owner.owned_ = true;
+    return owner;
   }
 
   static memory_pool default_of(int device) {
@@ -167,4 +181,5 @@ class internal_stream {
   process_exit life_;
 };
 
-}  // namespace weir::detail
+}  // namespace detail
+}  // namespace weir

@@ -34,6 +34,10 @@ struct async {
   std::size_t max_bytes = 0;      ///< most that the pool may hold, rounded up by CUDA; 0: as much as the device has
   std::size_t initial_bytes = 0;  ///< taken from the device at `make` and kept by the pool
 
+  /// By what other processes may open the pool, which `export_pool` exports. Unless it is `none`, CUDA gives the pool's
+  /// memory back only at its end, whatever `trim` and `release_threshold` say.
+  memory_handle handle_type = memory_handle::none;
+
   bool peers = false;  ///< every device that can reach this one's memory may use what this gives as well
 
   bool reuse_follow_event_dependencies = true;    ///< reuse what another stream freed where events order it
@@ -45,9 +49,9 @@ struct async {
   /// defaults.
   bool use_default_pool = false;
 
-  /// Allocate from this pool of the device, which someone else made and keeps until the resource is gone: one that was
-  /// imported from another process, say, or the current one (`cudaDeviceGetMemPool`). Its settings are left alone as
-  /// well. A text cannot say it.
+  /// Allocate from this pool of the device, which someone else made and keeps until the resource is gone: the current
+  /// one (`cudaDeviceGetMemPool`), say; not one that was imported from another process, since CUDA allocates nothing
+  /// from such. Its settings are left alone as well. A text cannot say it.
   cudaMemPool_t pool = nullptr;
 
   static constexpr char const* layer_name = "async";
@@ -57,6 +61,8 @@ struct async {
     f(option::bytes("release_threshold", "release_threshold", &async::release_threshold));
     f(option::bytes("max", "max_bytes", &async::max_bytes));
     f(option::bytes("initial", "initial_bytes", &async::initial_bytes));
+    f(option::one_of("handle_type", "handle_type", &async::handle_type, "none", memory_handle::none, "posix_fd",
+                     memory_handle::posix_fd));
     f(option::flag("peers", "peers", &async::peers));
     f(option::flag("reuse_follow_event_dependencies", "reuse_follow_event_dependencies",
                    &async::reuse_follow_event_dependencies));
@@ -184,9 +190,10 @@ class async_resource {
         device_(usable_device(name, detail::require_valid(options))),
         max_bytes_(options.max_bytes),
         own_stream_(device_),
-        pool_(options.pool != nullptr    ? detail::memory_pool::view_of(options.pool)
-              : options.use_default_pool ? detail::memory_pool::default_of(device_)
-                                         : detail::memory_pool::create(device_, options.max_bytes)) {
+        pool_(options.pool != nullptr ? detail::memory_pool::view_of(options.pool)
+              : options.use_default_pool
+                  ? detail::memory_pool::default_of(device_)
+                  : detail::memory_pool::create(device_, options.max_bytes, options.handle_type)) {
     if (options.use_default_pool || options.pool != nullptr) return;
     pool_.set(cudaMemPoolAttrReleaseThreshold, options.release_threshold);
     pool_.allow(cudaMemPoolReuseFollowEventDependencies, options.reuse_follow_event_dependencies);
@@ -202,6 +209,10 @@ class async_resource {
     int const device = detail::chosen_device(name, options.device);
     detail::require_ability(name, device, cudaDevAttrMemoryPoolsSupported,
                             "has no memory pools (cudaDevAttrMemoryPoolsSupported is 0); use device with a pool on it");
+    if (options.handle_type != memory_handle::none)
+      detail::require_ability(name, device, cudaDevAttrMemoryPoolSupportedHandleTypes,
+                              "has no memory pools for other processes (cudaDevAttrMemoryPoolSupportedHandleTypes is "
+                              "0); share memory of device by cudaIpcGetMemHandle");
     return device;
   }
 
@@ -248,7 +259,8 @@ std::string async::problem() const {
   if (use_default_pool || pool != nullptr) {
     async const defaults;
     if (release_threshold != defaults.release_threshold || max_bytes != 0 || initial_bytes != 0 || peers ||
-        !reuse_follow_event_dependencies || !reuse_allow_opportunistic || !reuse_allow_internal_dependencies)
+        handle_type != defaults.handle_type || !reuse_follow_event_dependencies || !reuse_allow_opportunistic ||
+        !reuse_allow_internal_dependencies)
       return std::string("async: ") + (use_default_pool ? "use_default_pool" : "pool") +
              " is set, and so is an option for a pool of its own; the " +
              (use_default_pool ? "default pool is everyone's" : "pool is whose it was") +

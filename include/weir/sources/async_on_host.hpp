@@ -163,13 +163,10 @@ async_on_host_resource<Kind> async_pinned::operator()() const {
 #else
 
 template <class Kind>
-async_on_host_resource<Kind> async_managed::operator()() const {
-  static_assert(!sizeof(Kind*), "weir: async_managed needs CUDA's toolkit 13; use managed with a pool on it");
-}
-template <class Kind>
-async_on_host_resource<Kind> async_pinned::operator()() const {
-  static_assert(!sizeof(Kind*), "weir: async_pinned needs CUDA's toolkit 13; use pinned with a pool on it");
-}
+class async_on_host_resource {
+  static_assert(!sizeof(Kind*),
+                "weir: async_managed and async_pinned need CUDA's toolkit 13; use managed or pinned with a pool on it");
+};
 
 #endif
 

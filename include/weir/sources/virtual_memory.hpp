@@ -27,12 +27,6 @@ namespace weir {
 
 class virtual_memory_resource;
 
-/// What other processes may open the chunks by.
-enum class memory_handle {
-  none,      ///< they cannot
-  posix_fd,  ///< a file descriptor, which the program gets by `cuMemExportToShareableHandle`
-};
-
 /// Device memory whose addresses and physical chunks are apart, so that a pool on it grows in place and moves chunks
 /// that it does not use. When not to use it: bare, for frequent allocations (each maps whole chunks, and `deallocate`
 /// waits as `device`'s does); for memory that goes to `cudaIpcGetMemHandle`, which knows no mapped memory; for buffers
