@@ -9,7 +9,7 @@
 #include "scheduler/streams.hpp"
 #include "scheduler/synchronize.hpp"
 
-{cudaDevAttrMemoryPoolSupportedHandleTypes, cudaMemHandleTypePosixFileDescriptor}, namespace sim = weir::sim::detail;
+namespace sim = weir::sim::detail;
 
 extern "C" {
 

@@ -21,6 +21,7 @@ constexpr int most_blocks = 0x7fff'ffff;
 // What every device of compute capability 8.0 and newer has, and what the simulated runtime can do. All others are 0.
 constexpr attribute_value of_all_devices[] = {
     {cudaDevAttrMemoryPoolsSupported, 1},
+    {cudaDevAttrMemoryPoolSupportedHandleTypes, cudaMemHandleTypePosixFileDescriptor},
     {cudaDevAttrManagedMemory, 1},
     {cudaDevAttrConcurrentManagedAccess, 1},
     {cudaDevAttrUnifiedAddressing, 1},
