@@ -6,6 +6,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/cuda/stream.hpp>
+#include <weir/sim/order.hpp>
 #include <weir/sources.hpp>
 
 #include <doctest/doctest.h>
@@ -41,10 +42,14 @@ TEST_CASE("a stack behind RMM's reference serves in stream order") {
   auto memory = make(async{} | pool{} | statistics{});
   auto theirs = for_rmm(memory);
   rmm::device_async_resource_ref ref = theirs;
-  weir::stream const stream;
+  weir::stream const stream, other;
   void* const p = ref.allocate(stream_ref(stream), 1000, 256);
   CHECK(memory.numbers().requested.current == 1000);
+  sim::touch(stream.get(), p, 1000, sim::access::write);
   ref.deallocate(stream_ref(stream), p, 1000, 256);
+  void* const q = ref.allocate(stream_ref(other), 1000, 256);
+  CHECK(q != p);  // its work is not done
+  ref.deallocate(stream_ref(other), q, 1000, 256);
   CHECK(ref.allocate(stream_ref(stream), 1000, 256) == p);
   ref.deallocate(stream_ref(stream), p, 1000, 256);
   CHECK(memory.numbers().requested.current == 0);

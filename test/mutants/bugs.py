@@ -60,6 +60,7 @@ class Bug:
     sanitizer: str = ""  # that the test needs to see it
     random: bool = True  # the random programs can see it
     arguments: list = field(default_factory=list)  # of the test
+    needs_rmm: bool = False  # skipped where it is not installed
 
 
 def bug(number, what, header, right, wrong, test, **more):
@@ -842,6 +843,12 @@ BUGS = [
     bug(0, "a kernel fits though its blocks have too many threads", "sim/api/kernels.cpp",
         "std::uint64_t{block.x} * block.y * block.z <= 1024", "true", "sim/kernels", random=False),
 
+    # ---- RMM
+    bug(0, "a refusal is weir's own for those who catch RMM's", "bridges/rmm.hpp",
+        "throw rmm::out_of_memory(refusal.what());", "throw;", "bridges/rmm", random=False, needs_rmm=True),
+    bug(0, "what RMM frees on a stream is freed in host order", "bridges/rmm.hpp",
+        "memory_.deallocate(stream, p, bytes, alignment);", "memory_.deallocate(host_order, p, bytes, alignment);",
+        "bridges/rmm", random=False, needs_rmm=True),
     # ---- pools across processes
     bug(0, "what an importer closes in host order breaks a capture", "sources/pool_sharing.hpp",
         "detail::relaxed([p] { return cudaFree(p); })", "cudaFree(p)", "sources/pool_sharing", random=False),
