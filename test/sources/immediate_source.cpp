@@ -34,7 +34,10 @@ struct own_memory {
     ++given;
     return p == memory ? cudaSuccess : cudaErrorInvalidValue;
   }
-  static std::string state(int device) { return "state of " + std::to_string(device); }
+  static constexpr char const* hint = "ask for less";
+  static std::string state(int device, std::size_t held) {
+    return "state of " + std::to_string(device) + ", which has " + std::to_string(held) + " B";
+  }
 
   alignas(256) static inline std::byte memory[4096];
   static inline int asked_on = -1, given = 0;

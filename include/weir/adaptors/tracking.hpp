@@ -162,7 +162,9 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
     memory_statistics const now = numbers();
     out.below(label_, format_bytes(static_cast<std::size_t>(now.requested.current)) + " requested in " +
                           std::to_string(now.live()) + " live blocks");
-    out.note("holders", detail::holders_text(numbers_by_tag()));
+    std::vector<tag_statistics> const tags = numbers_by_tag();
+    out.note("holders", detail::holders_text(tags));
+    out.main_holder(detail::main_holder_text(tags));
   }
 
  private:
