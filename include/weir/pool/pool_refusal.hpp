@@ -108,7 +108,8 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
   pool_numbers const& n = s.numbers;
   if (n.parked != 0) return "the pool is parked: call unpark() first";
   if (needed == 0 || (max_bytes != 0 && needed > max_bytes)) return "the request is larger than the pool may ever be";
-  if (n.free >= needed && s.largest_free < needed)
+  std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
+  if (s.largest_free < needed && room < needed && n.free != 0 && n.free + room >= needed)
     return "enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or let the pool "
            "stand on virtual_memory, which joins pieces";
   if (is_capturing)
@@ -119,7 +120,7 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
            "(synchronize = true)";
   if (n.free + n.pending + n.captured >= needed)
     return format_bytes(n.captured) + " is kept for captured graphs: weir::release_captured when they are gone";
-  if (max_bytes != 0 && needed > max_bytes - lesser(max_bytes, n.reserved.current))
+  if (max_bytes != 0 && room < needed)
     return "what the pool may hold is in use: raise max_bytes, free something, or ask for less";
   return "the memory is really full: free something, ask for less, or let a layer give way (on_failure, spill, "
          "fallback)";
