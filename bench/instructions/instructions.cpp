@@ -8,6 +8,8 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
+#include <weir/core/tag.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
 
@@ -22,6 +24,8 @@ constexpr std::size_t steps = 50'000;  // each two operations; the script knows
 
 auto plain() { return weir::device{} | weir::pool{}; }
 auto layered() { return plain() | weir::limit{.max_bytes = std::size_t{1} << 40} | weir::statistics{}; }
+auto traced() { return plain() | weir::trace{}; }
+auto seen() { return plain() | weir::statistics{} | weir::trace{}; }
 
 /// Callgrind counts what happens in here and in what it calls.
 template <class Work>
@@ -76,6 +80,12 @@ struct workload {
 constexpr std::array workloads{
     workload{"pair-4KiB", [] { pairs(plain()); }},
     workload{"pair-4KiB-limit-statistics", [] { pairs(layered()); }},
+    workload{"pair-4KiB-trace", [] { pairs(traced()); }},
+    workload{"pair-4KiB-statistics-tag-trace",
+             [] {
+               weir::tag const scope{"bench"};
+               pairs(seen());
+             }},
     workload{"random-1MiB-1000-live", [] { churn(1000, 1 << 20, 1); }},
     workload{"random-64KiB-100000-live", [] { churn(100'000, 64 << 10, 1); }},
     workload{"random-64KiB-1000-live-4-streams", [] { churn(1000, 64 << 10, 4); }},

@@ -368,3 +368,26 @@ TEST_CASE("eight threads: nothing is lost, and reports may be asked for meanwhil
   CHECK(state.live_count == 0);
   CHECK(memory.numbers().requested.current == 0);
 }
+
+TEST_CASE("a process whose blocks leaked ends with the status that was asked for") {
+  auto const status_of = [](bool leaks, unsigned status) {
+    ::pid_t const child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      source_state state;
+      {
+        auto memory = make(source{&state} | tracking{.report_leaks = false, .leak_exit_status = status});
+        void* const p = memory.allocate(stream, 100);
+        if (!leaks) memory.deallocate(stream, p, 100);
+      }
+      std::exit(3);
+    }
+    int ended = 0;
+    REQUIRE(::waitpid(child, &ended, 0) == child);
+    return WEXITSTATUS(ended);
+  };
+  CHECK(status_of(true, 23) == 23);
+  CHECK(status_of(true, 0) == 3);
+  CHECK(status_of(false, 23) == 3);
+  CHECK(tracking{.leak_exit_status = 256}.problem() == "tracking: leak_exit_status is 256; it must be at most 255");
+}

@@ -12,6 +12,7 @@
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/sources.hpp>
@@ -49,6 +50,7 @@ static_assert(facts_rise<on_failure>);
 on_failure reclaiming(std::size_t gives) {
   return {{{"the same each time", [gives](memory_request const&) { return gives; }}}};
 }
+static_assert(facts_rise<trace>);
 static_assert(facts_rise<tracking>);
 
 }  // namespace
@@ -69,6 +71,8 @@ TEST_CASE("logging keeps the laws") { check_over_all_sources(logging{.path = "/d
 TEST_CASE("logging of each line at once keeps the laws") {
   check_resource(device{} | logging{.path = "/dev/null", .buffer_bytes = 0});
 }
+TEST_CASE("trace keeps the laws") { check_over_all_sources(trace{.events = 10}); }
+TEST_CASE("trace with call stacks keeps the laws") { check_resource(async{} | trace{.frames = 4}); }
 TEST_CASE("tracking keeps the laws") { check_over_all_sources(tracking{}); }
 TEST_CASE("tracking with call stacks keeps the laws") { check_resource(async{} | tracking{.frames = 4}); }
 TEST_CASE("pool keeps the laws") { check_over_all_sources(pool{}); }

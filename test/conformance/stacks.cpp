@@ -7,6 +7,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/containers/any_handle.hpp>
 #include <weir/core/any_resource.hpp>
@@ -121,4 +122,7 @@ TEST_CASE("20: a tenant on a handle that refers") {
 }
 TEST_CASE("21: live blocks known on both sides of a pool") {
   check_resource(async{} | tracking{} | pool{} | limit{.max_bytes = 60 * mib} | tracking{.frames = 2});
+}
+TEST_CASE("22: what passes recorded on both sides of a pool") {
+  check_resource(device{} | trace{} | pool{} | limit{.max_bytes = 60 * mib} | trace{});
 }

@@ -42,6 +42,36 @@ TEST_CASE("out of memory says what was asked, who refused, and what each layer h
                     "  device     all of it free"));
 }
 
+TEST_CASE("out of memory names the device and the tag, and ends in the hint") {
+  report state;
+  state.below("pool", "8 B free");
+  state.hint("free something");
+  state.main_holder("cache holds 8 B of it");
+  tag const scope{"decoder\n"};
+  out_of_memory const error({.bytes = 1000, .rounded = 1024, .stream = cudaStreamLegacy, .device = 3}, "pool", state);
+  CHECK(error.what() ==
+        std::string("weir: out of memory: 1000 B (1000 B, rounded to 1024 B) on the legacy default stream, device 3, "
+                    "tag decoder\\n\n"
+                    "  refused by pool; chain: pool\n"
+                    "  pool       8 B free\n"
+                    "  hint       free something; cache holds 8 B of it"));
+  CHECK(error.hint() == std::string("free something"));
+  CHECK(error.tag() == tag_name("decoder\n"));
+}
+
+TEST_CASE("a hint that a layer above has is taken where the refusing layer has none") {
+  struct layer {
+    void describe_layer(report& out) const {
+      out.below("above", "");
+      out.hint("from above");
+      out.main_holder("cache holds it");
+    }
+  };
+  out_of_memory error({1, 256, host_order}, "source", {});
+  error.passed_through(layer{});
+  CHECK(contains(error.what(), "\n  hint       from above; cache holds it"));
+}
+
 TEST_CASE("out of memory names every kind of order") {
   auto const on = [](stream_ref stream) { return text_of([&] { throw out_of_memory({1, 256, stream}, "x", {}); }); };
   CHECK(contains(on(host_order), "on the host's order"));

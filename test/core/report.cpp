@@ -50,6 +50,17 @@ TEST_CASE("the lines of a stack beside this one are below it, and not in the cha
         "  device     1 GiB left\n");
 }
 
+TEST_CASE("the first hint counts, which is that of the layer that refused") {
+  report r;
+  CHECK(r.hint().empty());
+  r.hint("free something");
+  r.hint("ask for less");
+  r.main_holder("cache holds 8 B of it");
+  r.main_holder("decoder holds 7 B of it");
+  CHECK(r.hint() == "free something");
+  CHECK(r.main_holder() == "cache holds 8 B of it");
+}
+
 TEST_CASE("a long name is separated from its line") {
   report r;
   r.below("a_name_of_more_than_thirteen", "text");

@@ -16,6 +16,7 @@
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/bridges/cuda_mr.hpp>
@@ -261,6 +262,7 @@ std::vector<subject> subjects() {
           of("pool on a cuda::mr resource", from_cuda_mr(somebody::pool_mr{}) | pool{.growth_bytes = 1_MiB}),
           of("cuda::mr resource without streams", from_cuda_mr(somebody::plain_mr{})),
           of("tracked", device{} | tracking{} | pool{.growth_bytes = 1_MiB} | tracking{.frames = 2}),
+          of("traced", device{} | trace{.events = 5} | pool{.growth_bytes = 1_MiB} | trace{.frames = 2}),
           of("counted by tag", device{} | statistics{.by_tag = true}),
           of("from text", [] { return parse("device | pool(growth=1MiB) | limit(90%) | statistics"); })};
 }
@@ -270,6 +272,7 @@ std::vector<subject> subjects_in_chunks() {
   return {of("virtual memory", virtual_memory{}),
           of("virtual memory of peers, with a bound",
              virtual_memory{.max_bytes = 4_MiB, .peers = true, .scrub = true} | statistics{}),
+          of("traced, growing in place", virtual_memory{.max_bytes = 4_MiB} | trace{} | pool{} | trace{}),
           of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB}),
           of("arenas on virtual memory", virtual_memory{} | arena{.per = arena::owner::stream, .max_arenas = 2})};
 }

@@ -16,6 +16,7 @@
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/bridges/cuda_mr.hpp>
@@ -278,6 +279,8 @@ class drawing {
                                          .from_bytes = one_of<std::size_t>({0, 4_KiB, 1_MiB})});
       case 10:
         return add(s, up | weir::tracking{.frames = one_of<std::size_t>({0, 0, 3})});
+      case 11:
+        return add(s, up | weir::trace{.events = one_of<std::size_t>({1, 100})});
       case 9:
         return add(s, up | weir::prefetch{.read_mostly = one_in(2)});
       default:
@@ -332,6 +335,9 @@ inline std::vector<candidate> candidates(int d) {
       of("aligned pool", device{.device = d} | below | pool{} | aligned{} | limit{.max_bytes = 10_MiB} | above),
       of("scrubbed pool", device{.device = d} | below | pool{} | above | scrub{} | limit{.max_bytes = 10_MiB}),
       of("tracked", device{.device = d} | below | tracking{} | pool{} | tracking{} | above),
+      of("traced", device{.device = d} | below | trace{.events = 7} | pool{} | trace{.events = 100} | above),
+      of("pool that grows in place, traced",
+         virtual_memory{.device = d} | trace{} | pool{.max_waste = 0} | trace{} | above),
       of("counted by tag", async{.device = d} | below | pool{} | statistics{.by_tag = true} | above),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",

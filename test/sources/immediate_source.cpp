@@ -34,7 +34,10 @@ struct own_memory {
     ++given;
     return p == memory ? cudaSuccess : cudaErrorInvalidValue;
   }
-  static std::string state(int device) { return "state of " + std::to_string(device); }
+  static constexpr char const* hint = "ask for less";
+  static std::string state(int device, std::size_t held) {
+    return "state of " + std::to_string(device) + ", which has " + std::to_string(held) + " B";
+  }
 
   alignas(256) static inline std::byte memory[4096];
   static inline int asked_on = -1, given = 0;
@@ -69,7 +72,8 @@ TEST_CASE_FIXTURE(fresh_world,
   own_source memory(0);
   std::string const what = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(host_order, 5000)); });
   CHECK(contains(what, "refused by own; chain: own(0)"));
-  CHECK(contains(what, "state of 0"));
+  CHECK(contains(what, "state of 0, which has "));
+  CHECK(contains(what, "  hint       ask for less"));
   CHECK(memory.allocate(host_order, 0) == nullptr);
   CHECK_THROWS_AS(memory.allocate(host_order, 100, 3), std::invalid_argument);
   CHECK_THROWS_AS(own_source(1), std::invalid_argument);

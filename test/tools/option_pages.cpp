@@ -146,6 +146,7 @@ TEST_CASE("the pages list every option of a struct, and no other, with its defau
   check_page<weir::logging>("adaptors.md", "## logging");
   check_page<weir::on_failure>("out-of-memory.md", "## on_failure");
   check_page<weir::fallback<weir::host>>("out-of-memory.md", "## fallback");
+  check_page<weir::trace>("seeing-memory.md", "## trace");
   check_page<weir::tracking>("tracking.md", "");
   check_page<weir::wait_for_memory>("out-of-memory.md", "## wait_for_memory");
   check_page<weir::async>("sources.md", "");

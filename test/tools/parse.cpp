@@ -79,9 +79,10 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   refusal r = refused("async | pol(initial=1GiB)");
   CHECK(r.column == 9);
   CHECK(mentions(r.what, "no adaptor is called 'pol'"));
-  CHECK(mentions(r.what,
-                 "aligned, arena, binning, fixed_size, limit, logging, pool, prefetch, scrub, statistics, tracking, "
-                 "wait_for_memory"));
+  CHECK(mentions(
+      r.what,
+      "aligned, arena, binning, fixed_size, limit, logging, pool, prefetch, scrub, statistics, trace, tracking, "
+      "wait_for_memory"));
   CHECK(mentions(r.what, "\n  async | pol(initial=1GiB)\n          ^"));
 
   r = refused("asink");

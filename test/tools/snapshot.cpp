@@ -110,6 +110,28 @@ TEST_CASE_FIXTURE(fresh_world, "what a trace below a pool saw is no holder of th
   memory.deallocate(a, p, 2_MiB);
 }
 
+TEST_CASE_FIXTURE(fresh_world, "who took a pool's segment does not hold the pool's block that fills it") {
+  stream const a;
+  auto memory = make(device{} | tracking{} | pool{.growth_bytes = 2_MiB} | tracking{});
+  void *first = nullptr, *second = nullptr;
+  {
+    tag const scope{"who grew"};
+    first = memory.allocate(a, 2_MiB);
+    memory.deallocate(a, first, 2_MiB);
+  }
+  {
+    tag const scope{"who holds"};
+    second = memory.allocate(a, 2_MiB);
+  }
+  REQUIRE(first == second);
+  CHECK(live_at(snapshot(memory), second).tag == "who holds");
+  CHECK(snapshot(memory).segments.size() == 1);
+  memory.deallocate(a, second, 2_MiB);
+  second = memory.allocate(a, 1_MiB);  // at the segment's end
+  CHECK(live_at(snapshot(memory), second).tag.empty());
+  memory.deallocate(a, second, 1_MiB);
+}
+
 TEST_CASE_FIXTURE(fresh_world, "a growable range ends where its memory does") {
   stream const a;
   auto memory = make(virtual_memory{.chunk_bytes = 2_MiB} | pool{});

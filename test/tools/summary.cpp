@@ -127,3 +127,33 @@ TEST_CASE_FIXTURE(fresh_world, "arenas say the largest piece of all of them") {
   CHECK(now.largest_free == now.free);
   CHECK(now.largest_free >= 1_MiB);
 }
+
+TEST_CASE_FIXTURE(lazy_world, "a summary by stream says what each holds, and where memory waits for work") {
+  auto memory = make(device{} | pool{} | tracking{});
+  stream const a, b;
+  void* const p = memory.allocate(a, 1_MiB);
+  void* const q = memory.allocate(b, 2_MiB);
+  void* const r = memory.allocate(b, 1_MiB);
+  memory.deallocate(b, r, 1_MiB);
+  stack_summary const by_stream = summary_of(memory, {.by_stream = true});
+  REQUIRE(by_stream.layers[0].streams.size() == 2);
+  auto const of = [&](layer_summary const& layer, stream const& wanted) {
+    for (layer_numbers const& n : layer.streams)
+      if (n.name == detail::hex_text(reinterpret_cast<std::uintptr_t>(wanted.get()))) return n;
+    return layer_numbers{};
+  };
+  CHECK(of(by_stream.layers[0], a).requested == 1_MiB);
+  CHECK(of(by_stream.layers[0], a).live == 1);
+  CHECK(of(by_stream.layers[0], b).requested == 2_MiB);
+  CHECK(of(by_stream.layers[1], b).pending == 1_MiB);
+  CHECK_FALSE(of(by_stream.layers[1], a).pending);
+  CHECK(summary_of(any_ref(memory), {.by_stream = true}).layers[0].streams == by_stream.layers[0].streams);
+  CHECK(summary_of(memory).layers[0].streams.empty());
+  std::string const table = summary(memory, {.by_stream = true}), json = summary_json(memory, {.by_stream = true});
+  CHECK(table.find("|   Requested by stream ") != std::string::npos);
+  CHECK(table.find("|   Pending by stream ") != std::string::npos);
+  CHECK(test::json_reader::is_valid(json));
+  CHECK(json.find("\"streams\":[{\"stream\":\"0x") != std::string::npos);
+  memory.deallocate(a, p, 1_MiB);
+  memory.deallocate(b, q, 2_MiB);
+}

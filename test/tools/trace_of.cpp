@@ -67,6 +67,7 @@ TEST_CASE_FIXTURE(fresh_world, "a stack whose type is forgotten tells the same")
   auto memory = make(device{} | trace{} | pool{} | trace{});
   memory.deallocate(stream, memory.allocate(stream, 1000), 1000);
   CHECK(actions(trace_of(any_ref(memory))) == actions(trace_of(memory)));
+  CHECK(trace_of(memory).layers == std::vector<std::string>{"trace", "trace 2"});
   any_resource const erased(device{} | trace{} | pool{.growth_bytes = 2_MiB});
   erased.deallocate(stream, erased.allocate(stream, 1000), 1000);
   CHECK(actions(trace_of(erased)) == "grow 2097152");

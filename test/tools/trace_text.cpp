@@ -62,7 +62,7 @@ TEST_CASE("Python reads each line of JSON") {
                "print(lines[0])\nprint(lines[2])\nprint(ascii([l.get('tag') for l in lines]),\n"
                "[l.get('action') for l in lines], lines[3]['device'])",
                trace_json_lines(sample())) ==
-        "{'weir_trace': 1, 'began': 1700000000123456789, 'lost': 3}\n"
+        "{'weir_trace': 1, 'began': 1700000000123456789, 'lost': 3, 'layers': ['top: trace', 'trace']}\n"
         "{'ns': 2000000, 'action': 'allocate', 'layer': 'top: trace', 'device': 0, 'address': '0xffffffffffffff00', "
         "'bytes': 1000, 'stream': '0x55d0', 'thread': 7, 'tag': 'a,\"b\"\\n', "
         "'frames': ['program(run()+0x1)', 'program(main+0x2)']}\n"

@@ -14,6 +14,7 @@
 #include <weir/core/resource_ref.hpp>
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/pool/pool_refusal.hpp>
 #include <weir/support/atomic.hpp>
 #include <weir/support/mutex.hpp>
 
@@ -293,7 +294,10 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     refused_.add(1);
     report own;
     describe_layer(own, detail::capture_reason(stream));
-    base::refuse({bytes, round_up_or_zero(bytes, detail::unit_bytes), stream}, layer_name, own);
+    std::size_t const rounded = round_up_or_zero(bytes, detail::unit_bytes);
+    own.hint(detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()}, rounded, options_.max_bytes,
+                                  detail::capture_in(stream) != 0));
+    base::refuse({bytes, rounded, stream}, layer_name, own);
   }
 
   /// The caller's own arena, if it has one, knows no such block.

@@ -81,7 +81,8 @@ class fixed_size_resource : public detail::pooled<fixed_size_resource<Upstream>,
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
     if (bytes > block_bytes_) [[unlikely]]
-      this->refuse_at_once(stream, bytes, "more than a block: ");
+      this->refuse_at_once(stream, bytes,
+                           "more than a block: ", "take a larger block_bytes, or a pool for larger requests");
     return this->serve(stream, bytes, alignment, block_bytes_);
   }
 

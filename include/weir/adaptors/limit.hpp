@@ -374,7 +374,16 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
     refused_.add(1);
     report own;
     describe_layer(own);
+    own.hint(hint_for(request));
     base::refuse(request, label_, own);
+  }
+  std::string hint_for(memory_request const& request) const {
+    std::size_t const most = max_bytes(), now = used(), kept = captured_.total();
+    if (request.rounded == 0 || request.rounded > most)
+      return "the request is larger than the whole budget of " + label_;
+    if (now - kept + request.rounded <= most)
+      return "the budget of " + label_ + " is held by captured graphs: weir::release_captured when they are gone";
+    return "the budget of " + label_ + " is used up: free something, or raise it (set_max_bytes)";
   }
   /// Null if that cannot be had without taking more.
   void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment, std::size_t charge) noexcept try {

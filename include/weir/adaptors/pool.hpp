@@ -42,7 +42,7 @@ class pool_resource : public detail::pooled<pool_resource<Upstream>, Upstream> {
     return this->max_bytes() == 0 ? "pool" : "pool(" + format_bytes(this->max_bytes()) + ")";
   }
   std::string state(pool_snapshot const& s) const {
-    return detail::numbers_text(s) + "; largest free piece " + format_bytes(s.largest_free);
+    return detail::numbers_text(s) + "; largest free piece " + format_bytes(s.largest_free) + detail::outside_text(s);
   }
 };
 

@@ -190,7 +190,9 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
                           std::to_string(now.allocations.current) + " live allocations; peak " +
                           format_bytes(static_cast<std::size_t>(now.requested.peak)) + ", " +
                           std::to_string(now.failures) + " failures");
-    out.note("holders", detail::holders_text(numbers_by_tag()));
+    std::vector<tag_statistics> const tags = numbers_by_tag();
+    out.note("holders", detail::holders_text(tags));
+    out.main_holder(detail::main_holder_text(tags));
   }
 
  private:

@@ -107,9 +107,12 @@ class trace_resource : public detail::adaptor_base<trace_resource<Upstream>, Ups
   }
 
   void describe_layer(report& out) const {
+    std::uint64_t const seen = count();
     out.below(
         name_.empty() ? "trace" : printable(name_) + ": trace",
-        std::to_string(count()) + " events, of which the latest " + std::to_string(ring_.capacity()) + " are kept");
+        std::to_string(seen) + " events" +
+            (seen <= ring_.capacity() ? std::string()
+                                      : ", of which the latest " + std::to_string(ring_.capacity()) + " are kept"));
   }
 
   // ---- What a growable upstream can do: see `growable`.

@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/call_stacks.hpp>
 #include <weir/adaptors/detail/holders.hpp>
+#include <weir/adaptors/detail/leak_exit.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/adaptors/detail/tracked_blocks.hpp>
@@ -45,7 +46,10 @@ struct tracking {
   /// request, where the rest costs tens of nanoseconds.
   std::size_t frames = 0;
   bool report_leaks = true;  ///< say what is live when the resource is destroyed, if something is
-  std::string name = {};     ///< whose blocks they are, for reports: `search` makes it `search: tracking`
+  /// What the process exits with, when it ends by itself, if something was live when the resource was destroyed; at
+  /// most 255. 0: as it would. For tests and nightly runs, which nobody reads.
+  unsigned leak_exit_status = 0;
+  std::string name = {};  ///< whose blocks they are, for reports: `search` makes it `search: tracking`
   /// Gets the report of what is live at the end; what it throws is lost. Empty: it is written to stderr.
   detail::function<void(std::string const& report)> on_leaks = {};
 
@@ -57,6 +61,7 @@ struct tracking {
   static constexpr void for_each_option(F f) {
     f(option::count("frames", "frames", &tracking::frames).at_most(detail::call_stacks::most_frames));
     f(option::flag("report_leaks", "report_leaks", &tracking::report_leaks));
+    f(option::count("leak_exit_status", "leak_exit_status", &tracking::leak_exit_status).at_most(255));
     f(option::text("name", "name", &tracking::name));
   }
 
@@ -84,11 +89,15 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
       : base(upstream),
         options_(detail::require_valid(options)),
         label_(options.name.empty() ? "tracking" : printable(options.name) + ": tracking"),
-        stacks_(options.frames) {}
+        stacks_(options.frames) {
+    if (options.leak_exit_status != 0) detail::leak_exit::arm();
+  }
 
   /// Reports what is live, if it is to; not in a forked child, whose parent will.
   ~tracking_resource() {
-    if (options_.report_leaks && ::getpid() == process_ && blocks_.numbers().live() != 0) report_leaks();
+    if (::getpid() != process_ || blocks_.numbers().live() == 0) return;
+    if (options_.report_leaks) report_leaks();
+    if (options_.leak_exit_status != 0) detail::leak_exit::leaked(static_cast<int>(options_.leak_exit_status));
   }
 
   /// Throws what the upstream throws, and, before it is asked, `std::bad_alloc`.
@@ -162,7 +171,9 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
     memory_statistics const now = numbers();
     out.below(label_, format_bytes(static_cast<std::size_t>(now.requested.current)) + " requested in " +
                           std::to_string(now.live()) + " live blocks");
-    out.note("holders", detail::holders_text(numbers_by_tag()));
+    std::vector<tag_statistics> const tags = numbers_by_tag();
+    out.note("holders", detail::holders_text(tags));
+    out.main_holder(detail::main_holder_text(tags));
   }
 
  private:

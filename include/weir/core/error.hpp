@@ -4,6 +4,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/report.hpp>
+#include <weir/core/tag.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
@@ -40,15 +41,23 @@ struct memory_request {
   std::size_t bytes = 0;    ///< as the caller wrote it
   std::size_t rounded = 0;  ///< as the refusing layer counts it; 0 where rounding up would wrap
   stream_ref stream;
+  int device = -1;  ///< whose memory was asked for; -1: of no device
 };
 
 /// The memory cannot be had. The stack is as it was before the call and usable; a smaller request may succeed.
-/// `what()` is the report: the request, who refused it, and a line from every layer it passed.
+/// `what()` is the report: the request with the thread's tag, who refused it, a line from every layer it passed, and
+/// what to do (docs/out-of-memory.md reads one line by line).
 class out_of_memory : public std::bad_alloc {
  public:
   /// `refused_by` is the name of a layer; `state` describes that layer and those below.
   out_of_memory(memory_request request, std::string const& refused_by, report const& state)
-      : request_(request), refused_by_(refused_by), chain_(state.chain()), lines_(state.lines()), text_("") {
+      : request_(request),
+        refused_by_(refused_by),
+        chain_(state.chain()),
+        lines_(state.lines()),
+        hint_(state.hint()),
+        main_holder_(state.main_holder()),
+        text_("") {
     compose();
   }
 
@@ -57,6 +66,10 @@ class out_of_memory : public std::bad_alloc {
   /// The layer that refused: `pool`, `limit`, or `search: limit` where it has a name. Valid as long as this object.
   char const* refused_by() const noexcept { return refused_by_.what(); }
   char const* what() const noexcept override { return text_.what(); }
+  /// What to do, as the last line of `what()` says it; empty where the refusing layer does not know.
+  char const* hint() const noexcept { return hint_.what(); }
+  /// The tag that the thread was in.
+  tag_name tag() const noexcept { return tag_; }
 
   /// A layer that asked its upstream for more than it was asked for says what that was. Never throws.
   void asked_for(std::size_t bytes) noexcept try {
@@ -72,6 +85,8 @@ class out_of_memory : public std::bad_alloc {
     layer.describe_layer(own);
     chain_ = std::runtime_error(own.chain() + " > " + chain_.what());
     lines_ = std::runtime_error(own.lines() + lines_.what());
+    if (*hint_.what() == '\0') hint_ = std::runtime_error(own.hint());
+    if (*main_holder_.what() == '\0') main_holder_ = std::runtime_error(own.main_holder());
     compose();
   } catch (...) {
   }
@@ -81,15 +96,22 @@ class out_of_memory : public std::bad_alloc {
     std::string text =
         "weir: out of memory: " + format_bytes(request_.bytes) + " (" + std::to_string(request_.bytes) + " B, ";
     text += request_.rounded == 0 ? "too large to round)" : "rounded to " + std::to_string(request_.rounded) + " B)";
-    text += " on " + detail::stream_name(request_.stream) + "\n";
-    text += std::string("  refused by ") + refused_by_.what() + "; chain: " + chain_.what() + "\n" + lines_.what();
-    text.pop_back();
+    text += " on " + detail::stream_name(request_.stream);
+    if (request_.device >= 0) text += ", device " + std::to_string(request_.device);
+    if (tag_) text += ", tag " + tag_.printable();
+    text += std::string("\n  refused by ") + refused_by_.what() + "; chain: " + chain_.what() + "\n" + lines_.what();
+    std::string const holder = main_holder_.what();
+    if (*hint_.what() != '\0')
+      text += std::string("  hint       ") + hint_.what() + (holder.empty() ? "" : "; " + holder);
+    else
+      text.pop_back();
     text_ = std::runtime_error(text);
   }
 
   memory_request request_;
+  tag_name tag_ = current_tag();
   // Texts are runtime_errors because those copy without throwing, as an exception must.
-  std::runtime_error refused_by_, chain_, lines_, text_;
+  std::runtime_error refused_by_, chain_, lines_, hint_, main_holder_, text_;
 };
 
 /// Called with one line of text when a `deallocate` was wrong (double free, foreign pointer, wrong size or alignment).

@@ -29,6 +29,17 @@ class report {
   /// Adds the lines of a stack that stands beside this one, so that the chain does not have it.
   void beside(report const& other) { lines_ += other.lines_; }
 
+  /// What whoever reads the report may do, for the last line of an error. The refusing layer's counts: it comes first.
+  void hint(std::string const& text) {
+    if (hint_.empty()) hint_ = text;
+  }
+  /// Who holds most of what is live, as an addition to the hint: `cache holds 14.00 GiB of it in 900 blocks`.
+  void main_holder(std::string const& text) {
+    if (main_holder_.empty()) main_holder_ = text;
+  }
+
+  std::string const& hint() const noexcept { return hint_; }
+  std::string const& main_holder() const noexcept { return main_holder_; }
   std::string const& chain() const noexcept { return chain_; }
   std::string const& lines() const noexcept { return lines_; }
 
@@ -41,6 +52,8 @@ class report {
 
   std::string chain_;
   std::string lines_;
+  std::string hint_;
+  std::string main_holder_;
 };
 
 /// Lets `r`, then all below it, add their lines. A resource takes part by having `describe(report&) const`; what that

@@ -29,6 +29,7 @@
 #include <weir/cuda/stream_list.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/pool/pool_refusal.hpp>
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
@@ -231,9 +232,9 @@ class caching_allocator {
   }
 
   /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
-  pool_snapshot count_refusal() {
+  pool_refused count_refusal() {
     auto const lock = enter_to_allocate();
-    return count_refusal_now();
+    return count_refusal_now({});
   }
 
   pool_numbers numbers() const {
@@ -328,9 +329,11 @@ class caching_allocator {
             .host_bytes = heap_.host_bytes(),
             .under_way = segments_.calls().bytes()};
   }
-  pool_snapshot count_refusal_now() {
+  pool_refused count_refusal_now(pool_attempts const& tried) {
     ++numbers_.out_of_memory;
-    return snapshot_now();
+    pool_refused refused{snapshot_now(), tried, occupancy_bar(segments_.held())};
+    segments_.for_each_shown(heap_, [&](shown_block const& piece) { refused.bar.add(piece.bytes, piece.state); });
+    return refused;
   }
 
   [[gnu::always_inline]] void* allocate(stream_ref stream, stream_key key, request const& r, pool_effort effort,
@@ -364,7 +367,7 @@ class caching_allocator {
     block_id id = 0;
     if (captured_memory_only::is_set()) {
       id = noting_reuse(who, [&] { return heap_.take_own(who, r); });
-      if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
+      if (id == 0 && refused != nullptr) refused->set(count_refusal_now({}));
     } else {
       id = noting_reuse(who, [&] { return heap_.take_ready(who, r); });
       if (id == 0) id = search(who, r, effort, refused);
@@ -443,13 +446,14 @@ class caching_allocator {
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
     if (parked()) {
-      if (refused != nullptr) refused->set(count_refusal_now());
+      if (refused != nullptr) refused->set(count_refusal_now({}));
       return 0;
     }
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
+    pool_attempts tried{.searched = true};
     block_id id = find(who, r, effort, looked_at);
-    if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at);
-    if (id == 0 && refused != nullptr) refused->set(count_refusal_now());
+    if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at, tried);
+    if (id == 0 && refused != nullptr) refused->set(count_refusal_now(tried));
     if (is_above_threshold()) keep_at_most(options_.release_threshold);
     return id;
   }
@@ -464,16 +468,20 @@ class caching_allocator {
   }
 
   /// Before a request is refused.
-  block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at) {
+  block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at, pool_attempts& tried) {
     if (!looked_at.are_all()) {
       if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
       if (block_id const id = take_waiting(who, r, heap_.all_lists()); id != 0) return id;
     }
     if (options_.synchronize) {
+      std::size_t const free_before = heap_.free_bytes();
       wait_for_all();
+      tried.waited = true;
+      tried.done = heap_.free_bytes() - lesser(heap_.free_bytes(), free_before);
       if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
     }
-    return release_idle(0) != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
+    tried.given_back = release_idle(0);
+    return tried.given_back != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
   }
 
   block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {

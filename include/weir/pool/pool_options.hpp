@@ -225,20 +225,6 @@ struct pool_snapshot {
 
 namespace detail {
 
-/// What a pool had when it refused a request. Costs the requests that are served nothing: it is not even set to zero.
-class pool_refusal {
- public:
-  pool_refusal() noexcept {}
-  void set(pool_snapshot const& s) noexcept { ::new (&at_) pool_snapshot(s); }
-  /// Only once a request was refused.
-  pool_snapshot const& at() const noexcept { return at_; }
-
- private:
-  union {
-    pool_snapshot at_;
-  };
-};
-
 /// How far a request may go before it gives up.
 enum class pool_effort {
   reuse,  ///< what the pool has, at most with a wait between streams

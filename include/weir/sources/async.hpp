@@ -178,8 +178,9 @@ class async_resource {
   }
 
   void describe(report& out) const {
-    out.below(std::string(name_) + "(" + std::to_string(device_) + ")",
-              life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_));
+    out.below(
+        std::string(name_) + "(" + std::to_string(device_) + ")",
+        life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_, held()));
   }
 
  protected:
@@ -221,8 +222,7 @@ class async_resource {
     void* const p = shifted_.allocate(
         bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
         [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
-    if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, name_, report_of(*this));
+    if (p == nullptr) refuse(stream, bytes);
     if (stream.is_host_order()) {
       cudaError_t const code = detail::relaxed([order] { return cudaStreamSynchronize(order); });
       if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
@@ -235,6 +235,18 @@ class async_resource {
     return stream.is_host_order() ? own_stream_.get() : stream.get();
   }
 
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+    report own = report_of(*this);
+    own.hint(max_bytes_ != 0 && held() + bytes > max_bytes_
+                 ? "max_bytes of the source is used up: raise it, or free something"
+                 : detail::device_is_full);
+    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, name_, own);
+  }
+  std::size_t held() const noexcept try {
+    return pool_.get(cudaMemPoolAttrReservedMemCurrent);
+  } catch (cuda_error const&) {
+    return 0;
+  }
   std::string pool_state() const try {
     return "CUDA's pool holds " + format_bytes(pool_.get(cudaMemPoolAttrReservedMemCurrent)) + ", " +
            format_bytes(pool_.get(cudaMemPoolAttrUsedMemCurrent)) + " of it in use" +

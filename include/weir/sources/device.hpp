@@ -23,7 +23,8 @@ struct device_memory {
   static cudaError_t give(void* p) {
     return relaxed([p] { return cudaFree(p); });
   }
-  static std::string state(int device) { return device_state(device); }
+  static std::string state(int device, std::size_t held) { return device_state(device, held); }
+  static constexpr char const* hint = device_is_full;
 };
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <weir/sources/rejected_free.hpp>
 #include <weir/sources/shifted_blocks.hpp>
 #include <weir/sources/source_device.hpp>
+#include <weir/support/atomic.hpp>
 
 #include <cstddef>
 #include <string>
@@ -45,8 +46,8 @@ class immediate_source {
           return Kind::take(n);
         },
         [](void* base) { succeeded(Kind::give(base)); });
-    if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, Kind::name, report_of(*this));
+    if (p == nullptr) refuse(stream, bytes);
+    held_.add(bytes);
     return p;
   }
 
@@ -56,6 +57,7 @@ class immediate_source {
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still write
     // it.
     if (!stream.is_host_order() && !wait_for(stream, device_)) return;
+    held_.subtract(bytes);
     freed(Kind::give(shifted_.base_of(p, alignment)), Kind::name, Kind::give_call, p, bytes);
   }
 
@@ -69,13 +71,20 @@ class immediate_source {
 
   void describe(report& out) const {
     out.below(std::string(Kind::name) + "(" + std::to_string(device_) + ")",
-              life_.is_exiting() ? process_exit::words : Kind::state(device_));
+              life_.is_exiting() ? process_exit::words : Kind::state(device_, held_.load()));
   }
 
  private:
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+    report own = report_of(*this);
+    own.hint(Kind::hint);
+    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, Kind::name, own);
+  }
+
   process_exit life_;
   int device_;
   shifted_blocks shifted_;
+  atomic<std::size_t> held_;  // bytes, as they were asked for
 };
 
 }  // namespace weir::detail

@@ -26,7 +26,8 @@ struct managed_memory {
   static cudaError_t give(void* p) {
     return relaxed([p] { return cudaFree(p); });
   }
-  static std::string state(int device) { return device_state(device); }
+  static std::string state(int device, std::size_t) { return device_state(device); }
+  static constexpr char const* hint = "neither the devices nor the host have as much: free something, or ask for less";
 };
 
 }  // namespace detail

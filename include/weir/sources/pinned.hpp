@@ -26,7 +26,11 @@ struct pinned_memory {
   static cudaError_t give(void* p) {
     return relaxed([p] { return cudaFreeHost(p); });
   }
-  static std::string state(int) { return "page-locked host memory; the operating system sets how much there is"; }
+  static constexpr char const* hint =
+      "the host has no more memory that may be locked: free something, or use weir::host";
+  static std::string state(int, std::size_t) {
+    return "page-locked host memory; the operating system sets how much there is";
+  }
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -41,12 +42,22 @@ void for_each_peer(int home, F const& f) {
   }
 }
 
-/// A line for the report. CUDA may be past answering when it is asked for.
-inline std::string device_state(int device) try {
+/// A line for the report. CUDA may be past answering when it is asked for. `held`: bytes of the device's memory that
+/// this source has; the rest is other sources', other libraries', other processes' and CUDA's own.
+inline std::string device_state(int device, std::size_t held = 0) try {
   auto const [free_bytes, total_bytes] = memory_info(device);
-  return "device " + std::to_string(device) + ": " + format_bytes(free_bytes) + " free of " + format_bytes(total_bytes);
+  std::size_t const used = total_bytes - free_bytes;
+  return "device " + std::to_string(device) + ": " + format_bytes(free_bytes) + " free of " +
+         format_bytes(total_bytes) +
+         (held == 0 ? std::string()
+                    : "; " + format_bytes(held) + " held here, " + format_bytes(used < held ? 0 : used - held) +
+                          " by everything else");
 } catch (cuda_error const&) {
   return "device " + std::to_string(device) + ": its memory could not be asked for";
 }
+
+/// The last line of an error whose source has no more.
+inline constexpr char const* device_is_full =
+    "the device has no more: free something, ask for less, or see what else uses it (nvidia-smi)";
 
 }  // namespace weir::detail

@@ -108,7 +108,7 @@ class virtual_memory_resource {
     begin_call();
     std::size_t const whole = round_up_or_zero(bytes, chunk_bytes());
     void* const p = detail::relaxed([&] { return take(whole); });
-    if (p == nullptr) throw out_of_memory({bytes, whole, stream}, layer_name, report_of(*this));
+    if (p == nullptr) refuse(stream, bytes, whole);
     return p;
   }
 
@@ -184,7 +184,8 @@ class virtual_memory_resource {
 
   void describe(report& out) const {
     out.below(std::string(layer_name) + "(" + std::to_string(device()) + ")",
-              life_.is_exiting() ? detail::process_exit::words : state() + "; " + detail::device_state(device()));
+              life_.is_exiting() ? detail::process_exit::words
+                                 : state() + "; " + detail::device_state(device(), chunks_.now().held));
     if (!life_.is_exiting()) tenants_.describe(out);
   }
 
@@ -275,6 +276,13 @@ class virtual_memory_resource {
                           " B in whole chunks): it was freed before, is not from this resource, or had another size");
   }
 
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
+    report own = report_of(*this);
+    own.hint(max_bytes() != 0 && chunks_.now().held + bytes > max_bytes()
+                 ? "max_bytes of the source is used up: raise it, or free something"
+                 : detail::device_is_full);
+    throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
+  }
   std::string state() const {
     auto const n = chunks_.now();
     return "holds " + format_bytes(n.held) + " in chunks of " + format_bytes(chunk_bytes()) + ", " +

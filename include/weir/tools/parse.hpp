@@ -11,6 +11,7 @@
 #include <weir/adaptors/prefetch.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/core/any_resource.hpp>
@@ -89,7 +90,7 @@ using sources_in_text =
 using sources_in_text = layer_list<async, device, host, managed, pinned, system, virtual_memory>;
 #endif
 using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub,
-                                    statistics, tracking, wait_for_memory>;
+                                    statistics, trace, tracking, wait_for_memory>;
 
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>

@@ -32,7 +32,7 @@ struct recorded_trace {
   std::uint64_t began = 0;  ///< nanoseconds since 1970; 0 where nobody knows
   std::uint64_t lost = 0;   ///< events before the first one here, that the ring had no room for any more
   std::vector<trace_event> events = {};
-  std::vector<std::string> layers = {};             ///< whose events: `trace`, or its name
+  std::vector<std::string> layers = {};             ///< whose events: `trace`, or its name; no two alike
   std::vector<std::string> tags = {std::string()};  ///< as they were given; the first stands for none
   std::vector<std::vector<std::string>> call_stacks = {std::vector<std::string>()};  ///< innermost frame first
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -43,32 +44,41 @@ class memory_collector final : public memory_visitor {
                               .stream = piece.stream,
                               .state = piece.state});
   }
+  /// The outermost layer that knows a block counts.
   void see(shown_holder const& holder) override {
-    hold(holder.address, {std::string(holder.tag.text()), holder.stream, holder.thread, holder.bytes});
+    holders_.try_emplace({holder.address, holder.bytes},
+                         block_holder{std::string(holder.tag.text()), holder.stream, holder.thread});
   }
-  /// What a trace knows of blocks that are live still.
+  /// After all layers, which know more: what a trace knows of blocks that are live still.
   void see(recorded_trace const& trace) {
+    block_holders live;
     for (trace_event const& e : trace.events) {
-      if (e.action == trace_action::allocate) hold(e.address, {trace.tags[e.tag], e.stream, e.thread, e.bytes});
-      if (e.action == trace_action::free) holders_.erase(e.address);
+      if (e.action == trace_action::allocate) live[{e.address, e.bytes}] = {trace.tags[e.tag], e.stream, e.thread};
+      if (e.action == trace_action::free) live.erase({e.address, e.bytes});
     }
+    holders_.merge(live);
   }
 
   memory_snapshot take() {
     sort_layer();
     for (memory_segment& segment : segments_) finish(segment);
     std::erase_if(segments_, [](memory_segment const& segment) { return segment.blocks.empty(); });
-    for (auto const& [address, holder] : holders_)
-      if (!holder.is_in_segment) add_alone(address, holder);
+    std::map<std::uint64_t, std::uint64_t> held;  // all segments: from where to where
+    for (memory_segment const& segment : segments_) held[segment.address] = segment.address + segment.bytes;
+    for (auto const& [block, holder] : holders_) {
+      auto const after = held.upper_bound(block.first);
+      if (after == held.begin() || std::prev(after)->second <= block.first) add_alone(block, holder);
+    }
     return {.taken = detail::nanoseconds_of(CLOCK_REALTIME), .segments = std::move(segments_)};
   }
 
  private:
-  struct holder {
-    std::string tag;
-    std::uint64_t stream = 0, thread = 0, bytes = 0;
-    bool is_in_segment = false;
+  struct block_holder {
+    std::string tag = {};
+    std::uint64_t stream = 0, thread = 0;
   };
+  using asked = std::pair<std::uint64_t, std::uint64_t>;  // address and bytes: layers of a stack share addresses
+  using block_holders = std::map<asked, block_holder>;
 
   /// Segments come in no order.
   void sort_layer() {
@@ -76,38 +86,35 @@ class memory_collector final : public memory_visitor {
     std::sort(first, segments_.end(), [](auto const& a, auto const& b) { return a.address < b.address; });
     of_layers_before_ = segments_.size();
   }
-  void hold(std::uint64_t address, holder const& who) { holders_[address] = who; }
-
   /// Of a range nothing is shown behind the last memory; blocks learn who holds them.
   void finish(memory_segment& segment) {
     while (!segment.blocks.empty() && segment.blocks.back().state == memory_state::unmapped) segment.blocks.pop_back();
     for (memory_block& block : segment.blocks) {
       segment.bytes += block.bytes;
-      auto const known = holders_.find(block.address);
+      auto const known = holders_.find({block.address, block.requested});
       if (block.state != memory_state::live || known == holders_.end()) continue;
-      known->second.is_in_segment = true;
-      if (known->second.bytes > block.bytes) continue;  // another layer's block begins there
       block.tag = known->second.tag;
       block.stream = known->second.stream;
       block.thread = known->second.thread;
     }
   }
   /// A block that is in no segment came from a source directly: it is one by itself.
-  void add_alone(std::uint64_t address, holder const& who) {
+  void add_alone(asked const& block, block_holder const& who) {
+    auto const [address, bytes] = block;
     segments_.push_back(
-        {.address = address, .bytes = who.bytes, .device = layer_.device.value_or(-1), .layer = layer_.layer});
+        {.address = address, .bytes = bytes, .device = layer_.device.value_or(-1), .layer = layer_.layer});
     segments_.back().blocks.push_back({.address = address,
-                                       .bytes = who.bytes,
-                                       .requested = who.bytes,
+                                       .bytes = bytes,
+                                       .requested = bytes,
                                        .stream = who.stream,
                                        .thread = who.thread,
+                                       .state = memory_state::live,
                                        .tag = who.tag});
-    segments_.back().blocks.back().state = memory_state::live;
   }
 
   std::vector<memory_segment> segments_;
   std::size_t of_layers_before_ = 0;
-  std::map<std::uint64_t, holder> holders_;
+  block_holders holders_;
   layer_numbers layer_;
 };
 
@@ -122,11 +129,11 @@ class memory_collector final : public memory_visitor {
 template <resource Top>
 memory_snapshot snapshot(Top const& top) {
   detail::memory_collector collector;
-  collector.see(trace_of(top));
   detail::for_each_layer_and_part(top, [&](auto& layer, unsigned) {
     collector.begin_layer(detail::numbers_of_layer(layer));
     detail::show_memory(layer, collector);
   });
+  collector.see(trace_of(top));
   return collector.take();
 }
 

@@ -15,6 +15,9 @@ namespace weir {
 struct layer_summary {
   layer_numbers numbers;            ///< with `largest_free`
   std::vector<layer_numbers> tags;  ///< of each tag, whose name is `name`, what holds most first
+  /// Of each stream, whose handle is `name`: what was allocated on it (`tracking` knows), what is pending on it (pools
+  /// know). By handle.
+  std::vector<layer_numbers> streams = {};
 };
 
 /// What all layers of a stack know: each at one moment, but not all at the same.

@@ -4,11 +4,16 @@
 #include <weir/core/layer_numbers.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/core/shown_events.hpp>
+#include <weir/core/shown_memory.hpp>
 #include <weir/tools/stack_summary.hpp>
 #include <weir/tools/summary_json.hpp>
 #include <weir/tools/summary_prometheus.hpp>
 #include <weir/tools/summary_table.hpp>
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +22,9 @@ namespace weir {
 
 /// What a summary is of.
 struct summary_options {
-  std::string name = {};  ///< whose stack it is, where a program has several
-  bool by_tag = false;    ///< also the numbers of each tag, of layers that count by tag (`statistics`, `tracking`)
+  std::string name = {};   ///< whose stack it is, where a program has several
+  bool by_tag = false;     ///< also the numbers of each tag, of layers that count by tag (`statistics`, `tracking`)
+  bool by_stream = false;  ///< also those of each stream, of layers that know their blocks; copies what they know
 };
 
 namespace detail {
@@ -31,6 +37,37 @@ class tag_collector final : public tag_visitor {
 
  private:
   std::vector<layer_numbers>& into_;
+};
+
+/// Adds up what a layer shows of its blocks, stream by stream.
+class stream_collector final : public memory_visitor {
+ public:
+  void see(shown_block const& piece) override {
+    if (piece.state == memory_state::pending) add(of(piece.stream).pending, piece.bytes);
+  }
+  void see(shown_holder const& holder) override {
+    layer_numbers& stream = of(holder.stream);
+    add(stream.requested, holder.bytes);
+    add(stream.live, 1);
+  }
+  std::vector<layer_numbers> take() const {
+    std::vector<layer_numbers> all;
+    for (auto const& [handle, numbers] : streams_) all.push_back(numbers);
+    return all;
+  }
+
+ private:
+  template <class Number>
+  static void add(std::optional<Number>& sum, std::uint64_t more) {
+    sum = static_cast<Number>(sum.value_or(0) + more);
+  }
+  layer_numbers& of(std::uint64_t stream) {
+    auto const [found, is_new] = streams_.try_emplace(stream);
+    if (is_new) found->second = {.layer = "stream", .name = detail::hex_text(stream)};
+    return found->second;
+  }
+
+  std::map<std::uint64_t, layer_numbers> streams_;
 };
 
 }  // namespace detail
@@ -48,6 +85,9 @@ stack_summary summary_of(Top const& top, summary_options const& options = {}) {
     one.numbers.depth = depth;
     detail::tag_collector tags(one.tags);
     if (options.by_tag) detail::visit_tags(layer, tags);
+    detail::stream_collector streams;
+    if (options.by_stream) detail::show_memory(layer, streams);
+    one.streams = streams.take();
     all.layers.push_back(std::move(one));
   });
   return all;

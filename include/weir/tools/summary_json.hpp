@@ -46,13 +46,18 @@ std::string json_array(std::vector<Each> const& all, Write write) {
 inline std::string json_tag(layer_numbers const& tag) {
   return "{" + detail::json_member("tag", detail::json_string(tag.name)) + detail::json_numbers(tag);
 }
+inline std::string json_stream(layer_numbers const& stream) {
+  return "{" + detail::json_member("stream", detail::json_string(stream.name)) + detail::json_numbers(stream);
+}
 inline std::string json_layer(layer_summary const& layer) {
   layer_numbers const& n = layer.numbers;
   std::string text =
       "{" + detail::json_member("layer", detail::json_string(n.layer)) +
       detail::json_member("name", detail::json_string(n.name)) + detail::json_member("depth", std::to_string(n.depth)) +
       detail::json_member("device", detail::json_device(n.device.value_or(-1))) + detail::json_numbers(n);
-  return layer.tags.empty() ? text : text + detail::json_member("tags", detail::json_array(layer.tags, json_tag));
+  if (!layer.tags.empty()) text += detail::json_member("tags", detail::json_array(layer.tags, json_tag));
+  if (!layer.streams.empty()) text += detail::json_member("streams", detail::json_array(layer.streams, json_stream));
+  return text;
 }
 
 }  // namespace detail

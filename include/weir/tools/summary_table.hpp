@@ -45,6 +45,21 @@ inline std::string tags_text(std::vector<layer_numbers> const& tags, std::string
   return text;
 }
 
+/// One of the numbers of each stream that has it.
+inline std::string streams_text(std::vector<layer_numbers> const& streams, std::string const& indent, char const* title,
+                                std::optional<std::size_t> layer_numbers::*number) {
+  constexpr std::size_t most = 20;
+  std::string text;
+  std::size_t shown = 0;
+  for (layer_numbers const& n : streams) {
+    if (!(n.*number) || ++shown > most) continue;
+    if (shown == 1) text = detail::table_row(indent + title);
+    text += detail::table_row(indent + "  " + n.name, detail::number_text(n.*number, true));
+  }
+  if (shown > most) text += detail::table_row(indent + "  and " + std::to_string(shown - most) + " more");
+  return text;
+}
+
 inline std::string layer_text(layer_summary const& layer) {
   layer_numbers const& n = layer.numbers;
   std::string indent(2 * std::size_t{n.depth < 5 ? n.depth : 5}, ' ');
@@ -61,7 +76,9 @@ inline std::string layer_text(layer_summary const& layer) {
     text += detail::table_row(indent + "Fragmentation",
                               std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " %");
   }
-  return text + detail::tags_text(layer.tags, indent);
+  return text + detail::tags_text(layer.tags, indent) +
+         detail::streams_text(layer.streams, indent, "Requested by stream", &layer_numbers::requested) +
+         detail::streams_text(layer.streams, indent, "Pending by stream", &layer_numbers::pending);
 }
 
 }  // namespace detail

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -83,6 +85,13 @@ inline std::string table_cell(std::string_view text, std::size_t columns) {
     columns -= wide;
   });
   return out.append(columns, ' ');
+}
+
+/// A number as addresses and handles are written: `0x55d0`.
+inline std::string hex_text(std::uint64_t number) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+  return text;
 }
 
 /// A share from 0 to 1 with four decimals, in any locale.

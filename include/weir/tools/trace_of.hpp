@@ -31,7 +31,7 @@ class event_collector final : public event_visitor {
   }
 
   void see_begin(tick_moment const& made, std::uint64_t forgotten) override {
-    trace_.layers.push_back(layer_.name.empty() ? layer_.layer : layer_.name + ": " + layer_.layer);
+    trace_.layers.push_back(unused_name(layer_.name.empty() ? layer_.layer : layer_.name + ": " + layer_.layer));
     trace_.lost += forgotten;
     if (!began_ || made.ticks < began_->ticks) began_ = made;
   }
@@ -75,6 +75,14 @@ class event_collector final : public event_visitor {
   trace_action action_of(trace_action seen) const noexcept {
     if (!of_segments_) return seen;
     return seen == trace_action::allocate ? trace_action::grow : seen == trace_action::free ? trace_action::trim : seen;
+  }
+  /// `name`, or `name 2` and so on where another layer is called so: files know layers by their names.
+  std::string unused_name(std::string const& name) const {
+    auto const& used = trace_.layers;
+    std::string unused = name;
+    for (int i = 2; std::find(used.begin(), used.end(), unused) != used.end(); ++i)
+      unused = name + " " + std::to_string(i);
+    return unused;
   }
   std::uint32_t number_of(tag_name tag) {
     if (!tag) return 0;

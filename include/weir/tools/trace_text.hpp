@@ -21,11 +21,6 @@ namespace detail {
 
 inline constexpr std::string_view log_header = "Thread,Time,Action,Pointer,Size,Stream,Tag\n";
 
-inline std::string hex_text(std::uint64_t number) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
-  return text;
-}
 /// Local time, as RMM writes it: `14:02:31.004711`.
 inline std::string clock_text(std::uint64_t since_1970) {
   auto const seconds = static_cast<::time_t>(since_1970 / 1'000'000'000);
@@ -100,12 +95,16 @@ inline std::string trace_csv(recorded_trace const& trace) {
   return text;
 }
 
-/// A trace as JSON lines: a first line about the trace, then one object for each event. Addresses and streams are texts
-/// in hexadecimal digits, since JavaScript's numbers are too short for them; `ns` counts from `began`. `read_trace`
-/// reads it back. Valid whatever the bytes of names and tags: what is no UTF-8 in them becomes U+FFFD.
+/// A trace as JSON lines: a first line about the trace and its layers, outermost first, then one object for each event.
+/// Addresses and streams are texts in hexadecimal digits, since JavaScript's numbers are too short for them; `ns`
+/// counts from `began`. `read_trace` reads it back. Valid whatever the bytes of names and tags: what is no UTF-8 in
+/// them becomes U+FFFD.
 inline std::string trace_json_lines(recorded_trace const& trace) {
   std::string text = "{\"weir_trace\":1," + detail::json_member("began", std::to_string(trace.began)) +
-                     "\"lost\":" + std::to_string(trace.lost) + "}\n";
+                     detail::json_member("lost", std::to_string(trace.lost)) + "\"layers\":[";
+  for (std::string const& layer : trace.layers)
+    text += (&layer == trace.layers.data() ? "" : ",") + detail::json_string(layer);
+  text += "]}\n";
   for (trace_event const& e : trace.events) text += detail::json_event(trace, e);
   return text;
 }

@@ -49,7 +49,7 @@ class adaptor_base {
   void* ask(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     void* const p = share(upstream_).allocate(stream, bytes, alignment);
     if (p == nullptr) [[unlikely]]
-      refuse_null({bytes, taken(bytes, alignment), stream});
+      refuse_null({bytes, taken(bytes, alignment), stream, weir::device_of(upstream_)});
     return p;
   }
 
@@ -76,7 +76,7 @@ class adaptor_base {
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(memory_request const& request, std::string const& name,
                                                      report own) const {
     weir::describe(upstream_, own);
-    throw out_of_memory(request, name, own);
+    throw out_of_memory({request.bytes, request.rounded, request.stream, weir::device_of(upstream_)}, name, own);
   }
 
   /// A free of more than this layer has counted: for a `Derived` that keeps accounts and has `label_` and `counted()`.

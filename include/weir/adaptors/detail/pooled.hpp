@@ -11,6 +11,7 @@
 #include <weir/core/resource_ref.hpp>
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/pool/pool_refusal.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +102,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// Puts memory behind the addresses again, with the contents if those were kept, and returns when they are there.
   /// Throws `out_of_memory` or `cuda_error`, and then the pool stays parked, and this can be tried again.
   void unpark() requires growable<Upstream> {
-    if (!segments_.unpark()) refuse_at_once(host_order, segments_.numbers().parked, "cannot be unparked: ");
+    if (!segments_.unpark())
+      refuse_at_once(host_order, segments_.numbers().parked, "cannot be unparked: ",
+                     "others use what this pool gave back: free some there, then call unpark() again");
   }
   bool is_parked() const noexcept { return segments_.is_parked(); }
 
@@ -153,22 +156,23 @@ class pooled : public adaptor_base<Derived, Upstream> {
     if (pass_through_) [[unlikely]]
       return pass_through(stream, bytes, alignment);
     if (bytes > segments_.most_bytes) [[unlikely]]
-      refuse_at_once(stream, bytes, "");
+      refuse_at_once(stream, bytes, "", "no pool serves a request of that size");
     pool_refusal refusal;
     void* const p = segments_.allocate(stream, bytes, alignment, pool_effort::all, least_block, &refusal);
     if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, capture_reason(stream), refusal.at());
+      refuse(stream, bytes, capture_reason(stream), refusal.is());
     return p;
   }
 
   /// Takes a first segment. Throws `out_of_memory` if it cannot be had.
   void reserve(std::size_t bytes) {
-    if (!pass_through_ && !segments_.grow(bytes)) refuse_at_once(host_order, bytes, "");
+    if (!pass_through_ && !segments_.grow(bytes)) refuse_at_once(host_order, bytes, "", nullptr);
   }
 
-  /// `reason` begins this layer's line in the report.
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse_at_once(stream_ref stream, std::size_t bytes, char const* reason) {
-    refuse(stream, bytes, reason, segments_.count_refusal());
+  /// `reason` begins this layer's line in the report, `hint` is the last line; null: by what the pool has.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_at_once(stream_ref stream, std::size_t bytes, char const* reason,
+                                                             char const* hint) {
+    refuse(stream, bytes, reason, segments_.count_refusal(), hint);
   }
 
   bool passes_through() const noexcept { return pass_through_; }
@@ -182,10 +186,14 @@ class pooled : public adaptor_base<Derived, Upstream> {
     return passed_.insert_or(p, bytes, alignment, [&] { share(upstream_).deallocate(stream, p, bytes, alignment); });
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
-                                                     pool_snapshot const& at_refusal) {
+                                                     pool_refused const& refused, char const* hint = nullptr) {
     report own;
-    describe_layer(own, reason, at_refusal);
-    base::refuse({bytes, round_up_or_zero(bytes, unit_bytes), stream}, Derived::layer_name, own);
+    std::size_t const rounded = round_up_or_zero(bytes, unit_bytes);
+    describe_layer(own, reason, refused.at);
+    own.note("", refused.bar.text());
+    own.note("tried", tried_text(refused.tried));
+    own.hint(hint != nullptr ? hint : refusal_hint(refused.at, rounded, max_bytes_, capture_in(stream) != 0));
+    base::refuse({bytes, rounded, stream}, Derived::layer_name, own);
   }
   [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));

@@ -1,0 +1,129 @@
+#pragma once
+// What a pool had, and what it had tried, when it refused a request; and what that says to people.
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/shown_memory.hpp>
+#include <weir/pool/pool_options.hpp>
+
+#include <cstddef>
+#include <new>
+#include <string>
+
+namespace weir::detail {
+
+/// What a pool holds, as so many characters: `*` in use, `x` pending, `c` captured, `_` free, each for what most of its
+/// share is. Segments stand one behind the other.
+class occupancy_bar {
+ public:
+  static constexpr std::size_t cells = 64;
+
+  /// Of so many bytes in all.
+  explicit occupancy_bar(std::size_t bytes = 0) noexcept : a_cell_(bytes / cells + (bytes % cells != 0)) {}
+
+  /// The next piece; what has no memory takes no room.
+  void add(std::size_t bytes, memory_state state) noexcept {
+    if (state == memory_state::unmapped || a_cell_ == 0) return;
+    while (bytes != 0) {
+      std::size_t const left = a_cell_ - at_ % a_cell_, part = bytes < left ? bytes : left;
+      shares_[static_cast<std::size_t>(state)] += part;
+      at_ += part;
+      bytes -= part;
+      if (at_ % a_cell_ == 0) end_cell();
+    }
+  }
+  /// `[***__x]`; empty where there was nothing.
+  std::string text() const {
+    occupancy_bar ended = *this;
+    if (a_cell_ != 0 && at_ % a_cell_ != 0) ended.end_cell();
+    return ended.count_ == 0 ? std::string() : "[" + std::string(ended.text_, ended.count_) + "]";
+  }
+
+ private:
+  void end_cell() noexcept {
+    constexpr char characters[] = {'*', '_', 'x', 'c'};  // by state
+    std::size_t most = 0;
+    for (std::size_t i = 1; i < 4; ++i)
+      if (shares_[i] > shares_[most]) most = i;
+    if (count_ < cells) text_[count_++] = characters[most];
+    for (std::size_t& share : shares_) share = 0;
+  }
+
+  std::size_t a_cell_;
+  std::size_t at_ = 0;
+  std::size_t shares_[4] = {};
+  std::size_t count_ = 0;
+  char text_[cells] = {};
+};
+
+/// What a pool tried for a request before it refused it, and what that gave, in bytes.
+struct pool_attempts {
+  bool searched = false;       ///< else it was refused at once
+  bool waited = false;         ///< for work on freed blocks
+  std::size_t done = 0;        ///< of the blocks that it waited for
+  std::size_t given_back = 0;  ///< idle memory, so that the upstream has it again
+};
+
+/// All that a report says of a refusal.
+struct pool_refused {
+  pool_snapshot at;
+  pool_attempts tried;
+  occupancy_bar bar;
+};
+
+/// Costs the requests that are served nothing: it is not even set to zero.
+class pool_refusal {
+ public:
+  pool_refusal() noexcept {}
+  void set(pool_refused const& r) noexcept { ::new (&is_) pool_refused(r); }
+  /// Only once a request was refused.
+  pool_refused const& is() const noexcept { return is_; }
+
+ private:
+  union {
+    pool_refused is_;
+  };
+};
+
+/// The line `tried` of a report; empty where nothing was.
+inline std::string tried_text(pool_attempts const& tried) {
+  if (!tried.searched) return {};
+  std::string text = tried.waited ? "waited for freed blocks: " + format_bytes(tried.done) + " became free"
+                                  : "did not wait for freed blocks";
+  if (tried.given_back != 0) text += "; gave " + format_bytes(tried.given_back) + " back and asked for a segment again";
+  return text + "; no fit";
+}
+
+/// The share of free and pending memory that is outside its largest piece: `; 94.7 % of what is free lies elsewhere`.
+inline std::string outside_text(pool_snapshot const& s) {
+  std::size_t const idle = s.numbers.free + s.numbers.pending;
+  if (idle <= s.largest_free) return {};
+  std::size_t const tenths =
+      static_cast<std::size_t>(1000.0 * static_cast<double>(idle - s.largest_free) / static_cast<double>(idle));
+  return ", " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " % lies outside of it";
+}
+
+/// What to do, by the cause: the first thing that alone would have served the request. `needed`: bytes of its block, 0
+/// where that cannot be counted; `max_bytes`: the pool's, 0: none.
+inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std::size_t max_bytes, bool is_capturing) {
+  pool_numbers const& n = s.numbers;
+  if (n.parked != 0) return "the pool is parked: call unpark() first";
+  if (needed == 0 || (max_bytes != 0 && needed > max_bytes)) return "the request is larger than the pool may ever be";
+  std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
+  if (s.largest_free < needed && room < needed && n.free != 0 && n.free + room >= needed)
+    return "enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or let the pool "
+           "stand on virtual_memory, which joins pieces";
+  if (is_capturing)
+    return "the stream is being captured: free what it needs, or take it from the pool once, before the capture begins";
+  if (n.free + n.pending >= needed)
+    return format_bytes(n.pending) +
+           " was freed on streams whose work is not done: wait for them (weir::synchronize), or let the pool wait "
+           "(synchronize = true)";
+  if (n.free + n.pending + n.captured >= needed)
+    return format_bytes(n.captured) + " is kept for captured graphs: weir::release_captured when they are gone";
+  if (max_bytes != 0 && room < needed)
+    return "what the pool may hold is in use: raise max_bytes, free something, or ask for less";
+  return "the memory is really full: free something, ask for less, or let a layer give way (on_failure, spill, "
+         "fallback)";
+}
+
+}  // namespace weir::detail
