@@ -116,6 +116,17 @@ TEST_CASE_FIXTURE(idle_world, "a default stream is that of the memory's device, 
   CHECK(current == 1);
 }
 
+TEST_CASE_FIXTURE(idle_world, "with one device nobody asks which is current") {
+  sim::set_device_count(1);
+  auto const calls_of_pair = [&] {
+    sim::reset_counters();
+    memory.deallocate(memory.allocate(1000, 0, nullptr), 1000, 0, nullptr);
+    return sim::calls("cudaGetDevice");
+  };
+  calls_of_pair();
+  CHECK(calls_of_pair() == 0);
+}
+
 TEST_CASE_FIXTURE(idle_world, "what a stream was recorded for is used again after that stream's work") {
   void* const p = tensor(memory, 4_MiB, a);
   order(a, b);

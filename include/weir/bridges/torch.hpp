@@ -72,7 +72,7 @@ class framework_memory {
     if (bytes == 0) return nullptr;
     any_resource const& memory = stack(device);
     std::optional<device_guard> on_device;
-    if (is_default(stream)) on_device.emplace(device);
+    if (needs_device(stream)) on_device.emplace(device);
     graph_pools_.note(device, stream);
     return memory.allocate(stream_ref(stream), bytes);
   }
@@ -87,7 +87,7 @@ class framework_memory {
       return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
                                    std::to_string(device) + ", on which weir has allocated nothing");
     std::vector<stream_ref> const others = recorded_.take(p);
-    if (others.empty() && !is_default(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
+    if (others.empty() && !needs_device(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
     detail::device_switch const on_device(device);
     if (!on_device.is_current()) return;  // kept for good: nobody could say when it is free
     if (others.empty())
@@ -146,8 +146,10 @@ class framework_memory {
     throw std::invalid_argument("weir: device " + std::to_string(device) + " cannot be; it must be from 0 to " +
                                 std::to_string(max_devices - 1));
   }
-  static bool is_default(cudaStream_t stream) noexcept {
-    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+  /// A default stream is the current device's, unless there is only one.
+  bool needs_device(cudaStream_t stream) const noexcept {
+    bool const is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    return is_default && __atomic_load_n(&several_devices_, __ATOMIC_RELAXED);
   }
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
@@ -162,6 +164,7 @@ class framework_memory {
       throw std::invalid_argument("weir: the stack of device " + std::to_string(device) + " is to be '" + mine.text +
                                   "', which has memory of device " + std::to_string(other) +
                                   "; leave the device out: each device gets a stack of its own");
+    __atomic_store_n(&several_devices_, device_count() > 1, __ATOMIC_RELAXED);
     mine.owner = std::move(stack);
     __atomic_store_n(&mine.stack, mine.owner.get(), __ATOMIC_RELEASE);
     return *mine.owner;
@@ -187,6 +190,7 @@ class framework_memory {
   maker make_;
   detail::mutex making_;
   std::array<slot, max_devices> slots_;
+  bool several_devices_ = true;  // until the first stack is made
   detail::recorded_streams recorded_;
   detail::graph_pools graph_pools_;
   std::vector<detail::device_capture> kept_;  // of pools that have ended; guarded by `making_`
