@@ -897,4 +897,31 @@ BUGS = [
         "    if (options.leak_exit_status != 0) detail::leak_exit::arm();\n", "", "adaptors/tracking", random=False),
     bug(0, "memory that waits for work is counted for no stream", "tools/summary.hpp",
         "piece.state == memory_state::pending", "false", "tools/summary", random=False),
+
+    # ---- a text that is checked and not made
+    bug(0, "options that cannot be are found when the stack is made", "tools/parse.hpp",
+        "          detail::require_valid(options);\n      });", "          options.valid();\n      });", "tools/parse",
+        random=False),
+
+    # ---- the bridge to PyTorch
+    bug(0, "a free does not wait for the streams that were recorded", "bridges/torch.hpp",
+        "others = recorded_.take(p);", "others;", "bridges/torch", random=False),
+    bug(0, "a free on a default stream is in the order of the current device's", "bridges/torch.hpp",
+        "detail::device_switch const on_device(device);", "detail::device_switch const on_device(-1);", "bridges/torch",
+        random=False),
+    bug(0, "memory is allocated on the default stream of the current device", "bridges/torch.hpp",
+        "on_device.emplace(device);", "on_device.emplace(current_device());", "bridges/torch", random=False),
+    bug(0, "memory of a graph is everyone's while it runs", "bridges/torch.hpp",
+        "if (detail::wait_for_device(ended.device)) {", "if (true) {", "bridges/torch", random=False),
+    bug(0, "a stack that names another device serves this one", "bridges/torch.hpp",
+        "other >= 0 && other != device", "false && other != device", "bridges/torch", random=False),
+    Bug(0, "a recorded stream outlives the block",
+        [("bridges/detail/recorded_streams.hpp", "std::move(found->second)", "found->second"),
+         ("bridges/detail/recorded_streams.hpp", "    by_block_.erase(found);\n", "")],
+        "bridges/detail/recorded_streams", random=False),
+    bug(0, "the first graph of a pool that ends gives the others' memory back", "bridges/detail/graph_pools.hpp",
+        "--found->second.users != 0", "found->second.users-- == 0", "bridges/detail/graph_pools", random=False),
+    bug(0, "captures of other streams belong to a graph's pool", "bridges/detail/graph_pools.hpp",
+        "each->device == device && each->belongs(stream)", "each->device == device", "bridges/detail/graph_pools",
+        random=False),
 ]

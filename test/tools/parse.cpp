@@ -142,6 +142,29 @@ TEST_CASE("a pool right on virtual_memory grows in place, and moves chunks") {
   for (std::size_t i = 1; i + 1 < blocks.size(); ++i) memory.deallocate(weir::host_order, blocks[i], block);
 }
 
+TEST_CASE("a text is checked without making anything, with the same errors") {
+  weir::sim::reset();
+  for (char const* const text :
+       {"", "async |", "nothing | pool", "async | host", "async | pol", "async | pool(initial=x)", "pool",
+        "host | host", "async | pool(initial=2GiB, max=1GiB)", "device | limit(0%)",
+        "host | binning(min_exponent=9, max_exponent=8)", "async(release_threshold=1) | aligned(3)"}) {
+    refusal const at_making = refused(text);
+    weir::sim::reset_counters();
+    CAPTURE(text);
+    CHECK(at_making.column != 0);
+    try {
+      weir::check_text(text);
+      FAIL_CHECK("no error");
+    } catch (weir::config_error const& e) {
+      CHECK(std::string(e.what()) == at_making.what);
+    }
+    CHECK(weir::sim::calls() == 0);
+  }
+  weir::check_text("async | pool(initial=1MiB) | limit(60%) | binning(min_exponent=8) | statistics");
+  weir::check_text("device(device=7)");  // that there are only two is found when it is made
+  CHECK(weir::sim::calls() == 0);
+}
+
 TEST_CASE("what is wrong with a source is its own error, whatever stands on it") {
   weir::sim::reset();
   for (std::string const above : {"", " | pool", " | limit(1GiB)"}) {

@@ -92,6 +92,16 @@ using sources_in_text = layer_list<async, device, host, managed, pinned, system,
 using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, limit, logging, pool, prefetch, scrub,
                                     statistics, trace, tracking, wait_for_memory>;
 
+[[noreturn]] inline void refuse_source(config_layer const& first) {
+  first.fail("no source is called '" + std::string(first.name()) + "'; a stack starts with one of " +
+             sources_in_text::names());
+}
+[[noreturn]] inline void refuse_adaptor(config_layer const& layer) {
+  if (sources_in_text::find(layer.name(), [](auto const&) {}))
+    layer.fail("'" + std::string(layer.name()) + "' is a source, and a stack has one, at its start; adaptors follow");
+  layer.fail("no adaptor is called '" + std::string(layer.name()) + "'; there are " + adaptors_in_text::names());
+}
+
 /// One adaptor over what `upstream` makes; the kind of memory stays.
 template <class Any, recipe Upstream>
 Any add_layer(Upstream const& upstream, config_layer& layer) {
@@ -106,9 +116,7 @@ Any add_layer(Upstream const& upstream, config_layer& layer) {
     }));
   };
   if (adaptors_in_text::find(layer.name(), add)) return *made;
-  if (sources_in_text::find(layer.name(), [](auto const&) {}))
-    layer.fail("'" + std::string(layer.name()) + "' is a source, and a stack has one, at its start; adaptors follow");
-  layer.fail("no adaptor is called '" + std::string(layer.name()) + "'; there are " + adaptors_in_text::names());
+  refuse_adaptor(layer);
 }
 
 /// What a parsed stack's memory can be reached by is known when it runs; this states it for the types.
@@ -198,8 +206,29 @@ template <class Any = any_resource>
     made.emplace(detail::build_as<Any>(source, layers));
   };
   if (detail::sources_in_text::find(first.name(), make_on)) return *made;
-  first.fail("no source is called '" + std::string(first.name()) + "'; a stack starts with one of " +
-             detail::sources_in_text::names());
+  detail::refuse_source(first);
+}
+
+/// Throws the `config_error` that `parse(text)` would throw for what is written in it, and makes nothing: no CUDA call.
+/// What only the machine can tell, such as a device that is not there, is found by `parse`.
+inline void check_text(std::string_view text) {
+  std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
+  for (detail::config_layer& layer : layers) {
+    auto const check = [&](auto options) {
+      layer.take_options(options);
+      detail::made_from(layer, [&] {
+        if constexpr (requires { options.adaptor(); })
+          detail::require_valid(options.adaptor());
+        else if constexpr (requires { options.problem(); })
+          detail::require_valid(options);
+      });
+    };
+    if (&layer == &layers.front()) {
+      if (!detail::sources_in_text::find(layer.name(), check)) detail::refuse_source(layer);
+    } else if (!detail::adaptors_in_text::find(layer.name(), check)) {
+      detail::refuse_adaptor(layer);
+    }
+  }
 }
 
 }  // namespace weir

@@ -1,0 +1,199 @@
+#pragma once
+// Memory for PyTorch, CuPy and Numba: one stack a device, behind functions of a pointer, a size, a device and a stream.
+
+#include <weir/bridges/detail/graph_pools.hpp>
+#include <weir/bridges/detail/recorded_streams.hpp>
+#include <weir/core/any_resource.hpp>
+#include <weir/core/deallocate_after.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/cuda/device.hpp>
+#include <weir/cuda/memory.hpp>
+#include <weir/cuda/stream_ref.hpp>
+#include <weir/support/mutex.hpp>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weir {
+
+/// The stacks of a process's devices, as a plug-in of PyTorch, CuPy or Numba needs them: each made from a text when its
+/// device is first asked for memory, and shared by all who ask. Thread-safe. Knows nothing of those frameworks: the
+/// package in `python/` gives its functions to them. A plug-in leaks it, since frameworks free after `main`. When not
+/// to use it: in a C++ program, which makes its stack and passes it on.
+class framework_memory {
+ public:
+  static constexpr int max_devices = 64;
+
+  /// Makes a stack of the current device from a text, or throws.
+  using maker = any_resource (*)(std::string const& text);
+
+  /// `text` is for all devices.
+  framework_memory(maker make, std::string const& text) : make_(make) {
+    for (slot& each : slots_) each.text = text;
+  }
+  framework_memory(framework_memory const&) = delete;
+  framework_memory& operator=(framework_memory const&) = delete;
+
+  /// Has the stack of `device` (-1: of each) made from `text`. Makes none yet. Throws `std::logic_error` where a stack
+  /// is there already that was made from another text, and has changed nothing then.
+  void use(std::string const& text, int device = -1) {
+    int const first = device == -1 ? 0 : valid(device), last = device == -1 ? max_devices : device + 1;
+    detail::mutex_guard const lock(making_);
+    for (int i = first; i < last; ++i)
+      if (made(i) != nullptr && slot_of(i).text != text) refuse_second_text(i, text);
+    for (int i = first; i < last; ++i) slot_of(i).text = text;
+  }
+
+  /// The stack of a device, made if it is not there: for `report_of`, `numbers`, `find_limit`, `trim`. Throws
+  /// `std::invalid_argument` for a device that cannot be, or whose text names another one, and what making a stack
+  /// throws.
+  any_resource const& stack(int device) {
+    if (any_resource const* const known = made(valid(device))) [[likely]]
+      return *known;
+    return make_stack(device);
+  }
+  /// The same if it is there, else null.
+  any_resource const* made(int device) const noexcept {
+    return device < 0 || device >= max_devices ? nullptr : __atomic_load_n(&slot_of(device).stack, __ATOMIC_ACQUIRE);
+  }
+
+  /// Memory of `device` for `stream`, whose default streams are that device's. Zero bytes give null. Throws
+  /// `out_of_memory` and what `stack` throws.
+  void* allocate(std::size_t bytes, int device, cudaStream_t stream) {
+    if (bytes == 0) return nullptr;
+    any_resource const& memory = stack(device);
+    std::optional<device_guard> on_device;
+    if (needs_device(stream)) on_device.emplace(device);
+    graph_pools_.note(device, stream);
+    return memory.allocate(stream_ref(stream), bytes);
+  }
+
+  /// Takes memory back with the size, device and stream that it was allocated with: it is used again after the work
+  /// queued so far on that stream and on those that were recorded. Null is nothing. Memory of a device that has no
+  /// stack goes to the misuse handler, as other wrong frees do.
+  void deallocate(void* p, std::size_t bytes, int device, cudaStream_t stream) noexcept {
+    if (p == nullptr) return;
+    any_resource const* const memory = made(device);
+    if (memory == nullptr)
+      return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
+                                   std::to_string(device) + ", on which weir has allocated nothing");
+    std::vector<stream_ref> const others = recorded_.take(p);
+    if (others.empty() && !needs_device(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
+    detail::device_switch const on_device(device);
+    if (!on_device.is_current()) return;  // kept for good: nobody could say when it is free
+    if (others.empty())
+      memory->deallocate(stream_ref(stream), p, bytes);
+    else
+      memory->deallocate_after(stream_ref(stream), p, bytes, others);
+  }
+
+  /// `stream` uses the block at `p` besides the stream that it was allocated for (PyTorch's `Tensor.record_stream`):
+  /// its `deallocate` waits for that, as `deallocate_after` does. May throw `std::bad_alloc`.
+  void record_stream(void* p, cudaStream_t stream) {
+    if (p != nullptr) recorded_.add(p, stream_ref(stream));
+  }
+
+  /// PyTorch's `empty_cache`: waits for the work of freed blocks, then gives back what is idle, on all devices that
+  /// have a stack. Returns how many bytes the devices have more of.
+  std::size_t trim() noexcept {
+    std::size_t released = 0;
+    for (int device = 0; device < max_devices; ++device)
+      if (any_resource const* const memory = made(device)) {
+        weir::synchronize(*memory);
+        released += weir::trim(*memory);
+      }
+    return released;
+  }
+
+  /// A pool of PyTorch's that is kept (`torch.cuda.MemPool`), besides the graphs that use it; and how many use it.
+  void add_graph_pool_user(detail::graph_pool_id id) { graph_pools_.add_user(id); }
+  std::size_t graph_pool_users(detail::graph_pool_id id) const { return graph_pools_.users(id); }
+  /// PyTorch's calls around a capture: what `belongs(stream)` names is allocated for the pool `id`.
+  void begin_graph_pool(int device, detail::graph_pool_id id, std::function<bool(cudaStream_t)> belongs) {
+    graph_pools_.begin(device, id, std::move(belongs));
+  }
+  void end_graph_pool(int device, detail::graph_pool_id id) noexcept { graph_pools_.end(device, id); }
+  /// A user of the pool is gone: after the last one the memory of its captures is everyone's again. Waits for the
+  /// device, since a launch may still run; where that would break a capture, the memory is kept until a later call.
+  void release_graph_pool(detail::graph_pool_id id) {
+    std::vector<detail::device_capture> ended = graph_pools_.release(id);
+    {
+      detail::mutex_guard const lock(making_);
+      ended.insert(ended.end(), kept_.begin(), kept_.end());
+      kept_.clear();
+    }
+    for (detail::device_capture const& each : ended) release_capture(each);
+  }
+
+ private:
+  struct slot {
+    std::string text;  // guarded by `making_`
+    any_resource* stack = nullptr;
+    std::unique_ptr<any_resource> owner;
+  };
+
+  static int valid(int device) {
+    if (device >= 0 && device < max_devices) return device;
+    throw std::invalid_argument("weir: device " + std::to_string(device) + " cannot be; it must be from 0 to " +
+                                std::to_string(max_devices - 1));
+  }
+  /// A default stream is the current device's, unless there is only one.
+  bool needs_device(cudaStream_t stream) const noexcept {
+    bool const is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    return is_default && __atomic_load_n(&several_devices_, __ATOMIC_RELAXED);
+  }
+  slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
+  slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
+
+  any_resource const& make_stack(int device) {
+    detail::mutex_guard const lock(making_);
+    if (any_resource const* const known = made(device)) return *known;  // by another thread meanwhile
+    device_guard const on_device(device);
+    slot& mine = slot_of(device);
+    auto stack = std::make_unique<any_resource>(make_(mine.text));
+    if (int const other = device_of(*stack); other >= 0 && other != device)
+      throw std::invalid_argument("weir: the stack of device " + std::to_string(device) + " is to be '" + mine.text +
+                                  "', which has memory of device " + std::to_string(other) +
+                                  "; leave the device out: each device gets a stack of its own");
+    __atomic_store_n(&several_devices_, device_count() > 1, __ATOMIC_RELAXED);
+    mine.owner = std::move(stack);
+    __atomic_store_n(&mine.stack, mine.owner.get(), __ATOMIC_RELEASE);
+    return *mine.owner;
+  }
+
+  [[noreturn]] void refuse_second_text(int device, std::string const& text) const {
+    throw std::logic_error("weir: device " + std::to_string(device) + " has its stack already, '" +
+                           slot_of(device).text + "', which cannot become '" + text +
+                           "': choose the stack before the first allocation");
+  }
+
+  void release_capture(detail::device_capture const& ended) {
+    any_resource const* const memory = made(ended.device);
+    if (memory == nullptr) return;
+    if (detail::wait_for_device(ended.device)) {
+      weir::release_captured(*memory, ended.capture);
+    } else {
+      detail::mutex_guard const lock(making_);
+      kept_.push_back(ended);
+    }
+  }
+
+  maker make_;
+  detail::mutex making_;
+  std::array<slot, max_devices> slots_;
+  bool several_devices_ = true;  // until the first stack is made
+  detail::recorded_streams recorded_;
+  detail::graph_pools graph_pools_;
+  std::vector<detail::device_capture> kept_;  // of pools that have ended; guarded by `making_`
+};
+
+}  // namespace weir

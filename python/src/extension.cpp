@@ -1,0 +1,331 @@
+// weir as the whole of PyTorch's allocator: statistics, snapshots, history, and out of memory as torch's own error. It
+// is compiled for the PyTorch that is installed, since torch's classes are of one version each; memory comes from the
+// plug-in's C functions, so that CuPy and Numba share the stack.
+#include "plug_in.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/ApproximateClock.h>
+#include <c10/util/Exception.h>
+#include <c10/util/flat_hash_map.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+using base = torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
+using c10::CachingDeviceAllocator::BlockInfo;
+using c10::CachingDeviceAllocator::DeviceStats;
+using c10::CachingDeviceAllocator::SegmentInfo;
+using c10::CachingDeviceAllocator::TraceEntry;
+
+/// What a free has to say besides the pointer, which is all that PyTorch gives.
+struct block {
+  size_t size;
+  cudaStream_t stream;
+  c10::DeviceIndex device;
+};
+
+/// Held for some nanoseconds at a time, by threads that seldom meet.
+class short_lock {
+ public:
+  void lock() noexcept {
+    while (taken_.test_and_set(std::memory_order_acquire))
+      while (taken_.test(std::memory_order_relaxed)) std::this_thread::yield();
+  }
+  void unlock() noexcept { taken_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag taken_;
+};
+
+/// Live blocks by address, in parts that have a lock each.
+class live_blocks {
+ public:
+  void add(void* p, block what) {
+    part& mine = part_of(p);
+    std::lock_guard const lock(mine.mutex);
+    mine.blocks.insert_or_assign(p, what);
+  }
+  block take(void* p) {
+    part& mine = part_of(p);
+    std::lock_guard const lock(mine.mutex);
+    auto const found = mine.blocks.find(p);
+    TORCH_CHECK(found != mine.blocks.end(), "weir: free of ", p, ", which is no live block of PyTorch's");
+    block const what = found->second;
+    mine.blocks.erase(found);
+    return what;
+  }
+  template <class F>
+  void for_each(F f) {
+    for (part& each : parts_) {
+      std::lock_guard const lock(each.mutex);
+      for (auto const& [p, what] : each.blocks) f(p, what);
+    }
+  }
+
+ private:
+  struct alignas(64) part {
+    short_lock mutex;
+    ska::flat_hash_map<void*, block> blocks;
+  };
+  part& part_of(void* p) { return parts_[(reinterpret_cast<uintptr_t>(p) >> 9) % parts_.size()]; }
+  std::array<part, 32> parts_;
+};
+
+/// The last allocations and frees, while `torch.cuda.memory._record_memory_history` is on.
+class history {
+ public:
+  bool is_on() const noexcept { return on_; }
+  void allocated(void const* p, block const& of) {
+    auto const context = here(false);
+    std::lock_guard const lock(mutex_);
+    add(TraceEntry::ALLOC, p, of, context);
+    if (context != nullptr) live_contexts_.insert_or_assign(p, context);
+  }
+  void freed(void const* p, block const& of) {
+    auto const context = here(true);
+    std::lock_guard const lock(mutex_);
+    add(TraceEntry::FREE_REQUESTED, p, of, context);
+    add(TraceEntry::FREE_COMPLETED, p, of, context);
+    live_contexts_.erase(p);
+  }
+  /// Where a live block was allocated, if that was recorded.
+  std::shared_ptr<c10::GatheredContext> context_of(void const* p) {
+    std::lock_guard const lock(mutex_);
+    auto const found = live_contexts_.find(p);
+    return found == live_contexts_.end() ? nullptr : found->second;
+  }
+  void set(bool on, caching::CreateContextFn recorder, size_t most, caching::RecordContext when, bool clear) {
+    std::lock_guard const lock(mutex_);
+    on_ = on;
+    recorder_ = on ? recorder : nullptr;
+    when_ = when;
+    most_ = std::max(size_t{1}, most);
+    if (clear || !on) entries_.clear();
+    if (!on) live_contexts_.clear();
+  }
+  /// By device, with times as the clock of the wall shows them.
+  void copy(std::vector<std::vector<TraceEntry>>& by_device) {
+    auto const to_time = clock_.makeConverter();
+    std::lock_guard const lock(mutex_);
+    for (TraceEntry entry : entries_) {
+      entry.time_.t_ = to_time(entry.time_.approx_t_) / 1000;
+      by_device.at(static_cast<size_t>(entry.device_)).push_back(std::move(entry));
+    }
+  }
+
+ private:
+  std::shared_ptr<c10::GatheredContext> here(bool at_free) const {
+    auto const least = at_free ? caching::RecordContext::ALL : caching::RecordContext::STATE;
+    return recorder_ != nullptr && when_ >= least ? recorder_() : nullptr;
+  }
+  void add(TraceEntry::Action what, void const* p, block const& of, std::shared_ptr<c10::GatheredContext> context) {
+    entries_.emplace_back(what, of.device, reinterpret_cast<size_t>(p), of.size, of.stream, c10::MempoolId_t{0, 0},
+                          c10::getApproximateTime(), std::move(context));
+    if (entries_.size() > most_) entries_.pop_front();
+  }
+
+  std::mutex mutex_;
+  std::atomic<bool> on_ = false;
+  caching::CreateContextFn recorder_ = nullptr;
+  caching::RecordContext when_ = caching::RecordContext::NEVER;
+  size_t most_ = 1;
+  std::deque<TraceEntry> entries_;
+  ska::flat_hash_map<void const*, std::shared_ptr<c10::GatheredContext>> live_contexts_;
+  c10::ApproximateClockToUnixTimeConverter clock_;
+};
+
+void check(int status) { TORCH_CHECK(status == weir_ok, weir_error_text()); }
+
+class allocator final : public base {
+ public:
+  allocator() : base(&weir_malloc, &weir_free) {
+    set_record_stream_fn(&weir_record_stream);
+    set_reset_fn(&weir_empty_cache);
+    set_memory_fraction_fn(&weir_set_fraction);
+    set_begin_allocate_to_pool(&weir_begin_graph_pool);
+    set_end_allocate_to_pool_fn(&weir_end_graph_pool);
+    set_release_pool(&weir_release_graph_pool);
+  }
+
+  c10::DataPtr allocate(size_t size) override {
+    auto const device = c10::cuda::current_device();
+    void* const p = take(size, device, c10::cuda::getCurrentCUDAStream(device));
+    return {p, p, &give_back, c10::Device(c10::DeviceType::CUDA, device)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void* raw_alloc(size_t size) override {
+    auto const device = c10::cuda::current_device();
+    return take(size, device, c10::cuda::getCurrentCUDAStream(device));
+  }
+  void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
+    return take(size, c10::cuda::current_device(), stream);
+  }
+  void raw_delete(void* p) override { give_back(p); }
+
+  DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    weir_totals now{};
+    check(weir_try_totals(&now, device));
+    weir_totals const& since = since_.at(static_cast<size_t>(device));
+    DeviceStats stats;
+    fill(stats.requested_bytes, now.requested, since.requested);
+    fill(stats.allocated_bytes, now.allocated, since.allocated);
+    fill(stats.active_bytes, now.allocated, since.allocated);
+    fill(stats.reserved_bytes, now.reserved, since.reserved);
+    fill(stats.allocation, now.live, since.live);
+    fill(stats.active, now.live, since.live);
+    stats.num_ooms = static_cast<int64_t>(ooms_.at(static_cast<size_t>(device)));
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    check(weir_try_totals(&since_.at(static_cast<size_t>(device)), device));
+    ooms_.at(static_cast<size_t>(device)) = 0;
+  }
+  void resetPeakStats(c10::DeviceIndex device) override { check(weir_try_reset_peaks(device)); }
+  double getMemoryFraction(c10::DeviceIndex device) override {
+    weir_limit_numbers limit{};
+    uint64_t free = 0, total = 0;
+    if (weir_try_limit(&limit, device, "") != weir_ok) return 1;  // the stack has none
+    check(weir_try_device_memory(&free, &total, device));
+    return static_cast<double>(limit.max_bytes) / static_cast<double>(total);
+  }
+
+  /// `torch.cuda.MemPool`: its memory comes from the stack as all other; it is kept for graphs that it is used for.
+  void createOrIncrefPool(c10::DeviceIndex, c10::cuda::MempoolId_t id,
+                          std::shared_ptr<caching::CUDAAllocator> other) override {
+    TORCH_CHECK(other == nullptr,
+                "weir: a MemPool with an allocator of its own needs PyTorch's allocator, and weir is "
+                "this process's; leave its allocator out");
+    weir_add_graph_pool_user(id);
+  }
+  void setUseOnOOM(c10::DeviceIndex, c10::cuda::MempoolId_t, bool use_on_oom) override {
+    TORCH_CHECK(!use_on_oom,
+                "weir: a MemPool has no memory of its own that others could use when they run out: it is in "
+                "the stack with all other; leave use_on_oom out");
+  }
+  void setNoSplit(c10::DeviceIndex, c10::cuda::MempoolId_t) override {}  // there are no segments of its own to split
+  int getPoolUseCount(c10::DeviceIndex, c10::cuda::MempoolId_t id) override { return weir_graph_pool_users(id); }
+
+  caching::SnapshotInfo snapshot(c10::cuda::MempoolId_t, bool include_traces) override {
+    caching::SnapshotInfo all;
+    blocks_.for_each([&](void* p, block const& each) { all.segments.push_back(segment_of(p, each)); });
+    all.device_traces.resize(static_cast<size_t>(c10::cuda::device_count()));
+    if (include_traces) history_.copy(all.device_traces);
+    return all;
+  }
+  void recordHistory(bool enabled, caching::CreateContextFn recorder, size_t most, caching::RecordContext when,
+                     bool clear, std::vector<std::string> const&) override {
+    history_.set(enabled, recorder, most, when, clear);
+  }
+  bool isHistoryEnabled() override { return history_.is_on(); }
+  void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override {
+    std::lock_guard const lock(observers_mutex_);
+    observers_.push_back(std::move(observer));
+  }
+  std::string name() override { return "weir"; }
+
+  static std::shared_ptr<allocator> const& instance() {
+    static auto* const only = new std::shared_ptr<allocator>(std::make_shared<allocator>());  // used after `main`
+    return *only;
+  }
+
+ private:
+  void* take(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
+    void* p = nullptr;
+    int const status = weir_try_malloc(&p, static_cast<ptrdiff_t>(size), device, stream);
+    if (status == weir_out_of_memory) refuse(size, device);
+    check(status);
+    if (p == nullptr) return nullptr;
+    block const made{size, stream, device};
+    if (history_.is_on()) history_.allocated(p, made);
+    if (auto const* const trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
+      (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
+    blocks_.add(p, made);
+    return p;
+  }
+  static void give_back(void* p) {
+    if (p == nullptr) return;
+    allocator& self = *instance();
+    block const was = self.blocks_.take(p);
+    if (self.history_.is_on()) self.history_.freed(p, was);
+    if (auto const* const trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
+      (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
+    weir_free(p, static_cast<ptrdiff_t>(was.size), was.device, was.stream);
+  }
+
+  [[noreturn]] void refuse(size_t size, c10::DeviceIndex device) {
+    std::string const report = weir_error_text();
+    ++ooms_.at(static_cast<size_t>(device));
+    uint64_t free = 0, total = 0;
+    weir_totals held{};
+    weir_try_device_memory(&free, &total, device);
+    weir_try_totals(&held, device);
+    std::vector<caching::OutOfMemoryObserver> observers;
+    {
+      std::lock_guard const lock(observers_mutex_);
+      observers = observers_;
+    }
+    for (auto const& each : observers) each(device, size, total, free);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, report);
+    std::abort();  // not reached
+  }
+
+  SegmentInfo segment_of(void* p, block const& one) {
+    SegmentInfo segment;
+    segment.device = one.device;
+    segment.address = reinterpret_cast<size_t>(p);
+    segment.stream = one.stream;
+    segment.total_size = segment.requested_size = segment.allocated_size = segment.active_size = one.size;
+    segment.is_large = one.size >= (size_t{1} << 20);
+    segment.context_when_allocated = history_.context_of(p);
+    BlockInfo info;
+    info.size = info.requested_size = one.size;
+    info.allocated = info.active = true;
+    info.context_when_allocated = segment.context_when_allocated;
+    segment.blocks.push_back(std::move(info));
+    return segment;
+  }
+
+  static void fill(c10::CachingAllocator::StatArray& of, weir_level const& now, weir_level const& since) {
+    auto& all = of[0];  // of all sizes: weir has no pools of small and of large blocks
+    all.current = static_cast<int64_t>(now.current);
+    all.peak = static_cast<int64_t>(now.peak);
+    if (now.total == 0) return;  // not counted
+    all.allocated = static_cast<int64_t>(now.total - since.total);
+    all.freed = all.allocated - static_cast<int64_t>(now.current) + static_cast<int64_t>(since.current);
+  }
+
+  live_blocks blocks_;
+  history history_;
+  std::array<weir_totals, 64> since_{};
+  std::array<std::atomic<uint64_t>, 64> ooms_{};
+  std::mutex observers_mutex_;
+  std::vector<caching::OutOfMemoryObserver> observers_;
+};
+
+}  // namespace
+
+/// Makes it PyTorch's allocator; null, or what was wrong.
+extern "C" __attribute__((visibility("default"))) char const* weir_extension_install() noexcept try {
+  torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(allocator::instance());
+  return nullptr;
+} catch (std::exception const& error) {
+  static thread_local std::string text;
+  text = error.what();
+  return text.c_str();
+}

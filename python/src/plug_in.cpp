@@ -1,0 +1,221 @@
+// The shared library that frameworks load: weir::framework_memory behind C functions, with stacks from text.
+#include "plug_in.h"
+
+#include <weir/bridges/torch.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/error.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/numbers.hpp>
+#include <weir/core/report.hpp>
+#include <weir/cuda/device.hpp>
+#include <weir/tools/parse.hpp>
+#include <weir/tools/stack_from_environment.hpp>
+#include <weir/tools/summary.hpp>
+#ifdef WEIR_CHECKED
+#include <weir/testing/checked.hpp>
+#endif
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace {
+
+weir::any_resource made_from(std::string const& text) {
+  weir::any_resource stack = weir::stack_from_environment(text);
+#ifdef WEIR_CHECKED  // for tests on the simulated runtime: it proves the order of every block
+  return weir::any_resource(stack | weir::checked{});
+#else
+  return stack;
+#endif
+}
+
+/// Never destroyed: frameworks free after `main`.
+weir::framework_memory& memory() {
+  static auto* const all = new weir::framework_memory(&made_from, "async | pool");
+  return *all;
+}
+
+int valid_device(int device) { return device == -1 ? weir::current_device() : device; }
+weir::any_resource const& stack_of(int device) { return memory().stack(valid_device(device)); }
+
+std::size_t valid_size(ptrdiff_t size) {
+  if (size >= 0) return static_cast<std::size_t>(size);
+  throw std::invalid_argument("weir: a size of " + std::to_string(size) + " B was asked for; it must be 0 or more");
+}
+
+thread_local std::string error;
+thread_local std::string answer;
+
+int failed(weir_status status, char const* text) noexcept {
+  try {
+    error = text;
+  } catch (...) {
+    error.clear();
+  }
+  return status;
+}
+
+/// Calls `f()`, and tells what it throws by a status and a text.
+template <class F>
+int told(F f) noexcept {
+  try {
+    f();
+    return weir_ok;
+  } catch (weir::out_of_memory const& refusal) {
+    return failed(weir_out_of_memory, refusal.what());
+  } catch (std::invalid_argument const& refusal) {
+    return failed(weir_invalid, refusal.what());
+  } catch (std::logic_error const& refusal) {
+    return failed(weir_too_late, refusal.what());
+  } catch (weir::cuda_error const& refusal) {
+    return failed(weir_cuda_error, refusal.what());
+  } catch (std::exception const& refusal) {
+    return failed(weir_failed, refusal.what());
+  } catch (...) {
+    return failed(weir_failed, "weir: unknown error");
+  }
+}
+
+template <class F>
+int answered(char const** result, F f) noexcept {
+  return told([&] {
+    answer = f();
+    *result = answer.c_str();
+  });
+}
+
+/// A stack's numbers are those of its outermost layer that knows them.
+template <class Number>
+void fill(uint64_t& number, std::optional<Number> const& of_layer) {
+  if (number == 0 && of_layer) number = *of_layer;
+}
+
+weir_totals totals_of(weir::any_resource const& stack) {
+  weir_totals all{};
+  for (weir::layer_numbers const& layer : weir::numbers(stack)) {
+    if (layer.depth != 0) continue;
+    fill(all.requested.current, layer.requested);
+    fill(all.requested.peak, layer.requested_peak);
+    fill(all.requested.total, layer.requested_total);
+    fill(all.allocated.current, layer.allocated);
+    fill(all.allocated.peak, layer.allocated_peak);
+    fill(all.allocated.total, layer.allocated_total);
+    fill(all.reserved.current, layer.reserved);
+    fill(all.reserved.peak, layer.reserved_peak);
+    fill(all.live.current, layer.live);
+    fill(all.live.peak, layer.live_peak);
+    fill(all.live.total, layer.live_total);
+    all.refused += layer.refused.value_or(0);
+  }
+  if (all.allocated.total == 0) all.allocated.total = all.requested.total;  // few layers count it
+  return all;
+}
+
+}  // namespace
+
+// ---- for PyTorch
+
+void* weir_malloc(ptrdiff_t size, int device, cudaStream_t stream) {
+  return memory().allocate(valid_size(size), device, stream);
+}
+void* weir_malloc_or_null(ptrdiff_t size, int device, cudaStream_t stream) try {
+  return weir_malloc(size, device, stream);
+} catch (weir::out_of_memory const&) {
+  return nullptr;
+}
+void weir_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
+  memory().deallocate(p, static_cast<std::size_t>(size), device, stream);
+}
+void weir_record_stream(void* p, cudaStream_t stream) { memory().record_stream(p, stream); }
+void weir_empty_cache() noexcept { memory().trim(); }
+void weir_set_fraction(double fraction, int device) {
+  if (!(fraction > 0 && fraction <= 1))
+    throw std::invalid_argument("weir: a fraction of " + std::to_string(fraction) +
+                                " was asked for; it must be above 0 and at most 1");
+  auto const total = static_cast<double>(weir::memory_info(device).total_bytes);
+  weir::find_limit(stack_of(device)).set_max_bytes(static_cast<std::size_t>(fraction * total));
+}
+
+void weir_begin_graph_pool(int device, weir_graph_pool_id id, std::function<bool(cudaStream_t)> belongs) {
+  memory().begin_graph_pool(device, id, std::move(belongs));
+}
+void weir_end_graph_pool(int device, weir_graph_pool_id id) noexcept { memory().end_graph_pool(device, id); }
+void weir_add_graph_pool_user(weir_graph_pool_id id) { memory().add_graph_pool_user(id); }
+int weir_graph_pool_users(weir_graph_pool_id id) { return static_cast<int>(memory().graph_pool_users(id)); }
+void weir_release_graph_pool(int, weir_graph_pool_id id) { memory().release_graph_pool(id); }
+
+// ---- for everybody else
+
+char const* weir_error_text() noexcept { return error.c_str(); }
+
+int weir_try_malloc(void** p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
+  return told([&] { *p = weir_malloc(size, device, stream); });
+}
+int weir_try_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
+  return told([&] {
+    memory().stack(device);  // a device that cannot be is an error here, not misuse
+    memory().deallocate(p, valid_size(size), device, stream);
+  });
+}
+int weir_try_record_stream(void* p, cudaStream_t stream) noexcept {
+  return told([&] { weir_record_stream(p, stream); });
+}
+
+int weir_try_use(char const* text, int device) noexcept {
+  return told([&] {
+    weir::check_text(text);
+    memory().use(text, device);
+  });
+}
+int weir_try_trim(uint64_t* released, int device) noexcept {
+  return told([&] {
+    if (device == -1) {
+      *released = memory().trim();
+    } else {
+      weir::any_resource const& stack = memory().stack(device);
+      weir::synchronize(stack);
+      *released = weir::trim(stack);
+    }
+  });
+}
+int weir_try_report(char const** text, int device) noexcept {
+  return answered(text, [&] { return weir::report_of(stack_of(device)).lines(); });
+}
+int weir_try_numbers(char const** json, int device) noexcept {
+  return answered(json, [&] { return weir::summary_json(stack_of(device), {.name = {}, .by_tag = true}); });
+}
+int weir_try_reset_peaks(int device) noexcept {
+  return told([&] { weir::reset_peaks(stack_of(device)); });
+}
+
+int weir_try_limit(weir_limit_numbers* numbers, int device, char const* name) noexcept {
+  return told([&] {
+    weir::limit_ref const limit = weir::find_limit(stack_of(device), name);
+    *numbers = {limit.used(), limit.max_bytes(), limit.peak(), limit.refused()};
+  });
+}
+int weir_try_set_limit(int device, char const* name, uint64_t max_bytes) noexcept {
+  return told([&] { weir::find_limit(stack_of(device), name).set_max_bytes(max_bytes); });
+}
+
+int weir_try_totals(weir_totals* totals, int device) noexcept {
+  return told([&] { *totals = totals_of(stack_of(device)); });
+}
+
+int weir_try_device_memory(uint64_t* free_bytes, uint64_t* total_bytes, int device) noexcept {
+  return told([&] {
+    weir::device_memory_info const info = weir::memory_info(valid_device(device));
+    *free_bytes = info.free_bytes;
+    *total_bytes = info.total_bytes;
+  });
+}
+int weir_try_current_device(int* device) noexcept {
+  return told([&] { *device = weir::current_device(); });
+}
+
+int weir_compiled_for() noexcept { return CUDART_VERSION; }

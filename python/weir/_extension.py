@@ -1,0 +1,84 @@
+"""The whole allocator for PyTorch, compiled for the version that is installed."""
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+
+from weir import _library
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _sources():
+    """The folder with extension.cpp: beside this file where it is installed, else in the sources."""
+    for folder in (_HERE, os.path.join(os.path.dirname(_HERE), "src")):
+        if os.path.exists(os.path.join(folder, "extension.cpp")):
+            return folder
+    raise ImportError(f"weir: extension.cpp is missing beside {__file__}")
+
+
+def _cuda_headers():
+    """CUDA's headers: of a toolkit, or of NVIDIA's packages."""
+    roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    nvcc = shutil.which("nvcc")
+    roots += [os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))] if nvcc else []
+    roots += ["/usr/local/cuda"]
+    folders = [os.path.join(root, "include") for root in roots if root]
+    folders += [os.path.join(os.path.dirname(os.path.dirname(found)), "include") for found in _library.packaged_runtimes()]
+    for folder in folders:
+        if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
+            return folder
+    raise ImportError("weir: CUDA's headers are missing: set CUDA_HOME to a CUDA Toolkit")
+
+
+def _command(torch, source, output):
+    include = os.path.join(os.path.dirname(torch.__file__), "include")
+    libraries = os.path.join(os.path.dirname(torch.__file__), "lib")
+    return [
+        os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-DNDEBUG", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        "-I" + os.path.dirname(source), "-isystem", include,
+        "-isystem", os.path.join(include, "torch", "csrc", "api", "include"), "-isystem", _cuda_headers(),
+        source, "-o", output, _library.path(), "-L" + libraries, "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda",
+        "-Wl,--allow-shlib-undefined",
+    ]
+
+
+def built(torch):
+    """The compiled file; made once for each version of PyTorch and of the source."""
+    folder = _sources()
+    source = os.path.join(folder, "extension.cpp")
+    key = hashlib.sha256()
+    for name in ("extension.cpp", "plug_in.h"):
+        with open(os.path.join(folder, name), "rb") as file:
+            key.update(file.read())
+    key.update(f"{torch.__version__} {torch.__file__} {_library.path()}".encode())
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    output = os.path.join(cache, "weir", f"torch-{torch.__version__}-{key.hexdigest()[:16]}.so")
+    if os.path.exists(output):
+        return output
+    os.makedirs(os.path.dirname(output), exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(output)) as temporary:
+        made = os.path.join(temporary, "extension.so")
+        done = subprocess.run(_command(torch, source, made), capture_output=True, text=True)
+        if done.returncode != 0:
+            errors = [line for line in done.stderr.splitlines() if "error" in line][:5] or done.stderr.splitlines()[-5:]
+            raise RuntimeError(
+                f"weir: the allocator could not be compiled for PyTorch {torch.__version__}; without it, "
+                "weir.torch.install() serves, but for torch.cuda's statistics. The compiler says:\n  "
+                + "\n  ".join(errors)
+            )
+        os.replace(made, output)  # whole or not at all, whoever else compiles it
+    return output
+
+
+def install(torch):
+    """Makes it PyTorch's allocator."""
+    _library.library()  # the extension finds it by its name
+    loaded = ctypes.CDLL(built(torch))
+    loaded.weir_extension_install.restype = ctypes.c_char_p
+    wrong = loaded.weir_extension_install()
+    if wrong:
+        raise RuntimeError(f"weir: PyTorch refused the allocator: {wrong.decode(errors='replace')}")

@@ -1,0 +1,74 @@
+#include <weir/bridges/detail/graph_pools.hpp>
+
+#include <weir/cuda/capture.hpp>
+
+#include <doctest/doctest.h>
+#include <support/captures.hpp>
+#include <support/destroyable_stream.hpp>
+
+#include <cstdint>
+#include <vector>
+
+using namespace weir;
+using namespace weir::test;
+using detail::device_capture;
+using detail::graph_pools;
+
+namespace {
+
+bool all_streams(cudaStream_t) { return true; }
+bool no_stream(cudaStream_t) { return false; }
+
+/// What is allocated on a stream while it is captured.
+std::uint64_t note_in_capture(graph_pools& pools, stream_ref stream) {
+  begin_capture(stream, cudaStreamCaptureModeRelaxed);
+  std::uint64_t const id = capture_id(stream);
+  pools.note(0, stream.get());
+  pools.note(0, stream.get());
+  captured_graph const ended(stream);
+  return id;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(watched_world, "a pool knows the captures that allocated for it, after its last user") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  pools.begin(0, {0, 1}, all_streams);
+  std::uint64_t const first = note_in_capture(pools, stream);
+  pools.end(0, {0, 1});
+  pools.begin(0, {0, 1}, all_streams);  // a second graph in the same pool
+  std::uint64_t const second = note_in_capture(pools, stream);
+  pools.end(0, {0, 1});
+  CHECK(pools.release({0, 1}).empty());
+  CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, first}, {0, second}});
+  CHECK(pools.release({0, 1}).empty());
+}
+
+TEST_CASE_FIXTURE(watched_world,
+                  "what is no capture, of another device or stream, or after the end, is not the pool's") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  pools.begin(0, {1, 0}, all_streams);
+  pools.begin(0, {2, 0}, no_stream);
+  pools.begin(1, {3, 0}, all_streams);
+  pools.note(0, stream.get());
+  pools.note(0, nullptr);
+  CHECK(pools.release({1, 0}).empty());
+
+  pools.begin(0, {1, 0}, all_streams);
+  pools.end(0, {1, 0});
+  pools.end(0, {1, 0});
+  note_in_capture(pools, stream);
+  CHECK(pools.release({1, 0}).empty());
+  CHECK(pools.release({2, 0}).empty());
+  CHECK(pools.release({3, 0}).empty());
+}
+
+TEST_CASE_FIXTURE(watched_world, "while a pool is open, pools ask whether streams are being captured") {
+  graph_pools pools;
+  pools.begin(0, {0, 1}, all_streams);
+  CHECK(detail::captures_declared());
+  pools.end(0, {0, 1});
+  CHECK(!detail::captures_declared());
+}

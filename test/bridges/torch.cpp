@@ -1,0 +1,324 @@
+// needs: tsan
+#include <weir/bridges/torch.hpp>
+
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/core/bytes.hpp>
+#include <weir/core/numbers.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/sources/device.hpp>
+#include <weir/testing/checked.hpp>
+
+#include <doctest/doctest.h>
+#include <support/captures.hpp>
+#include <support/destroyable_stream.hpp>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace weir;
+using namespace weir::literals;
+using namespace weir::test;
+
+namespace {
+
+/// The stacks that texts stand for here; `parse` has a test of its own, and takes long to compile.
+any_resource made_from(std::string const& text) {
+  if (text == "pool") return any_resource(device{} | pool{.initial_bytes = 4_MiB} | checked{});
+  if (text == "limit") return any_resource(device{} | pool{} | limit{8_MiB} | checked{});
+  if (text == "of 1") return any_resource(device{.device = 1} | pool{});
+  throw std::invalid_argument("no stack is called '" + text + "'");
+}
+
+struct idle_world : watched_world {
+  framework_memory memory{&made_from, "pool"};
+  destroyable_stream const a, b;
+};
+
+std::size_t requested(framework_memory& memory, int of = 0) {
+  return numbers(memory.stack(of)).at(1).requested.value_or(0);  // below `checked`
+}
+
+/// Calls `f()` and gives what it throws.
+template <class F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (std::exception const& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string& misused() {
+  static std::string text;
+  return text;
+}
+
+/// Writes misuse down in place of an abort.
+struct misuse_noted {
+  misuse_noted() {
+    misused().clear();
+    before = set_misuse_handler([](char const* text) noexcept { misused() = text; });
+  }
+  ~misuse_noted() { set_misuse_handler(before); }
+  misuse_handler before;
+};
+
+/// A tensor: allocated on a stream and written there.
+void* tensor(framework_memory& memory, std::size_t bytes, stream_ref stream) {
+  void* const p = memory.allocate(bytes, 0, stream.get());
+  write(stream, p, bytes);
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(idle_world, "a stack is made when its device is first asked for memory, and belongs to that device") {
+  CHECK(memory.made(0) == nullptr);
+  CHECK(memory.made(1) == nullptr);
+  void* const p = memory.allocate(1000, 1, a.get());
+  CHECK(memory.made(0) == nullptr);
+  CHECK(device_of(memory.stack(1)) == 1);
+  CHECK(&memory.stack(1) == memory.made(1));
+  int current = -1;
+  cudaGetDevice(&current);
+  CHECK(current == 0);
+  memory.deallocate(p, 1000, 1, a.get());
+  CHECK(requested(memory, 1) == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world, "zero bytes and null are nothing, and make no stack") {
+  CHECK(memory.allocate(0, 0, nullptr) == nullptr);
+  memory.deallocate(nullptr, 0, 0, nullptr);
+  memory.record_stream(nullptr, a.get());
+  CHECK(memory.made(0) == nullptr);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a default stream is that of the memory's device, whichever is current") {
+  void* const p = memory.allocate(1_MiB, 1, nullptr);
+  cudaSetDevice(1);
+  write(cudaStreamLegacy, p, 1_MiB);
+  cudaSetDevice(0);
+  memory.deallocate(p, 1_MiB, 1, nullptr);
+  void* const q = memory.allocate(4_MiB, 1, a.get());  // all there is, so it has to wait for the write
+  cudaSetDevice(1);
+  write(a, q, 4_MiB);
+  memory.deallocate(q, 4_MiB, 1, a.get());
+  int current = -1;
+  cudaGetDevice(&current);
+  CHECK(current == 1);
+}
+
+TEST_CASE_FIXTURE(idle_world, "with one device nobody asks which is current") {
+  sim::set_device_count(1);
+  auto const calls_of_pair = [&] {
+    sim::reset_counters();
+    memory.deallocate(memory.allocate(1000, 0, nullptr), 1000, 0, nullptr);
+    return sim::calls("cudaGetDevice");
+  };
+  calls_of_pair();
+  CHECK(calls_of_pair() == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world, "what a stream was recorded for is used again after that stream's work") {
+  void* const p = tensor(memory, 4_MiB, a);
+  order(a, b);
+  sim::touch(b.get(), p, 4_MiB, sim::access::read);
+  memory.record_stream(p, b.get());
+  memory.deallocate(p, 4_MiB, 0, a.get());
+  memory.deallocate(tensor(memory, 4_MiB, a), 4_MiB, 0, a.get());  // `checked` sees to the order
+  CHECK(requested(memory) == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a stream that was not recorded is found by the check") {
+  void* const p = tensor(memory, 4_MiB, a);
+  order(a, b);
+  sim::touch(b.get(), p, 4_MiB, sim::access::read);
+  memory.deallocate(p, 4_MiB, 0, a.get());
+  memory.deallocate(tensor(memory, 4_MiB, a), 4_MiB, 0, a.get());
+  CHECK(sim::report_count() > 0);
+  sim::clear_reports();
+}
+
+TEST_CASE_FIXTURE(idle_world, "a record is for one life of a block") {
+  void* const p = tensor(memory, 4_MiB, a);
+  memory.record_stream(p, b.get());
+  memory.deallocate(p, 4_MiB, 0, a.get());
+  sim::run_all();
+  void* const q = memory.allocate(4_MiB, 0, a.get());
+  REQUIRE(q == p);
+  sim::reset_counters();
+  memory.deallocate(q, 4_MiB, 0, a.get());
+  CHECK(sim::calls("cudaEventRecord") == 1);  // behind `a` alone
+}
+
+TEST_CASE_FIXTURE(idle_world, "the stack of a device is chosen before it is made, and cannot be changed then") {
+  memory.use("limit", 1);
+  CHECK(report_of(memory.stack(1)).chain() == "checked > limit(8.00 MiB) > pool > device(1)");
+  CHECK(report_of(memory.stack(0)).chain() == "checked > pool > device(0)");
+  memory.use("limit", 1);  // what it is already
+  CHECK(error_of([&] { memory.use("pool", 1); }) ==
+        "weir: device 1 has its stack already, 'limit', which cannot become 'pool': choose the stack before the first "
+        "allocation");
+  CHECK_THROWS_AS(memory.use("limit"), std::logic_error);  // device 0 has another
+  memory.use("pool", 2);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a stack that cannot be made is refused, and may be chosen anew") {
+  memory.use("nonsense", 0);
+  CHECK(error_of([&] { memory.allocate(1, 0, nullptr); }) == "no stack is called 'nonsense'");
+  memory.use("of 1", 0);
+  CHECK(error_of([&] { memory.allocate(1, 0, nullptr); }) ==
+        "weir: the stack of device 0 is to be 'of 1', which has memory of device 1; leave the device out: each device "
+        "gets a stack of its own");
+  memory.use("pool", 0);
+  memory.deallocate(memory.allocate(1, 0, nullptr), 1, 0, nullptr);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a device that cannot be is refused") {
+  CHECK(error_of([&] { memory.allocate(1, 64, nullptr); }) == "weir: device 64 cannot be; it must be from 0 to 63");
+  CHECK_THROWS_AS(memory.stack(-1), std::invalid_argument);
+  CHECK_THROWS_AS(memory.use("pool", -2), std::invalid_argument);
+  CHECK_THROWS_AS(memory.allocate(1, 7, nullptr), cuda_error);  // there are two
+  cudaGetLastError();
+}
+
+TEST_CASE_FIXTURE(idle_world, "out of memory is told with the report") {
+  memory.use("limit", 0);
+  void* const p = memory.allocate(6_MiB, 0, a.get());
+  std::string const what = error_of([&] { memory.allocate(6_MiB, 0, a.get()); });
+  CHECK(what.find("weir: out of memory: 6.00 MiB") == 0);
+  CHECK(what.find("refused by limit") != std::string::npos);
+  memory.deallocate(p, 6_MiB, 0, a.get());
+}
+
+TEST_CASE_FIXTURE(idle_world, "a free on a device without a stack is misuse") {
+  misuse_noted const noted;
+  int not_ours = 0;
+  memory.deallocate(&not_ours, 4, 1, nullptr);
+  CHECK(misused().find("(4 B) of device 1, on which weir has allocated nothing") != std::string::npos);
+  memory.deallocate(&not_ours, 4, 64, nullptr);
+  CHECK(misused().find("of device 64") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(idle_world, "trim waits for the work of freed blocks, and gives all devices their memory back") {
+  for (int of : {0, 1}) memory.use("limit", of);  // whose pools hold nothing to begin with
+  void* const p = tensor(memory, 1_MiB, a);
+  void* const q = memory.allocate(1_MiB, 1, nullptr);
+  memory.deallocate(p, 1_MiB, 0, a.get());
+  memory.deallocate(q, 1_MiB, 1, nullptr);
+  std::size_t const held = sim::live_bytes(0) + sim::live_bytes(1);
+  CHECK(held > 0);
+  CHECK(memory.trim() == held);
+  CHECK(sim::live_bytes(0) + sim::live_bytes(1) == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world, "memory of a graph is everyone's again after the last graph of its pool") {
+  memory.begin_graph_pool(0, {0, 1}, [&](cudaStream_t stream) { return stream == a.get(); });
+  begin_capture(a);
+  void* const p = memory.allocate(4_MiB, 0, a.get());
+  cudaMemsetAsync(p, 0, 4_MiB, a.get());
+  memory.deallocate(p, 4_MiB, 0, a.get());
+  {
+    captured_graph const graph(a);
+    memory.end_graph_pool(0, {0, 1});
+    graph.launch(b);
+    void* const other = memory.allocate(4_MiB, 0, a.get());
+    CHECK(other != p);
+    memory.deallocate(other, 4_MiB, 0, a.get());
+  }
+  CHECK(numbers(memory.stack(0)).at(1).captured == 4_MiB);
+  memory.release_graph_pool({0, 1});  // waits for the launch
+  CHECK(numbers(memory.stack(0)).at(1).captured == 0);
+  void* const all = memory.allocate(4_MiB, 0, b.get());
+  write(b, all, 4_MiB);
+  memory.deallocate(all, 4_MiB, 0, b.get());
+}
+
+TEST_CASE_FIXTURE(idle_world, "memory of a graph that ends while another is captured is given back later") {
+  auto const all_streams = [](cudaStream_t) { return true; };
+  memory.begin_graph_pool(0, {0, 1}, all_streams);
+  begin_capture(a);
+  void* const p = memory.allocate(1_MiB, 0, a.get());
+  memory.deallocate(p, 1_MiB, 0, a.get());
+  { captured_graph const graph(a); }
+  memory.end_graph_pool(0, {0, 1});
+
+  memory.begin_graph_pool(0, {0, 2}, all_streams);
+  begin_capture(a);
+  memory.release_graph_pool({0, 1});
+  CHECK(is_capturing(a));
+  { captured_graph const graph(a); }
+  memory.end_graph_pool(0, {0, 2});
+  CHECK(numbers(memory.stack(0)).at(1).captured == 1_MiB);
+  memory.release_graph_pool({0, 2});
+  CHECK(numbers(memory.stack(0)).at(1).captured == 0);
+}
+
+TEST_CASE("random programs of tensors on three streams keep every order, in all modes") {
+  for (sim::mode const mode : all_sim_modes)
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      watched_world const world(mode);
+      sim::set_seed(seed);
+      framework_memory memory(&made_from, "pool");
+      destroyable_stream const s[3];
+      std::mt19937 random(seed);
+      struct live {
+        void* p;
+        std::size_t bytes;
+        int stream;
+      };
+      std::vector<live> tensors;
+      for (int step = 0; step < 400; ++step) {
+        if (tensors.size() < 8) {
+          int const on = static_cast<int>(random() % 3);
+          std::size_t const bytes = random() % 300'000 + 1;
+          tensors.push_back({tensor(memory, bytes, s[on]), bytes, on});
+        }
+        live& one = tensors[random() % tensors.size()];
+        int const user = static_cast<int>(random() % 3);
+        order(s[one.stream], s[user]);
+        sim::touch(s[user].get(), one.p, one.bytes, sim::access::read);
+        if (user != one.stream) memory.record_stream(one.p, s[user].get());
+        if (random() % 2 == 0) {
+          memory.deallocate(one.p, one.bytes, 0, s[one.stream].get());
+          one = tensors.back();
+          tensors.pop_back();
+        }
+      }
+      for (live const& one : tensors) memory.deallocate(one.p, one.bytes, 0, s[one.stream].get());
+      CHECK(requested(memory) == 0);
+    }
+}
+
+TEST_CASE("threads of several frameworks share the stacks, which are made once") {
+  sim::reset();
+  framework_memory memory([](std::string const&) { return any_resource(device{} | pool{} | statistics{}); }, "");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&memory, of = t % 2] {
+      cudaSetDevice(of);
+      destroyable_stream const own, other;
+      for (std::size_t i = 1; i < 200; ++i) {
+        void* const p = memory.allocate(i * 512, of, own.get());
+        if (i % 3 == 0) memory.record_stream(p, other.get());
+        memory.deallocate(p, i * 512, of, own.get());
+        if (i % 50 == 0) memory.trim();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (int of : {0, 1}) {
+    layer_numbers const counted = numbers(memory.stack(of)).front();
+    CHECK(counted.requested == 0);
+    CHECK(counted.live_total == 2 * 199);
+  }
+  memory.trim();
+  CHECK(sim::live_bytes(0) + sim::live_bytes(1) == 0);
+}

@@ -1,0 +1,147 @@
+"""The package by itself: stacks from text, memory, limits, reports and errors. A device has one stack for the life of a
+process, so each test has a device of its own."""
+import gc
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import weir
+
+MIB = 1 << 20
+
+
+def in_process(program, **environment):
+    """Runs a program of Python, and gives what it prints."""
+    done = subprocess.run([sys.executable, "-B", "-c", program], env={**os.environ, **environment},
+                          capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+class Memory(unittest.TestCase):
+    def test_a_block_is_given_back_by_free_or_when_nobody_has_it(self):
+        weir.use("device | pool | statistics", device=0)
+        block = weir.allocate(1000, device=0)
+        self.assertEqual(block.ptr % 256, 0)
+        self.assertNotEqual(block.ptr, 0)
+        requested = lambda: weir.numbers(0)["layers"][0]["requested"]
+        self.assertEqual(requested(), 1000)
+        block.free()
+        block.free()
+        self.assertEqual(requested(), 0)
+        weir.allocate(500, device=0).record_stream(0)
+        gc.collect()
+        self.assertEqual(requested(), 0)
+        self.assertEqual(weir.numbers(0)["layers"][0]["requested_peak"], 1000)
+        weir.reset_peaks(0)
+        self.assertEqual(weir.numbers(0)["layers"][0]["requested_peak"], 0)
+
+    def test_zero_bytes_have_no_address(self):
+        self.assertEqual(weir.allocate(0, device=1).ptr, 0)
+
+    def test_a_negative_size_is_refused(self):
+        with self.assertRaisesRegex(weir.ConfigError, "a size of -1 B was asked for; it must be 0 or more"):
+            weir.allocate(-1, device=1)
+
+    def test_idle_memory_goes_back_to_the_device(self):
+        weir.use("device | pool", device=1)
+        weir.allocate(3 * MIB, device=1).free()
+        self.assertGreaterEqual(weir.trim(1), 3 * MIB)
+        self.assertEqual(weir.trim(1), 0)
+        weir.allocate(3 * MIB, device=1).free()
+        self.assertGreaterEqual(weir.trim(), 3 * MIB)
+
+    def test_threads_share_a_stack(self):
+        weir.use("device | pool | statistics", device=2)
+
+        def work():
+            for size in range(1, 200):
+                weir.allocate(size * 100, device=2).free()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(weir.numbers(2)["layers"][0]["requested"], 0)
+
+
+class Limits(unittest.TestCase):
+    def test_out_of_memory_has_the_report(self):
+        weir.use("async | pool | limit(max=8MiB, name=service)", device=3)
+        kept = weir.allocate(6 * MIB, device=3)
+        with self.assertRaises(weir.OutOfMemoryError) as raised:
+            weir.allocate(4 * MIB, device=3)
+        self.assertIsInstance(raised.exception, MemoryError)
+        text = str(raised.exception)
+        self.assertIn("weir: out of memory: 4.00 MiB", text)
+        self.assertIn("refused by service: limit", text)
+        self.assertIn("6.00 MiB", weir.report(3))
+
+        service = weir.limit("service", 3)
+        self.assertEqual((service.used, service.max_bytes, service.peak, service.refused),
+                         (6 * MIB, 8 * MIB, 6 * MIB, 1))
+        service.max_bytes = 16 * MIB
+        weir.allocate(4 * MIB, device=3).free()
+        self.assertEqual(weir.limit("", 3).peak, 10 * MIB)
+        self.assertIn("'service': 6291456 of 16777216 B", repr(service))
+        kept.free()
+
+    def test_a_part_of_the_device(self):
+        weir.use("async | pool | limit(50%)", device=4)
+        self.assertEqual(weir.limit(device=4).max_bytes, 8 << 30)
+
+    def test_a_limit_that_is_not_there_is_named(self):
+        with self.assertRaisesRegex(weir.ConfigError, "no limit called 'nobody'"):
+            weir.limit("nobody", 5)
+        with self.assertRaisesRegex(weir.ConfigError, "it must be 0 or more"):
+            weir.use("async | limit(1MiB)", device=6)
+            weir.limit(device=6).max_bytes = -1
+
+
+class Texts(unittest.TestCase):
+    def test_what_is_wrong_with_a_text_is_shown_by_column(self):
+        with self.assertRaises(weir.ConfigError) as raised:
+            weir.use("async | pol")
+        self.assertIn("column 9: no adaptor is called 'pol'", str(raised.exception))
+
+    def test_a_stack_cannot_be_changed_once_it_is_there(self):
+        weir.use("device | pool", device=7)
+        weir.allocate(1, device=7)
+        weir.use("device | pool", device=7)
+        with self.assertRaisesRegex(weir.TooLateError, "device 7 has its stack already, 'device . pool'"):
+            weir.use("async", device=7)
+
+    def test_a_device_that_is_not_there_is_refused(self):
+        with self.assertRaisesRegex(weir.CudaError, "cudaSetDevice"):
+            weir.allocate(1, device=9)
+        with self.assertRaisesRegex(weir.ConfigError, "device 64 cannot be; it must be from 0 to 63"):
+            weir.allocate(1, device=64)
+
+    def test_the_environment_comes_first(self):
+        program = "import weir; weir.use('device'); weir.allocate(1); print(weir.report())"
+        self.assertIn("pool", in_process(program, WEIR_STACK="async | pool"))
+        self.assertIn("weir: WEIR_STACK: column 1: no source", in_process(program, WEIR_STACK="nothing"))
+
+
+class Loading(unittest.TestCase):
+    def test_importing_needs_no_library(self):
+        self.assertEqual(in_process("import weir; print('there')", WEIR_LIBRARY="/none"), "there\n")
+
+    def test_a_library_that_is_missing_is_named(self):
+        self.assertIn("ImportError: weir: there is no /none; WEIR_LIBRARY names it",
+                      in_process("import weir; weir.report()", WEIR_LIBRARY="/none"))
+
+    def test_without_a_runtime_it_says_how_to_get_one(self):
+        printed = in_process("import weir; weir.report()", LD_LIBRARY_PATH="")
+        # Where a toolkit's runtime is found, that needs a GPU.
+        self.assertRegex(printed, "ImportError: weir: libcudart.so.[0-9]+ was not found: import the framework first|"
+                                  "CudaError|device")
+
+    def test_memory_that_outlives_the_program_is_no_error(self):
+        self.assertEqual(in_process("import weir; kept = weir.allocate(1000); print('ends')"), "ends\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
