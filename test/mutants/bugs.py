@@ -924,4 +924,10 @@ BUGS = [
     bug(0, "captures of other streams belong to a graph's pool", "bridges/detail/graph_pools.hpp",
         "each->device == device && each->belongs(stream)", "each->device == device", "bridges/detail/graph_pools",
         random=False),
+
+    # ---- NVTX
+    bug(0, "a free counts for the tag of who frees", "bridges/nvtx.hpp",
+        "change(gone.tag, -", "change(current_tag(), -", "bridges/nvtx", random=False),
+    bug(0, "a block may be used after its free", "bridges/nvtx.hpp",
+        "    if (options_.blocks) detail::nvtx_hide_block(p);\n", "", "bridges/nvtx", random=False),
 ]

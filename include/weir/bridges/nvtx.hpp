@@ -1,0 +1,332 @@
+#pragma once
+// Shows a stack to NVIDIA's tools through NVTX 3: ranges and counters to Nsight Systems, blocks to compute-sanitizer.
+
+#if !__has_include(<nvtx3/nvToolsExtMem.h>)
+#error "weir: weir/bridges/nvtx.hpp needs NVTX 3 with its memory extension: nvtx3/nvToolsExtMem.h, of the CUDA toolkit"
+#endif
+
+#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/core/deallocate_after.hpp>
+#include <weir/core/limit_ref.hpp>
+#include <weir/core/options.hpp>
+#include <weir/core/printable.hpp>
+#include <weir/core/recipe.hpp>
+#include <weir/core/report.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/core/tag.hpp>
+#include <weir/support/blocks_by_address.hpp>
+#include <weir/support/grown_array.hpp>
+#include <weir/support/mutex.hpp>
+
+#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtCounters.h>
+#include <nvtx3/nvToolsExtMem.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weir {
+
+template <resource Upstream>
+class nvtx_resource;
+
+/// What passes here is shown to a tool that is attached: as ranges named by tag, as counters of live bytes by tag and
+/// of the budget right below, and as memory that compute-sanitizer knows the borders of. Without a tool each request
+/// costs a few calls of empty functions, and with `counters` a lock and a table. When not to use it: for numbers that a
+/// program reads itself (`statistics`), or for what happened before a tool was there (`trace`).
+struct nvtx {
+  bool ranges = true;    ///< a range around each allocation and free, named by the thread's tag, with the bytes
+  bool counters = true;  ///< live bytes of each tag; and what is charged, where it stands right on a `limit`
+  /// For compute-sanitizer, of the layer below a pool: each of its segments is a heap, of which nothing may be used.
+  bool segments = false;
+  /// For compute-sanitizer, of the layer on a pool: each block is memory of its heap that may be used. A pool with both
+  /// is checked like `cudaMalloc`: use before an allocation, after a free and beyond the end is found.
+  bool blocks = false;
+  std::string name = {};  ///< whose stack it is: counters are `search: decoder/kv`
+
+  template <resource Upstream>
+  using on = nvtx_resource<Upstream>;
+
+  static constexpr char const* layer_name = "nvtx";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(option::flag("ranges", "ranges", &nvtx::ranges));
+    f(option::flag("counters", "counters", &nvtx::counters));
+    f(option::flag("segments", "segments", &nvtx::segments));
+    f(option::flag("blocks", "blocks", &nvtx::blocks));
+    f(option::text("name", "name", &nvtx::name));
+  }
+  /// Empty if these options are valid, else what is wrong with them.
+  std::string problem() const {
+    return segments && blocks
+               ? "nvtx: segments and blocks are both set; segments is for the layer below a pool, blocks "
+                 "for the one on it"
+               : std::string();
+  }
+  bool valid() const { return problem().empty(); }
+};
+
+namespace detail {
+
+/// Where all that weir shows belongs.
+inline nvtxDomainHandle_t nvtx_domain() noexcept {
+  static nvtxDomainHandle_t const domain = nvtxDomainCreateA("weir");
+  return domain;
+}
+
+/// A range of this thread while it lives; named by its tag.
+class nvtx_range {
+ public:
+  enum category : std::uint32_t { none, allocation, free };
+
+  nvtx_range(category what, std::size_t bytes) noexcept : shown_(what != none) {
+    if (!shown_) return;
+    tag_name const tag = current_tag();
+    nvtxEventAttributes_t event{};
+    event.version = NVTX_VERSION;
+    event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    event.category = what;
+    event.payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
+    event.payload.ullValue = bytes;
+    event.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    event.message.ascii = tag ? tag.text().data() : "(untagged)";  // which ends in a zero, as all names do
+    nvtxDomainRangePushEx(nvtx_domain(), &event);
+  }
+  ~nvtx_range() {
+    if (shown_) nvtxDomainRangePop(nvtx_domain());
+  }
+  nvtx_range(nvtx_range const&) = delete;
+  nvtx_range& operator=(nvtx_range const&) = delete;
+
+ private:
+  bool shown_;
+};
+
+/// Live bytes of each tag, as counters. Thread-safe.
+class nvtx_tag_counters {
+ public:
+  explicit nvtx_tag_counters(std::string const& name) : prefix_(name.empty() ? "" : name + ": ") {}
+
+  static std::uint64_t registered(std::string const& name) {
+    nvtxCounterAttr_t attributes{};
+    attributes.structSize = sizeof attributes;
+    attributes.schemaId = NVTX_PAYLOAD_ENTRY_TYPE_INT64;
+    attributes.name = name.c_str();
+    return nvtxCounterRegister(nvtx_domain(), &attributes);
+  }
+
+  /// Makes room for a block, so that `add` can be called, or `forget_promise`. May throw `std::bad_alloc`.
+  void promise(tag_name tag) {
+    mutex_guard const lock(mutex_);
+    if (tag.id() >= counters_.size()) counters_.grow(tag.id() + counters_.size() / 2 + 8);
+    counter& of_tag = counters_[tag.id()];
+    if (!of_tag.is_known) of_tag = {registered(prefix_ + tag.printable()), 0, true};
+    live_.promise();
+  }
+  void forget_promise() noexcept {
+    mutex_guard const lock(mutex_);
+    live_.forget_promise();
+  }
+  void add(void const* p, std::size_t bytes, tag_name tag) noexcept {
+    mutex_guard const lock(mutex_);
+    live_.insert(reinterpret_cast<std::uintptr_t>(p), {tag, bytes});
+    change(tag, static_cast<std::int64_t>(bytes));
+  }
+  /// Nothing for a block that did not pass here.
+  void take_off(void const* p) noexcept {
+    mutex_guard const lock(mutex_);
+    block const* const found = live_.find(reinterpret_cast<std::uintptr_t>(p));
+    if (found == nullptr) return;
+    block const gone = *found;
+    live_.erase(reinterpret_cast<std::uintptr_t>(p));
+    change(gone.tag, -static_cast<std::int64_t>(gone.bytes));
+  }
+
+ private:
+  struct counter {
+    std::uint64_t id = 0;
+    std::int64_t live = 0;
+    bool is_known = false;
+  };
+  struct block {
+    tag_name tag;
+    std::size_t bytes = 0;
+  };
+  void change(tag_name tag, std::int64_t bytes) noexcept {
+    counter& of_tag = counters_[tag.id()];
+    of_tag.live += bytes;
+    nvtxCounterSampleInt64(nvtx_domain(), of_tag.id, of_tag.live);
+  }
+
+  std::string prefix_;
+  mutex mutex_;
+  grown_array<counter> counters_;  // by tag
+  blocks_by_address<block> live_;
+};
+
+/// Segments of all pools that are shown, for the blocks in them: a tool wants to know each block's heap. Thread-safe.
+class nvtx_heaps {
+ public:
+  /// Room for one more segment. May throw `std::bad_alloc`.
+  static void reserve() {
+    mutex_guard const lock(mutex());
+    if (count() + 1 >= all().size()) all().grow(2 * all().size() + 8);
+  }
+  static void add(void const* p, std::size_t bytes) noexcept {
+    nvtxMemVirtualRangeDesc_t const range{bytes, p};
+    nvtxMemHeapDesc_t heap{};
+    heap.extCompatID = NVTX_EXT_COMPATID_MEM;
+    heap.structSize = sizeof heap;
+    heap.usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR;
+    heap.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+    heap.typeSpecificDescSize = sizeof range;
+    heap.typeSpecificDesc = &range;
+    nvtxMemHeapHandle_t const handle = nvtxMemHeapRegister(nvtx_domain(), &heap);
+    mutex_guard const lock(mutex());
+    if (count() < all().size()) all()[count()++] = {p, bytes, handle};
+  }
+  static void remove(void const* p) noexcept {
+    mutex_guard const lock(mutex());
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (all()[i].begin != p) continue;
+      nvtxMemHeapUnregister(nvtx_domain(), all()[i].handle);
+      all()[i] = all()[--count()];
+      return;
+    }
+  }
+  /// The heap that a block lies in; the whole process's where no segment is known.
+  static nvtxMemHeapHandle_t of(void const* p) noexcept {
+    mutex_guard const lock(mutex());
+    for (std::size_t i = 0; i < count(); ++i)
+      if (static_cast<char const*>(p) - static_cast<char const*>(all()[i].begin) <
+              static_cast<std::ptrdiff_t>(all()[i].bytes) &&
+          p >= all()[i].begin)
+        return all()[i].handle;
+    return NVTX_MEM_HEAP_HANDLE_PROCESS_WIDE;
+  }
+
+ private:
+  struct heap {
+    void const* begin = nullptr;
+    std::size_t bytes = 0;
+    nvtxMemHeapHandle_t handle = nullptr;
+  };
+  static detail::mutex& mutex() noexcept {
+    static detail::mutex one;
+    return one;
+  }
+  static grown_array<heap>& all() noexcept {
+    static auto* const never_destroyed = new grown_array<heap>;
+    return *never_destroyed;
+  }
+  static std::size_t& count() noexcept {
+    static std::size_t n = 0;
+    return n;
+  }
+};
+
+/// A block of a heap, from now on memory that may be used; and no more.
+inline void nvtx_show_block(void const* p, std::size_t bytes) noexcept {
+  nvtxMemVirtualRangeDesc_t const range{bytes, p};
+  nvtxMemRegionsRegisterBatch_t batch{};
+  batch.extCompatID = NVTX_EXT_COMPATID_MEM;
+  batch.structSize = sizeof batch;
+  batch.regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+  batch.heap = nvtx_heaps::of(p);
+  batch.regionCount = 1;
+  batch.regionDescElementSize = sizeof range;
+  batch.regionDescElements = &range;
+  nvtxMemRegionsRegister(nvtx_domain(), &batch);
+}
+inline void nvtx_hide_block(void const* p) noexcept {
+  nvtxMemRegionRef_t ref{};
+  ref.pointer = p;
+  nvtxMemRegionsUnregisterBatch_t batch{};
+  batch.extCompatID = NVTX_EXT_COMPATID_MEM;
+  batch.structSize = sizeof batch;
+  batch.refType = NVTX_MEM_REGION_REF_TYPE_POINTER;
+  batch.refCount = 1;
+  batch.refElementSize = sizeof ref;
+  batch.refElements = &ref;
+  nvtxMemRegionsUnregister(nvtx_domain(), &batch);
+}
+
+}  // namespace detail
+
+/// What `nvtx` stands as on an upstream. All functions may be called from any thread. A block is shown after the
+/// upstream gave it, and taken back before it frees it.
+template <resource Upstream>
+class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstream> {
+  using base = detail::adaptor_base<nvtx_resource, Upstream>;
+
+ public:
+  static constexpr char const* layer_name = nvtx::layer_name;
+
+  /// Throws `std::invalid_argument` for wrong options.
+  template <recipe F>
+  nvtx_resource(F const& upstream, nvtx const& options)
+      : base(upstream), options_(detail::require_valid(options)), tags_(options.name) {
+    if constexpr (detail::budget<Upstream>)
+      if (options.counters) charged_ = detail::nvtx_tag_counters::registered(upstream_.name() + ": charged");
+  }
+
+  /// Throws what the upstream throws, and before it is asked `std::bad_alloc`.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    using range = detail::nvtx_range;
+    range const shown(options_.ranges ? range::allocation : range::none, bytes);
+    tag_name const tag = current_tag();
+    if (options_.segments) detail::nvtx_heaps::reserve();
+    if (options_.counters) tags_.promise(tag);
+    void* const p = this->pass(stream, bytes, alignment, [this] {
+      if (options_.counters) tags_.forget_promise();
+    });
+    if (options_.counters) tags_.add(p, bytes, tag);
+    if (options_.segments) detail::nvtx_heaps::add(p, bytes);
+    if (options_.blocks) detail::nvtx_show_block(p, bytes);
+    show_budget();
+    return p;
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+  }
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+  }
+
+  /// Whose stack it is; empty: nobody said.
+  std::string const& name() const noexcept { return options_.name; }
+  void describe_layer(report& out) const {
+    out.below(options_.name.empty() ? "nvtx" : printable(options_.name) + ": nvtx", "shows what passes to tools");
+  }
+
+ private:
+  using base::upstream_;
+
+  /// `give(upstream)` frees the block there.
+  template <class Give>
+  void take_back(void* p, std::size_t bytes, Give give) noexcept {
+    if (p == nullptr) return;
+    using range = detail::nvtx_range;
+    range const shown(options_.ranges ? range::free : range::none, bytes);
+    if (options_.blocks) detail::nvtx_hide_block(p);
+    if (options_.segments) detail::nvtx_heaps::remove(p);
+    if (options_.counters) tags_.take_off(p);
+    give(upstream_);
+    show_budget();
+  }
+  void show_budget() noexcept {
+    if constexpr (detail::budget<Upstream>)
+      if (options_.counters)
+        nvtxCounterSampleInt64(detail::nvtx_domain(), charged_, static_cast<std::int64_t>(upstream_.used()));
+  }
+
+  nvtx options_;
+  detail::nvtx_tag_counters tags_;
+  std::uint64_t charged_ = 0;  // the counter of the budget below
+};
+
+}  // namespace weir
