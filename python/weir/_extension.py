@@ -19,31 +19,32 @@ def _sources():
     raise ImportError(f"weir: extension.cpp is missing beside {__file__}")
 
 
-def _cuda_headers():
-    """CUDA's headers: of a toolkit, or of NVIDIA's packages."""
+def cuda_headers():
+    """The folder with CUDA's headers: of a toolkit, or of NVIDIA's packages."""
     roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     nvcc = shutil.which("nvcc")
     roots += [os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))] if nvcc else []
     roots += ["/usr/local/cuda"]
     folders = [os.path.join(root, "include") for root in roots if root]
-    folders += [os.path.join(os.path.dirname(os.path.dirname(found)), "include") for found in _library.packaged_runtimes()]
+    folders += [os.path.join(os.path.dirname(found), "..", "include") for found in _library.packaged_runtimes()]
     for folder in folders:
         if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
             return folder
     raise ImportError("weir: CUDA's headers are missing: set CUDA_HOME to a CUDA Toolkit")
 
 
-def _command(torch, source, output):
-    include = os.path.join(os.path.dirname(torch.__file__), "include")
-    libraries = os.path.join(os.path.dirname(torch.__file__), "lib")
+def command(torch_folder, output, sources, library, *more):
+    """What compiles something for the PyTorch in a folder: with its classes and weir's C functions."""
+    include, libraries = (os.path.join(torch_folder, name) for name in ("include", "lib"))
     return [
-        os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-DNDEBUG", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        "-I" + os.path.dirname(source), "-isystem", include,
-        "-isystem", os.path.join(include, "torch", "csrc", "api", "include"), "-isystem", _cuda_headers(),
-        source, "-o", output, _library.path(), "-L" + libraries, "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda",
-        "-Wl,--allow-shlib-undefined",
+        os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-DNDEBUG", "-w", "-I" + _sources(), "-isystem", include,
+        "-isystem", os.path.join(include, "torch", "csrc", "api", "include"), "-isystem", cuda_headers(),
+        *sources, "-o", output, library, "-L" + libraries, "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda",
+        "-Wl,--unresolved-symbols=ignore-all", *more,
     ]
+
+
+AS_LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden")
 
 
 def built(torch):
@@ -62,7 +63,9 @@ def built(torch):
     os.makedirs(os.path.dirname(output), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(output)) as temporary:
         made = os.path.join(temporary, "extension.so")
-        done = subprocess.run(_command(torch, source, made), capture_output=True, text=True)
+        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+        compile_it = command(os.path.dirname(torch.__file__), made, [source], _library.path(), *AS_LIBRARY, abi)
+        done = subprocess.run(compile_it, capture_output=True, text=True)
         if done.returncode != 0:
             errors = [line for line in done.stderr.splitlines() if "error" in line][:5] or done.stderr.splitlines()[-5:]
             raise RuntimeError(

@@ -141,9 +141,8 @@ TEST_CASE_FIXTURE(idle_world, "a stream that was not recorded is found by the ch
   void* const p = tensor(memory, 4_MiB, a);
   order(a, b);
   sim::touch(b.get(), p, 4_MiB, sim::access::read);
-  memory.deallocate(p, 4_MiB, 0, a.get());
-  memory.deallocate(tensor(memory, 4_MiB, a), 4_MiB, 0, a.get());
-  CHECK(sim::report_count() > 0);
+  memory.deallocate(p, 4_MiB, 0, a.get());  // `b` may still read
+  CHECK(sim::report_count() == 1);
   sim::clear_reports();
 }
 
@@ -276,7 +275,7 @@ TEST_CASE("random programs of tensors on three streams keep every order, in all 
         int stream;
       };
       std::vector<live> tensors;
-      for (int step = 0; step < 400; ++step) {
+      for (int step = 0; step < 100; ++step) {
         if (tensors.size() < 8) {
           int const on = static_cast<int>(random() % 3);
           std::size_t const bytes = random() % 300'000 + 1;
