@@ -869,7 +869,7 @@ BUGS = [
     bug(0, "every failure is recorded as out of memory", "adaptors/trace.hpp",
         "} catch (std::bad_alloc const&) {", "} catch (std::exception const&) {", "adaptors/trace", random=False),
     bug(0, "a ring that is full shows its events from its first place on", "adaptors/detail/trace_ring.hpp",
-        "slots_[at % capacity]", "slots_[(at - first_of(end)) % capacity]", "adaptors/detail/trace_ring", random=False),
+        "slots_[at % capacity]", "slots_[(at + 1) % capacity]", "adaptors/detail/trace_ring", random=False),
     bug(0, "what a pool takes is recorded as the program's request", "tools/trace_of.hpp",
         "if (detail::keeps_memory(layer)) keeps[depth] = true;", "static_cast<void>(keeps);", "tools/trace_of",
         random=False),

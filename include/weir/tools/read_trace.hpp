@@ -117,13 +117,17 @@ inline trace_event read_json_event(text_lines const& in, std::string_view line, 
   auto const whole = [&](json_object_reader::member const& m, int base = 10) {
     return in.number(m.text, m.name.c_str(), base);
   };
+  auto const device = [&](json_object_reader::member const& m) {
+    if (whole(m) > 1'000'000) in.damaged("device is " + in.start_of(m.text) + "; no machine has so many");
+    return static_cast<std::int32_t>(whole(m));
+  };
   json_object_reader(in, line).for_each_member([&](json_object_reader::member const& m) {
     if (m.name == "ns") e.nanoseconds = whole(m);
     if (m.name == "address") e.address = whole(m, 16);
     if (m.name == "bytes") e.bytes = whole(m);
     if (m.name == "stream") e.stream = whole(m, 16);
     if (m.name == "thread") e.thread = whole(m);
-    if (m.name == "device" && m.text != "null") e.device = static_cast<std::int32_t>(whole(m));
+    if (m.name == "device" && m.text != "null") e.device = device(m);
     if (m.name == "tag") e.tag = names.tag(m.text);
     if (m.name == "layer") e.layer = names.layer(m.text);
     if (m.name == "frames") e.call_stack = names.call_stack(m.list);

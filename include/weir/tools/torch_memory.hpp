@@ -123,6 +123,7 @@ class torch_device {
   }
   bool fits(trace_event const& e, address_pieces& now) {
     std::uint64_t const end = e.address + e.bytes;
+    if (end < e.address) return false;  // of a file that somebody made up
     switch (e.action) {
       case trace_action::out_of_memory:
         return true;
