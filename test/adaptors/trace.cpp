@@ -105,7 +105,8 @@ TEST_CASE("call stacks are kept where that is asked for") {
     p = memory.allocate(stream, 10);
   }
   CHECK(read(memory).last_stack == 1);  // one place
-  CHECK(read(memory).frames.starts_with("1 test.adaptors.trace("));
+  CHECK(read(memory).frames.starts_with("1 "));
+  CHECK(!contains(read(memory).frames, "2 "));
   memory.deallocate(stream, p, 10);
 }
 
