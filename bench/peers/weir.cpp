@@ -34,6 +34,8 @@ void add_weir() {
   add_pairs<weir_limit>();
   add_pairs<weir_statistics>();
   add_pairs<weir_counted_by_tag>();
+  add_pairs<weir_trace>();
+  add_pairs<weir_seen>();
   add_pairs<weir_tracking>();
   add_pairs<weir_tracking_with_stacks>();
   add_pairs<weir_both>();

@@ -10,6 +10,7 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
@@ -32,6 +33,8 @@ inline auto waiting() { return weir::device{} | weir::pool{.pending = weir::when
 inline auto limited() { return pool() | ample; }
 inline auto counted() { return pool() | weir::statistics{}; }
 inline auto counted_by_tag() { return pool() | weir::statistics{.by_tag = true}; }
+inline auto traced() { return pool() | weir::trace{}; }
+inline auto seen() { return pool() | weir::statistics{.by_tag = true} | weir::trace{}; }
 inline auto tracked() { return pool() | weir::tracking{}; }
 inline auto tracked_with_stacks() { return pool() | weir::tracking{.frames = 8}; }
 inline auto both() { return pool() | ample | weir::statistics{}; }
@@ -121,6 +124,12 @@ struct weir_statistics : stack<counted> {
 };
 struct weir_counted_by_tag : stack<counted_by_tag> {
   static constexpr char const* name = "weir pool | statistics(by_tag)";
+};
+struct weir_trace : stack<traced> {
+  static constexpr char const* name = "weir pool | trace";
+};
+struct weir_seen : stack<seen> {
+  static constexpr char const* name = "weir pool | statistics(by_tag) | trace";
 };
 struct weir_tracking : stack<tracked> {
   static constexpr char const* name = "weir pool | tracking";
