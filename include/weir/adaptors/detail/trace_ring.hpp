@@ -52,9 +52,15 @@ class trace_ring {
   /// Shows the events that are kept, oldest first, up to those that come while it does. Some at a time: nobody waits
   /// for long.
   void show(event_visitor& visitor) const {
-    std::uint64_t const end = count(), capacity = slots_.size();
-    std::uint64_t at = first_of(end);
-    visitor.see_begin(made_, at - cleared());
+    std::uint64_t const capacity = slots_.size();
+    std::uint64_t end = 0, at = 0, forgotten = 0;
+    {
+      spin_guard const lock(lock_);
+      end = count_now();
+      at = end > capacity && end - capacity > cleared_ ? end - capacity : cleared_;
+      forgotten = at - cleared_;
+    }
+    visitor.see_begin(made_, forgotten);
     while (at < end) {
       shown_event some[64];
       std::size_t got = 0;
@@ -70,15 +76,6 @@ class trace_ring {
 
  private:
   std::uint64_t count_now() const noexcept { return rounds_ * slots_.size() + next_; }
-  std::uint64_t cleared() const noexcept {
-    spin_guard const lock(lock_);
-    return cleared_;
-  }
-  /// The first event that is kept, of `end`.
-  std::uint64_t first_of(std::uint64_t end) const noexcept {
-    std::uint64_t const kept = end > slots_.size() ? end - slots_.size() : 0, after = cleared();
-    return kept > after ? kept : after;
-  }
 
   tick_moment made_ = tick_moment::now();
   mutable spin_lock lock_;
