@@ -343,3 +343,36 @@ TEST_CASE_FIXTURE(fresh, "rows that lie apart are written and read as rows") {
   sim::touch(a, p, 64, access::read);
   CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
 }
+
+TEST_CASE_FIXTURE(fresh, "what a skipped kernel would have written is reported when the host copies it") {
+  sim::check_order(true, {.read_back = true});
+  cudaStream_t const s = make_stream();
+  char on_host[64] = {};
+  void *written = nullptr, *unwritten = nullptr, *copy = nullptr;
+  for (void** p : {&written, &unwritten, &copy}) ok(cudaMalloc(p, 64));
+  ok(cudaMemcpyAsync(written, on_host, 64, cudaMemcpyHostToDevice, s));
+  ok(cudaMemsetAsync(copy, 1, 64, s));
+  ok(cudaMemcpyAsync(on_host, written, 64, cudaMemcpyDeviceToHost, s));
+  ok(cudaStreamSynchronize(s));
+  SUBCASE("itself") {
+    ok(cudaMemcpyAsync(on_host, unwritten, 64, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+  }
+  SUBCASE("or a copy of it, of the part that was copied") {
+    auto* const middle = static_cast<char*>(copy) + 16;
+    ok(cudaMemcpyAsync(middle, unwritten, 16, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(on_host, copy, 16, cudaMemcpyDeviceToHost, s));
+    ok(cudaMemcpyAsync(on_host, middle + 16, 32, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(sim::report_count(), 0);
+    ok(cudaMemcpyAsync(on_host, middle + 15, 1, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+  }
+  SUBCASE("but not what is copied over it") {
+    ok(cudaMemcpyAsync(copy, unwritten, 64, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(copy, written, 64, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(on_host, copy, 64, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(sim::report_count(), 0);
+  }
+  ok(cudaStreamSynchronize(s));
+  for (void* p : {written, unwritten, copy}) ok(cudaFree(p));
+}
