@@ -90,6 +90,8 @@ class order_checker {
   vector_clock end_of(timeline const& t);
   vector_clock end_of_device(int device) const;
   void host_saw(vector_clock const& seen);
+  /// A host function has run.
+  void host_function_ran(host_function_place const& place);
   void host_released(void const* place);
   void host_acquired(void const* place);
   /// The place of a host function that `t` was just given.

@@ -24,7 +24,8 @@ namespace sim = weir::sim;
 // Refuses unknown names, since a misspelt one would have no effect and nobody would notice.
 void refuse_unknown_names() {
   static constexpr std::string_view prefix = "WEIR_SIM_",
-                                    known[] = {"CAPACITY", "CHECK", "DEVICE", "DEVICES", "KERNELS", "MODE", "SEED"};
+                                    known[] = {"CAPACITY", "CHECK", "DEVICE", "DEVICES", "HOST_FUNCTIONS_TELL",
+                                               "KERNELS",  "MODE",  "SEED"};
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     std::string_view name = *each;
     name = name.substr(0, name.find('='));
@@ -104,7 +105,9 @@ bool set_check(std::string const& text) {
   } else {
     return false;
   }
-  sim::check_order(true, {.read_back = values});
+  char const* const tell = std::getenv("WEIR_SIM_HOST_FUNCTIONS_TELL");
+  sim::check_order(true,
+                   {.read_back = values, .host_functions_tell = tell != nullptr && std::string_view(tell) == "1"});
   return true;
 }
 

@@ -344,6 +344,23 @@ TEST_CASE_FIXTURE(fresh, "rows that lie apart are written and read as rows") {
   CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
 }
 
+TEST_CASE_FIXTURE(fresh, "a host function tells the host what it came after, if that is asked for") {
+  bool asked = false;
+  SUBCASE("asked") { asked = true; }
+  SUBCASE("not asked") {}
+  sim::check_order(true, {.host_functions_tell = asked});
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocHost(&p, 64));
+  sim::touch(s, p, 64, access::write);
+  ok(cudaLaunchHostFunc(
+      s, [](void*) {}, nullptr));  // sets a flag, say, for which the host waits
+  sim::host_access(p, 64, access::read);
+  CHECK_EQ(sim::report_count(), asked ? 0 : 1);
+  ok(cudaStreamSynchronize(s));
+  ok(cudaFreeHost(p));
+}
+
 TEST_CASE_FIXTURE(fresh, "what a skipped kernel would have written is reported when the host copies it") {
   sim::check_order(true, {.read_back = true});
   cudaStream_t const s = make_stream();
