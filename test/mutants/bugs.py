@@ -845,6 +845,11 @@ BUGS = [
     bug(0, "a copy of what nobody wrote counts as written", "sim/checker/memory.cpp",
         "    written.remove(at + begin, at + end);\n", "    static_cast<void>(at + begin + end);\n", "sim/check_host",
         random=False),
+    bug(0, "memory freed in an idle stream counts as used until the host waits", "sim/api/pools.cpp",
+        "    if (attribute == cudaMemPoolAttrUsedMemCurrent) sim::finish_idle_frees(r, held);\n",
+        "    static_cast<void>(held);\n", "sim/probes", random=False),
+    bug(0, "a host function tells the host nothing, though that was asked for", "sim/checker/clocks.cpp",
+        "  streams_[host_slot].clock.join(place.known);\n", "", "sim/check_host", random=False),
     bug(0, "a capture is broken by memory that is mapped in it", "sim/api/addresses.cpp",
         'adding_call("cuMemMap"', 'removing_call("cuMemMap"', "sim/virtual_memory", random=False),
 
