@@ -135,7 +135,7 @@ class Peaks(unittest.TestCase):
             (Path(folder) / "torch.py").write_text(textwrap.dedent(TORCH))
             (Path(folder) / "train.py").write_text(SCRIPT)
             done = subprocess.run([sys.executable, Path(folder) / "train.py"], capture_output=True, text=True,
-                                  env={**os.environ, "PYTHONPATH": str(ROOT / "sim" / "peaks")})
+                                  env={**os.environ, "SIM_RUN_PEAKS": "1", "PYTHONPATH": str(ROOT / "sim" / "torch")})
             self.assertEqual(done.stdout, "22\n", done.stderr)  # as without the notes
             lines = [line.strip() for line in done.stderr.splitlines()]
             self.assertEqual(lines[1], "22.0  forward large (Layer)")

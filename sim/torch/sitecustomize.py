@@ -1,12 +1,15 @@
-"""Notes how much memory PyTorch's layers need, for `sim/run --peaks`, in a program that knows nothing of it.
+"""What `sim/run --peaks` and `--snapshot` do in a program that knows nothing of it. Python loads a module of this name
+when it starts; it waits for the program to import torch.
 
-Python loads a module of this name when it starts. It waits for the program to import torch, then registers hooks that
-PyTorch has for all modules and optimisers. Whatever is allocated counts for the innermost layer that runs: in the
-forward pass by module, in the backward pass by the module whose output's gradient was asked for last. A table goes to
-stderr when the program ends. Costs a call or two of PyTorch's statistics for each layer."""
+Peaks: PyTorch has hooks for all modules and optimisers. Whatever is allocated counts for the innermost layer that runs:
+in the forward pass by module, in the backward pass by the module whose output's gradient was asked for last. A table
+goes to stderr when the program ends. Costs a call or two of PyTorch's statistics for each layer.
+
+Snapshot: PyTorch records its history of allocations, and writes it to a file when the program ends."""
 import atexit
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 
 ROWS = 12  # of each table
@@ -139,5 +142,23 @@ class Layers:
             say(f"            and {len(rows) - ROWS} more")
 
 
+def take_snapshot(torch, path):
+    def dump():
+        if torch.cuda.is_initialized():
+            torch.cuda.memory._dump_snapshot(path)
+            say(f"sim/run: PyTorch's snapshot of its memory is in {path}")
+
+    torch.cuda._lazy_call(torch.cuda.memory._record_memory_history)  # once the program uses the device
+    atexit.register(dump)
+
+
+def torch_is_loaded():
+    torch = sys.modules["torch"]
+    if "SIM_RUN_PEAKS" in os.environ:
+        Layers(torch).install()
+    if "SIM_RUN_SNAPSHOT" in os.environ:
+        take_snapshot(torch, os.environ["SIM_RUN_SNAPSHOT"])
+
+
 load_next_of_this_name()
-sys.meta_path.insert(0, AfterImport("torch", lambda: Layers(sys.modules["torch"]).install()))
+sys.meta_path.insert(0, AfterImport("torch", torch_is_loaded))
