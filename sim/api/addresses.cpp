@@ -30,13 +30,19 @@ cudaError_t check_access(runtime& r, CUmemAccessDesc const& access, views range)
   return cudaSuccess;
 }
 
-// A call that changes what lies where: devices must support it, and captures must allow it.
+// A call that adds to what lies where. Captures allow it: PyTorch's segments grow so inside them, in every mode.
 template <class Body>
-CUresult mapping_call(call which, Body body) {
-  return driver_api(which, [&](runtime& r, held_lock&) {
-    if (!r.virtual_memory.supported) return cudaErrorNotSupported;
-    if (cudaError_t const code = admit_unsafe(r); code != cudaSuccess) return code;
-    return body(r);
+CUresult adding_call(call which, Body body) {
+  return driver_api(
+      which, [&](runtime& r, held_lock&) { return r.virtual_memory.supported ? body(r) : cudaErrorNotSupported; });
+}
+
+// A call that takes away: as `cudaFree` it is refused in captures, as far as their modes say.
+template <class Body>
+CUresult removing_call(call which, Body body) {
+  return adding_call(which, [&](runtime& r) {
+    cudaError_t const code = admit_unsafe(r);
+    return code == cudaSuccess ? body(r) : code;
   });
 }
 
@@ -44,7 +50,7 @@ CUresult mapping_call(call which, Body body) {
 
 CUresult mem_address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
                              unsigned long long flags) {
-  return mapping_call("cuMemAddressReserve", [=](runtime& r) {
+  return adding_call("cuMemAddressReserve", [=](runtime& r) {
     if (at == nullptr || !in_granules(hint, bytes) || !is_power_of_two(alignment) || flags != 0)
       return cudaErrorInvalidValue;
     void* const p = reserve(r, reinterpret_cast<void*>(hint), bytes, std::max(alignment, granularity));
@@ -55,13 +61,13 @@ CUresult mem_address_reserve(CUdeviceptr* at, std::size_t bytes, std::size_t ali
 }
 
 CUresult mem_address_free(CUdeviceptr at, std::size_t bytes) {
-  return mapping_call("cuMemAddressFree",
-                      [=](runtime& r) { return free_reserved(r, at, bytes) ? cudaSuccess : cudaErrorInvalidValue; });
+  return removing_call("cuMemAddressFree",
+                       [=](runtime& r) { return free_reserved(r, at, bytes) ? cudaSuccess : cudaErrorInvalidValue; });
 }
 
 CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
                  unsigned long long flags) {
-  return mapping_call("cuMemMap", [=](runtime& r) {
+  return adding_call("cuMemMap", [=](runtime& r) {
     physical_memory* const memory = find_physical(r, reinterpret_cast<physical_handle>(handle));
     if (memory == nullptr || !in_granules(at, bytes) || offset != 0 || bytes > memory->bytes || flags != 0)
       return cudaErrorInvalidValue;
@@ -71,7 +77,7 @@ CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGen
 }
 
 CUresult mem_unmap(CUdeviceptr at, std::size_t bytes) {
-  return mapping_call("cuMemUnmap", [=](runtime& r) {
+  return removing_call("cuMemUnmap", [=](runtime& r) {
     std::optional<views> const whole = whole_views(r, at, bytes);
     if (!whole) return cudaErrorInvalidValue;
     return unmap(r, *whole) ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -79,7 +85,7 @@ CUresult mem_unmap(CUdeviceptr at, std::size_t bytes) {
 }
 
 CUresult mem_set_access(CUdeviceptr at, std::size_t bytes, CUmemAccessDesc const* access, std::size_t count) {
-  return mapping_call("cuMemSetAccess", [=](runtime& r) {
+  return adding_call("cuMemSetAccess", [=](runtime& r) {
     std::optional<views> const whole = whole_views(r, at, bytes);
     if (!whole || access == nullptr || count == 0) return cudaErrorInvalidValue;
     for (std::size_t i = 0; i < count; ++i)

@@ -74,6 +74,13 @@ void check_rows(order_checker& check, timeline const& t, mark m, void const* fir
   });
 }
 
+void carry_rows(order_checker& check, void* to, void const* from, rows const& what) {
+  each_row(what, [&](std::size_t target, std::size_t source) {
+    check.carry_unwritten(static_cast<unsigned char const*>(from) + source, static_cast<unsigned char*>(to) + target,
+                          what.width);
+  });
+}
+
 // Both ends of a copy, looked up.
 struct copy_ends {
   range to, from;
@@ -143,8 +150,9 @@ cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from,
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
   }
   auto const tell = [&](order_checker& check, mark m) {
-    check_rows(check, *t, m, from, what, use::read);
+    check_rows(check, *t, m, from, what, ends.to.device_only() ? use::read : use::read_back);
     check_rows(check, *t, m, to, what, use::write);
+    if (ends.on_device()) carry_rows(check, to, from, what);
   };
   if (from_pageable && (streams_are_fibers || r.how != mode::immediate)) {
     rows stored = what;

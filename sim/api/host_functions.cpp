@@ -8,6 +8,14 @@
 #include "scheduler/streams.hpp"
 
 namespace weir::sim::detail {
+namespace {
+
+void tell_host(host_function_place const* place) {
+  runtime const& r = state();
+  if (place != nullptr && r.check != nullptr) r.check->host_function_ran(*place);
+}
+
+}  // namespace
 
 cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return api("cudaLaunchHostFunc", [&](runtime& r, held_lock& held) {
@@ -21,6 +29,7 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
     auto const call = [function, data, place](held_lock& lock) {
       in_host_function const scope(place.get());
       unlocked(lock, [function, data] { function(data); });
+      tell_host(place.get());
     };
     submit(r, held, *t, call, operation_kind::host_function);
     return cudaSuccess;
@@ -40,6 +49,7 @@ cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCal
     auto const call = [handle, callback, data, place](held_lock& lock) {
       in_host_function const scope(place.get());
       unlocked(lock, [handle, callback, data] { callback(handle, cudaSuccess, data); });
+      tell_host(place.get());
     };
     submit(r, held, *t, call, operation_kind::host_function);
     return cudaSuccess;

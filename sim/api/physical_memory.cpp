@@ -15,7 +15,8 @@ cudaError_t check_properties(runtime& r, CUmemAllocationProp const* wanted) {
   if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return cudaErrorNotSupported;
   if (!r.has_device(wanted->location.id)) return cudaErrorInvalidDevice;
   auto const& more = wanted->allocFlags;
-  bool const plain = wanted->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+  // Programs ask for memory that could be shared by a file descriptor and never share it; what is refused is to share.
+  bool const plain = (wanted->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0 &&
                      wanted->win32HandleMetaData == nullptr && more.compressionType == CU_MEM_ALLOCATION_COMP_NONE &&
                      more.gpuDirectRDMACapable == 0 && more.usage == 0;
   return plain ? cudaSuccess : cudaErrorNotSupported;
@@ -35,7 +36,6 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes, CUm
                     unsigned long long flags) {
   return driver_api("cuMemCreate", [=](runtime& r, held_lock&) {
     if (cudaError_t const code = check_properties(r, properties); code != cudaSuccess) return code;
-    if (cudaError_t const code = admit_unsafe(r); code != cudaSuccess) return code;
     if (handle == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0) return cudaErrorInvalidValue;
     physical_memory const* const made = create_physical(r, properties->location.id, bytes);
     if (made == nullptr) return cudaErrorMemoryAllocation;

@@ -2,6 +2,7 @@
 
 #include "allocations/pools.hpp"
 #include "api/entry.hpp"
+#include "scheduler/stream_ordered.hpp"
 
 namespace weir::sim::detail {
 namespace {
@@ -128,9 +129,13 @@ cudaError_t CUDARTAPI cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAtt
                         [&](sim::runtime&, auto const& found) { return sim::write(*found, attribute, value); });
 }
 
+// Memory that was freed in an idle stream is not in use, though nobody has waited for the free.
 cudaError_t CUDARTAPI cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return sim::with_pool("cudaMemPoolGetAttribute", pool, value != nullptr,
-                        [&](sim::runtime&, auto const& found) { return sim::read(*found, attribute, value); });
+  return sim::api("cudaMemPoolGetAttribute", [&](sim::runtime& r, sim::held_lock& held) {
+    if (attribute == cudaMemPoolAttrUsedMemCurrent) sim::finish_idle_frees(r, held);
+    auto const* const found = r.pools.find(pool);
+    return found == nullptr || value == nullptr ? cudaErrorInvalidValue : sim::read(**found, attribute, value);
+  });
 }
 
 cudaError_t CUDARTAPI cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {

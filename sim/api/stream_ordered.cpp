@@ -114,7 +114,8 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
     a->freed_at = {t->id, t->submitted + 1};
     if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate)
       a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
-    submit(r, held, *t, [&r, address, number](held_lock&) { finish_free(r, address, number); });
+    auto const finish = [&r, address, number](held_lock&) { finish_free(r, address, number); };
+    submit(r, held, *t, finish, operation_kind::memory);
     return cudaSuccess;
   });
 }

@@ -68,7 +68,8 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
     auto const other = use_view(found, use.begin, use.end, {0, 0, m, true}, known);
     if (other) report_two_views(name_of_replay(use, m), m, *other, known);
   }
-  if (options_.uninitialised) written_in(r).add(use.begin - begin, std::min(use.end, r.end) - begin);
+  if (options_.uninitialised || options_.read_back)
+    written_in(r).add(use.begin - begin, std::min(use.end, r.end) - begin);
 }
 
 void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, mark m,
@@ -86,7 +87,7 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
     region made;
     made.end = end;
     made.allocated = m;  // by the launch's allocation node
-    if (options_.uninitialised) made.written.add(0, end - begin);
+    if (options_.uninitialised || options_.read_back) made.written.add(0, end - begin);
     memory_[begin] = std::move(made);
   } else if (found != memory_.end() && found->second.allocated.operation == use.block) {
     replay_on_region(graph, use, m, known, *found);

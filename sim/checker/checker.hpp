@@ -64,7 +64,11 @@ struct captured_work {
 };
 
 /// How an operation uses memory.
-enum class use { read, write };
+enum class use {
+  read,
+  write,
+  read_back,  // by a copy to the host
+};
 
 using regions = std::map<std::uintptr_t, region>;  // by first address; they do not overlap
 using freed_ranges = std::map<std::uintptr_t, freed_range>;
@@ -86,6 +90,8 @@ class order_checker {
   vector_clock end_of(timeline const& t);
   vector_clock end_of_device(int device) const;
   void host_saw(vector_clock const& seen);
+  /// A host function has run.
+  void host_function_ran(host_function_place const& place);
   void host_released(void const* place);
   void host_acquired(void const* place);
   /// The place of a host function that `t` was just given.
@@ -109,6 +115,8 @@ class order_checker {
   bool quarantine(void* p, std::size_t bytes);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
   void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how);
+  /// A copy within devices: what was not written at its source is not written at its target either.
+  void carry_unwritten(void const* from, void const* to, std::size_t bytes);
   /// The calling thread, or the host function that it runs, reads or writes a range.
   void host_access(void const* p, std::size_t bytes, bool valid, use how);
 
@@ -213,6 +221,13 @@ class order_checker {
   void report_two_views(std::string const& what, mark by, view_use const& other, vector_clock const& known);
   written_ranges& written_in(region& r) { return r.physical == 0 ? r.written : physical_[r.physical].written; }
   void use_freed(range_used const& u, bool valid);
+  /// A use of a region's bytes from `first` to `last`: remembers what was written and, if it `looks`, reports a read of
+  /// what nobody wrote. `where` says which region, `what` which use.
+  template <class What, class Where>
+  void note_contents(range_used const& u, region& r, std::uintptr_t first, std::uintptr_t last, bool looks, What what,
+                     Where where);
+  /// The block, or else the memory of CUDA's, that was handed out last of those that hold this address.
+  regions::value_type* innermost_at(std::uintptr_t address);
   void use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost);
   freed_ranges::iterator freed_in(std::uintptr_t begin, std::uintptr_t end);
   void release_oldest();

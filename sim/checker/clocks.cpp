@@ -51,6 +51,11 @@ void order_checker::host_saw(vector_clock const& seen) {
   tell_stacks();
 }
 
+void order_checker::host_function_ran(host_function_place const& place) {
+  if (!options_.host_functions_tell || place.check != number_) return;
+  streams_[host_slot].clock.join(place.known);
+}
+
 void order_checker::tell_stacks() {
   if (options_.host == host_clocks::per_thread && this_thread().inside_depth > 0) stacks_.join(host());
 }

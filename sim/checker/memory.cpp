@@ -128,6 +128,20 @@ void order_checker::release_oldest() {
   if (dead != freed_memory_.end()) dead->second.gone = true;
 }
 
+template <class What, class Where>
+void order_checker::note_contents(range_used const& u, region& r, std::uintptr_t first, std::uintptr_t last, bool looks,
+                                  What what, Where where) {
+  if (!options_.uninitialised && !options_.read_back) return;
+  written_ranges& written = written_in(r);
+  looks = looks && (u.how == use::read_back || (u.how == use::read && options_.uninitialised));
+  auto const gap = looks ? written.gap(first, last) : std::nullopt;
+  if (gap)
+    report(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " + std::to_string(*gap) +
+                                                  " B into the " + where() + " since its allocation by " +
+                                                  describe(r.allocated));
+  if (u.how == use::write || gap) written.add(first, last);  // said once is enough
+}
+
 void order_checker::use_region(range_used const& u, level const& l, vector_clock const& known, bool innermost) {
   std::uintptr_t const begin = l.found->first;
   region& r = l.found->second;
@@ -148,26 +162,18 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
     report(order_problem::use_before_allocation,
            what() + ", was allocated by " + describe(r.allocated) + not_after(r.allocated, u.by.slot, known));
   if (u.by_host && innermost)  // of one block, not of all that is cut from the same memory
-    if (auto const missing = (u.how == use::read ? r.writes : r.uses).missing_in(known, u.by.operation))
+    if (auto const missing = (u.how != use::write ? r.writes : r.uses).missing_in(known, u.by.operation))
       report(order_problem::host_access_not_after_use,
              what() + ", is still " + (r.writes.missing_in(known, u.by.operation) ? "written" : "read") + " by " +
                  describe(*missing) + ", which " + name(u.by.slot) + " has not waited for" +
                  missing_edge(*missing, u.by.slot, known));
   r.uses.add(u.by);
-  if (u.how != use::read) r.writes.add(u.by);
+  if (u.how == use::write) r.writes.add(u.by);
   if (r.physical != 0) {
-    auto const other = use_view(*l.found, l.begin, l.end, {0, 0, u.by, u.how != use::read}, known);
+    auto const other = use_view(*l.found, l.begin, l.end, {0, 0, u.by, u.how == use::write}, known);
     if (other) report_two_views(what(), u.by, *other, known);
   }
-  if (!options_.uninitialised) return;
-  written_ranges& written = written_in(r);
-  std::uintptr_t const first = l.begin - begin, last = std::min(l.end, r.end) - begin;
-  auto const gap = written.gap(first, last);
-  if (innermost && u.how == use::read && gap && !r.on_host)
-    report(order_problem::uninitialised_read, what() + ", is read, but nobody wrote what lies " + std::to_string(*gap) +
-                                                  " B into the " + where() + " since its allocation by " +
-                                                  describe(r.allocated));
-  written.add(first, last);  // said once is enough
+  note_contents(u, r, l.begin - begin, std::min(l.end, r.end) - begin, innermost && !r.on_host, what, where);
 }
 
 // A host function runs late: by then the memory may be another allocation's, and have later uses.
@@ -222,6 +228,27 @@ void order_checker::use_freed(range_used const& u, bool valid) {
   if (dead != freed_blocks_.end() && dead->second.freed.operation < u.by.operation && !is_inside(dead->second.owner))
     report(order_problem::use_after_free,
            what() + ", lies in a block of " + name_of_owner(dead->second.owner) + freed(dead->second));
+}
+
+regions::value_type* order_checker::innermost_at(std::uintptr_t address) {
+  auto const memory = around(memory_, address);
+  regions::value_type* last = memory == memory_.end() ? nullptr : &*memory;
+  for (auto& [id, h] : heaps_)
+    if (auto const found = around(h.live, address); found != h.live.end())
+      if (last == nullptr || found->second.allocated.operation > last->second.allocated.operation) last = &*found;
+  return last;
+}
+
+void order_checker::carry_unwritten(void const* from, void const* to, std::size_t bytes) {
+  regions::value_type* const source = innermost_at(address_of(from));
+  regions::value_type* const target = innermost_at(address_of(to));
+  if (!options_.read_back || source == nullptr || target == nullptr) return;
+  std::uintptr_t const first = address_of(from) - source->first;
+  written_ranges& written = written_in(target->second);
+  written_in(source->second).for_each_gap(first, first + bytes, [&](std::uintptr_t begin, std::uintptr_t end) {
+    std::uintptr_t const at = address_of(to) - target->first - first;
+    written.remove(at + begin, at + end);
+  });
 }
 
 void order_checker::access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how) {

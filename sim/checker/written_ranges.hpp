@@ -24,6 +24,27 @@ class written_ranges {
     ends_.emplace(begin, end);
   }
 
+  void remove(std::uintptr_t begin, std::uintptr_t end) {
+    auto next = ends_.upper_bound(begin);
+    if (next != ends_.begin() && std::prev(next)->second > begin) --next;
+    while (next != ends_.end() && next->first < end) {
+      auto const [first, last] = *next;
+      next = ends_.erase(next);
+      if (first < begin) ends_.emplace(first, begin);
+      if (last > end) ends_.emplace(end, last);
+    }
+  }
+
+  /// Calls `visit(begin, end)` for each range of [begin, end) that is not in the set.
+  template <class Visit>
+  void for_each_gap(std::uintptr_t begin, std::uintptr_t end, Visit visit) const {
+    for (std::optional<std::uintptr_t> first = gap(begin, end); first; first = gap(begin, end)) {
+      auto const next = ends_.upper_bound(*first);
+      begin = next == ends_.end() ? end : std::min(end, next->first);
+      visit(*first, begin);
+    }
+  }
+
   /// The first address in [begin, end) that is not in the set.
   std::optional<std::uintptr_t> gap(std::uintptr_t begin, std::uintptr_t end) const {
     auto const after = ends_.upper_bound(begin);

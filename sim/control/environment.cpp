@@ -24,7 +24,8 @@ namespace sim = weir::sim;
 // Refuses unknown names, since a misspelt one would have no effect and nobody would notice.
 void refuse_unknown_names() {
   static constexpr std::string_view prefix = "WEIR_SIM_",
-                                    known[] = {"CAPACITY", "CHECK", "DEVICE", "DEVICES", "KERNELS", "MODE", "SEED"};
+                                    known[] = {"CAPACITY", "CHECK", "DEVICE", "DEVICES", "HOST_FUNCTIONS_TELL",
+                                               "KERNELS",  "MODE",  "SEED"};
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     std::string_view name = *each;
     name = name.substr(0, name.find('='));
@@ -92,18 +93,21 @@ void print_sum() {
 
 bool set_check(std::string const& text) {
   if (text == "0") return true;
+  bool const values = text == "values";
   if (text == "abort") {
     sim::set_report_handler([](sim::order_report const& report) {
       print(report);
       std::abort();
     });
-  } else if (text == "1") {
+  } else if (text == "1" || values) {
     sim::set_report_handler(print);
     std::atexit(print_sum);
   } else {
     return false;
   }
-  sim::check_order(true);
+  char const* const tell = std::getenv("WEIR_SIM_HOST_FUNCTIONS_TELL");
+  sim::check_order(true,
+                   {.read_back = values, .host_functions_tell = tell != nullptr && std::string_view(tell) == "1"});
   return true;
 }
 
@@ -160,7 +164,9 @@ bool set_kernels(std::string const& text) {
   });
   setting("WEIR_SIM_MODE", "immediate, lazy, random, pct or threads", set_mode);
   setting("WEIR_SIM_KERNELS", "refuse, skip, or list (skip, and say at the end which)", set_kernels);
-  setting("WEIR_SIM_CHECK", "0, 1 (print what is wrong with the order) or abort (at the first)", set_check);
+  setting("WEIR_SIM_CHECK",
+          "0, 1 (print what is wrong with the order), values (and reads of what nobody wrote) or abort (at the first)",
+          set_check);
   return true;
 }();
 

@@ -167,10 +167,17 @@ int nvmlDeviceGetComputeRunningProcesses_v3(handle of, unsigned* processes, void
   return nvmlDeviceGetComputeRunningProcesses(of, processes, found);
 }
 
+// A fabric's state is that there is none: all of the answer is 0 but the version that its caller wrote.
+int nvmlDeviceGetGpuFabricInfoV(handle, void* found) {
+  constexpr std::size_t version = 4, all = 36;
+  if (found == nullptr) return invalid_argument;
+  std::memset(static_cast<char*>(found) + version, 0, all - version);
+  return success;
+}
+
 // What a simulated device has not.
 int nvmlDeviceGetNvLinkRemoteDeviceType(handle, unsigned, void*) { return not_supported; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(handle, unsigned, void*) { return not_supported; }
-int nvmlDeviceGetGpuFabricInfoV(handle, void*) { return not_supported; }
 int nvmlDeviceGetP2PStatus(handle, handle, int, void*) { return not_supported; }
 int nvmlDeviceGetUtilizationRates(handle, void*) { return not_supported; }
 int nvmlDeviceGetTemperature(handle, int, unsigned*) { return not_supported; }

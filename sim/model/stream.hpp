@@ -32,7 +32,8 @@ struct point {
 using work = std::function<void(held_lock&)>;
 
 /// A host function is the program's own code, and in random and pct mode runs in some calls only.
-enum class operation_kind { device_work, host_function };
+/// Memory's own operations, its stream-ordered allocation and its free, take no time.
+enum class operation_kind { device_work, host_function, memory };
 
 struct operation {
   std::uint64_t order = 0;   // of the call that queued it, over all streams

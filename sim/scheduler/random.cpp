@@ -21,7 +21,7 @@ constexpr unsigned asked_often = 100;
 
 bool gets_on(runtime& r, timeline const& t, host_functions theirs) {
   if (t.id == r.starved || !may_run(r, t)) return false;
-  return theirs == host_functions::may_run || t.waiting.front().kind == operation_kind::device_work;
+  return theirs == host_functions::may_run || t.waiting.front().kind != operation_kind::host_function;
 }
 
 std::vector<timeline*> all_that_may_run(runtime& r, host_functions theirs) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace weir::sim::detail {
 namespace {
@@ -56,11 +57,25 @@ void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, s
 void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
   auto const address = reinterpret_cast<std::uintptr_t>(p);
   std::uint64_t const block = r.allocations.at(address).block;
-  submit(r, held, t, [&r, address, block, pattern = next_pattern(r)](held_lock&) {
+  auto const begin = [&r, address, block, pattern = next_pattern(r)](held_lock&) {
     auto const found = r.allocations.find(address);
     if (found == r.allocations.end() || found->second.block != block) return;  // freed by the host meanwhile
     begin_use(reinterpret_cast<void*>(address), found->second.bytes, pattern);
-  });
+  };
+  submit(r, held, t, begin, operation_kind::memory);
+}
+
+void finish_idle_frees(runtime& r, held_lock& held) {
+  if (r.running || !r.workers.empty()) return;  // somebody else runs what may run
+  runs_operations const alone(r);
+  for (device_state const& device : r.devices) {
+    std::vector<timeline*> const all = device.timelines;  // a stream that is over leaves the list
+    for (timeline* const t : all) {
+      std::uint64_t const id = t->id;
+      while (find_timeline(r, id) != nullptr && may_run(r, *t) && t->waiting.front().kind == operation_kind::memory)
+        run_front(r, held, t);
+    }
+  }
 }
 
 // Of the blocks that CUDA allows, the one that a careless program expects least.

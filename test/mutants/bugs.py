@@ -842,6 +842,16 @@ BUGS = [
         "    submit(r, held, *t, [](held_lock&) {});\n", "    static_cast<void>(held);\n", "sim/kernels", random=False),
     bug(0, "a kernel fits though its blocks have too many threads", "sim/api/kernels.cpp",
         "std::uint64_t{block.x} * block.y * block.z <= 1024", "true", "sim/kernels", random=False),
+    bug(0, "a copy of what nobody wrote counts as written", "sim/checker/memory.cpp",
+        "    written.remove(at + begin, at + end);\n", "    static_cast<void>(at + begin + end);\n", "sim/check_host",
+        random=False),
+    bug(0, "memory freed in an idle stream counts as used until the host waits", "sim/api/pools.cpp",
+        "    if (attribute == cudaMemPoolAttrUsedMemCurrent) sim::finish_idle_frees(r, held);\n",
+        "    static_cast<void>(held);\n", "sim/probes", random=False),
+    bug(0, "a host function tells the host nothing, though that was asked for", "sim/checker/clocks.cpp",
+        "  streams_[host_slot].clock.join(place.known);\n", "", "sim/check_host", random=False),
+    bug(0, "a capture is broken by memory that is mapped in it", "sim/api/addresses.cpp",
+        'adding_call("cuMemMap"', 'removing_call("cuMemMap"', "sim/virtual_memory", random=False),
 
     # ---- RMM
     bug(0, "a refusal is weir's own for those who catch RMM's", "bridges/rmm.hpp",

@@ -343,3 +343,53 @@ TEST_CASE_FIXTURE(fresh, "rows that lie apart are written and read as rows") {
   sim::touch(a, p, 64, access::read);
   CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
 }
+
+TEST_CASE_FIXTURE(fresh, "a host function tells the host what it came after, if that is asked for") {
+  bool asked = false;
+  SUBCASE("asked") { asked = true; }
+  SUBCASE("not asked") {}
+  sim::check_order(true, {.host_functions_tell = asked});
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocHost(&p, 64));
+  sim::touch(s, p, 64, access::write);
+  ok(cudaLaunchHostFunc(
+      s, [](void*) {}, nullptr));  // sets a flag, say, for which the host waits
+  sim::host_access(p, 64, access::read);
+  CHECK_EQ(sim::report_count(), asked ? 0 : 1);
+  ok(cudaStreamSynchronize(s));
+  ok(cudaFreeHost(p));
+}
+
+TEST_CASE_FIXTURE(fresh, "what a skipped kernel would have written is reported when the host copies it") {
+  sim::check_order(true, {.read_back = true});
+  cudaStream_t const s = make_stream();
+  char on_host[64] = {};
+  void *written = nullptr, *unwritten = nullptr, *copy = nullptr;
+  for (void** p : {&written, &unwritten, &copy}) ok(cudaMalloc(p, 64));
+  ok(cudaMemcpyAsync(written, on_host, 64, cudaMemcpyHostToDevice, s));
+  ok(cudaMemsetAsync(copy, 1, 64, s));
+  ok(cudaMemcpyAsync(on_host, written, 64, cudaMemcpyDeviceToHost, s));
+  ok(cudaStreamSynchronize(s));
+  SUBCASE("itself") {
+    ok(cudaMemcpyAsync(on_host, unwritten, 64, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+  }
+  SUBCASE("or a copy of it, of the part that was copied") {
+    auto* const middle = static_cast<char*>(copy) + 16;
+    ok(cudaMemcpyAsync(middle, unwritten, 16, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(on_host, copy, 16, cudaMemcpyDeviceToHost, s));
+    ok(cudaMemcpyAsync(on_host, middle + 16, 32, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(sim::report_count(), 0);
+    ok(cudaMemcpyAsync(on_host, middle + 15, 1, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+  }
+  SUBCASE("but not what is copied over it") {
+    ok(cudaMemcpyAsync(copy, unwritten, 64, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(copy, written, 64, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(on_host, copy, 64, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(sim::report_count(), 0);
+  }
+  ok(cudaStreamSynchronize(s));
+  for (void* p : {written, unwritten, copy}) ok(cudaFree(p));
+}

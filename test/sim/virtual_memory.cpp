@@ -242,6 +242,19 @@ TEST_CASE_FIXTURE(reserved, "a range is freed as it was reserved, and once nothi
   CHECK_EQ(cu.free(base, 16 * MiB), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_CASE_FIXTURE(reserved, "memory may be asked for that could be shared by a file descriptor, and is not shared") {
+  auto wanted = driver::memory_of(0);
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle handle = 0;
+  ok(cu.create_handle(&handle, chunk, &wanted, 0));
+  int descriptor = -1;
+  CHECK_EQ(cu.export_handle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+           CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_EQ(FOUND(cuMemImportFromShareableHandle)(&handle, pointer(7), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+           CUDA_ERROR_NOT_SUPPORTED);
+  ok(cu.release(handle));
+}
+
 TEST_CASE_FIXTURE(reserved, "wrong physical memory is refused") {
   CUmemGenericAllocationHandle handle = 0;
   auto wanted = driver::memory_of(0);
@@ -262,7 +275,7 @@ TEST_CASE_FIXTURE(reserved, "wrong physical memory is refused") {
     CHECK_EQ(code(), CUDA_ERROR_INVALID_DEVICE);
   }
   SUBCASE("to be shared with other processes") {
-    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_WIN32;
     CHECK_EQ(code(), CUDA_ERROR_NOT_SUPPORTED);
   }
   SUBCASE("for other adapters of the machine") {
@@ -490,19 +503,30 @@ TEST_CASE_FIXTURE(reserved, "calls of the driver are counted, cost time and fail
   ok(cu.release(memory));
 }
 
-TEST_CASE_FIXTURE(reserved, "a capture forbids what it forbids for cudaMalloc") {
+TEST_CASE_FIXTURE(reserved, "a capture lets memory be added, as PyTorch does") {
+  cudaStream_t const s = make_stream();
+  ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  usable(0, cu.create(chunk));
+  ok(cudaMemsetAsync(pointer(base), 1, chunk, s));
+  cudaGraph_t graph = nullptr;
+  ok(cudaStreamEndCapture(s, &graph));
+  ok(cudaGraphDestroy(graph));
+}
+
+TEST_CASE_FIXTURE(reserved, "a capture forbids to take memory away, as cudaFree") {
   auto const memory = cu.create(chunk);
+  usable(0, memory);
   cudaStream_t const s = make_stream();
   ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
   cudaGraph_t graph = nullptr;
   SUBCASE("and breaks") {
-    CHECK_EQ(cu.map(base, chunk, 0, memory, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK_EQ(cu.unmap(base, chunk), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     CHECK_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
   }
   SUBCASE("unless the thread's mode is relaxed") {
     auto mode = cudaStreamCaptureModeRelaxed;
     ok(cudaThreadExchangeStreamCaptureMode(&mode));
-    mapped(0, memory);
+    ok(cu.unmap(base, chunk));
     ok(cudaThreadExchangeStreamCaptureMode(&mode));
     ok(cudaStreamEndCapture(s, &graph));
     ok(cudaGraphDestroy(graph));

@@ -54,6 +54,13 @@ struct order_options {
   host_clocks host = host_clocks::one;
   /// Report reads of device memory that nobody wrote since it was allocated. Copies count as reads of all they copy.
   bool uninitialised = false;
+  /// Report copies to the host of device memory that nobody wrote since it was allocated, such as the result of a
+  /// kernel that was skipped. Copies between devices are not reported, and carry on what was not written. A skipped
+  /// kernel that would have overwritten what a copy or a set wrote is not seen.
+  bool read_back = false;
+  /// What a host function comes after, the host knows once the function has run: for programs whose host functions tell
+  /// their threads that work is done, by an atomic or a condition variable, and cannot say so with `host_acquire`.
+  bool host_functions_tell = false;
   /// Report calls that succeed and order nothing, also where no use of memory follows that would show it.
   bool warnings = false;
 };

@@ -109,6 +109,34 @@ inline void high_watermarks_take_only_zero(verdict& v) {
   v.fails("current reserve", cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &zero));
 }
 
+// cudaMemPoolAttrUsedMemCurrent: "Amount of memory from the pool that is currently in use by the application". The
+// stream is idle, so that the free is done at once.
+inline void memory_freed_in_an_idle_stream_is_not_in_use(verdict& v) {
+  stream const s;
+  own_pool pool(v);
+  void* const p = pool.take(64 * mib, s);
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  v.ok("cudaFreeAsync", cudaFreeAsync(p, s));
+  bool done = false;
+  for (int i = 0; i < 1000 && !done; ++i) done = pool.used() == 0;
+  v.yes("not in use soon after", done);
+  v.ok("synchronise", cudaStreamSynchronize(s));
+}
+
+// ... and in a stream that works, the memory is in use until the free's turn.
+inline void memory_freed_behind_work_is_in_use(verdict& v) {
+  stream const s;
+  own_pool pool(v);
+  void* const p = pool.take(64 * mib, s);
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  gate g(v, s);
+  v.ok("cudaFreeAsync", cudaFreeAsync(p, s));
+  v.yes("a pool keeps what may be in use", pool.reserved() >= 64 * mib);
+  g.open();
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  v.equal("used", pool.used(), std::uint64_t{0});
+}
+
 // cudaMemPoolTrimTo: frees that the host has seen done are no reason to keep memory.
 inline void trim_gives_back_what_is_free(verdict& v) {
   stream const s;
@@ -437,6 +465,8 @@ inline constexpr probe pool_probes[] = {
     {"new_pool_reuses_and_keeps_nothing", needs::nothing, &new_pool_reuses_and_keeps_nothing},
     {"pools_count_what_is_in_use", needs::nothing, &pools_count_what_is_in_use},
     {"high_watermarks_take_only_zero", needs::nothing, &high_watermarks_take_only_zero},
+    {"memory_freed_in_an_idle_stream_is_not_in_use", needs::nothing, &memory_freed_in_an_idle_stream_is_not_in_use},
+    {"memory_freed_behind_work_is_in_use", needs::pending_work, &memory_freed_behind_work_is_in_use},
     {"trim_gives_back_what_is_free", needs::nothing, &trim_gives_back_what_is_free},
     {"trim_keeps_what_is_in_use", needs::nothing, &trim_keeps_what_is_in_use},
     {"trim_keeps_as_much_as_asked", needs::nothing, &trim_keeps_as_much_as_asked},

@@ -1,0 +1,164 @@
+"""What `sim/run --peaks` and `--snapshot` do in a program that knows nothing of it. Python loads a module of this name
+when it starts; it waits for the program to import torch.
+
+Peaks: PyTorch has hooks for all modules and optimisers. Whatever is allocated counts for the innermost layer that runs:
+in the forward pass by module, in the backward pass by the module whose output's gradient was asked for last. A table
+goes to stderr when the program ends. Costs a call or two of PyTorch's statistics for each layer.
+
+Snapshot: PyTorch records its history of allocations, and writes it to a file when the program ends."""
+import atexit
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+
+ROWS = 12  # of each table
+
+
+def say(text):
+    print(text, file=sys.stderr)
+
+
+def load_next_of_this_name():
+    """The environment's own sitecustomize, which this one hides."""
+    here = __file__.rsplit("/", 1)[0]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [p for p in sys.path if p != here])
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls `then()` once the module of that name is loaded."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), self.then())
+        return spec
+
+
+class Layers:
+    """Peaks by phase ("forward", "backward", ...) and layer."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.rows = {}  # (phase, layer) -> [peak, kept]
+        self.running = [("outside of layers", "")]
+        self.begun = []  # of the modules that run: [memory before, whether another ran inside]
+        self.names = {}  # of modules
+        self.peak = self.program_peak = 0  # of all; and since the program reset its own statistics
+
+    def note(self):
+        """What was allocated since the last note belongs to what runs now."""
+        if not self.torch.cuda.is_initialized():
+            return 0
+        now, high = self.memory("current"), self.memory("peak")
+        row = self.rows.setdefault(self.running[-1], [0, 0])
+        row[0] = max(row[0], high)
+        self.peak, self.program_peak = max(self.peak, high), max(self.program_peak, high)
+        self.reset()
+        return now
+
+    def memory(self, which):
+        return self.stats(None).get(f"allocated_bytes.all.{which}", 0)
+
+    def forward_begins(self, module, inputs):
+        if not self.begun:  # a root: the names are those that it gives
+            self.names = {part: name for name, part in module.named_modules()}
+        else:
+            self.begun[-1][1] = True
+        self.begun.append([self.note(), False])
+        name, kind = self.names.get(module), type(module).__name__
+        self.running.append(("forward", f"{name} ({kind})" if name else kind))
+
+    def forward_ends(self, module, inputs, output):
+        now = self.note()
+        before, others_inside = self.begun.pop()
+        key = self.running.pop()
+        if not others_inside:
+            self.rows[key][1] = max(self.rows[key][1], now - before)
+            if isinstance(output, self.torch.Tensor) and output.grad_fn is not None:
+                output.grad_fn.register_prehook(lambda gradients: self.enter("backward", key[1]))
+        if not self.begun:
+            self.enter("after the forward pass", "")
+
+    def enter(self, phase, layer):
+        self.note()
+        self.running[-1] = (phase, layer)
+
+    def install(self):
+        cuda, modules = self.torch.cuda, self.torch.nn.modules.module
+        self.stats, self.reset = cuda.memory.memory_stats, cuda.memory.reset_peak_memory_stats
+        modules.register_module_forward_pre_hook(self.forward_begins)
+        modules.register_module_forward_hook(self.forward_ends)
+        optimizer = sys.modules["torch.optim.optimizer"]
+        optimizer.register_optimizer_step_pre_hook(lambda o, a, k: self.enter("optimizer", type(o).__name__))
+        optimizer.register_optimizer_step_post_hook(lambda o, a, k: self.enter("outside of layers", ""))
+        self.keep_the_programs_view()
+        atexit.register(self.print)
+
+    def keep_the_programs_view(self):
+        """The notes reset the peak; the program must not see that."""
+        cuda = self.torch.cuda
+
+        def peak(device=None):
+            return max(self.program_peak, self.stats(device).get("allocated_bytes.all.peak", 0))
+
+        def reset(device=None):
+            self.note()
+            self.reset(device)
+            self.program_peak = 0
+
+        cuda.max_memory_allocated = cuda.memory.max_memory_allocated = peak
+        cuda.reset_peak_memory_stats = cuda.memory.reset_peak_memory_stats = reset
+
+    def print(self):
+        if not self.torch.cuda.is_initialized():
+            return
+        self.note()
+        mib = 1 << 20
+        self.print_table("memory at its highest, and what ran then", 0)
+        self.print_table("kept by the forward pass for the backward pass", 1)
+        reserved = self.stats(None).get("reserved_bytes.all.peak", 0)
+        free, total = self.torch.cuda.mem_get_info()
+        context = total - free - self.stats(None).get("reserved_bytes.all.current", 0)
+        say(f"sim/run: peak {self.peak / mib:.1f} MiB allocated, {reserved / mib:.1f} MiB reserved; with the context's "
+            f"{context / mib:.0f} MiB it takes {(reserved + context) / mib:.0f} of the device's {total / mib:.0f} MiB")
+
+
+    def print_table(self, title, column):
+        rows = sorted(((row[column], *key) for key, row in self.rows.items() if row[column] >= 1 << 10), reverse=True)
+        say(f"sim/run: {title} (MiB)")
+        for size, phase, layer in rows[:ROWS]:
+            say(f"{size / (1 << 20):10.1f}  {phase} {layer}")
+        if len(rows) > ROWS:
+            say(f"            and {len(rows) - ROWS} more")
+
+
+def take_snapshot(torch, path):
+    def dump():
+        if torch.cuda.is_initialized():
+            torch.cuda.memory._dump_snapshot(path)
+            say(f"sim/run: PyTorch's snapshot of its memory is in {path}")
+
+    torch.cuda._lazy_call(torch.cuda.memory._record_memory_history)  # once the program uses the device
+    atexit.register(dump)
+
+
+def torch_is_loaded():
+    torch = sys.modules["torch"]
+    if "SIM_RUN_PEAKS" in os.environ:
+        Layers(torch).install()
+    if "SIM_RUN_SNAPSHOT" in os.environ:
+        take_snapshot(torch, os.environ["SIM_RUN_SNAPSHOT"])
+
+
+load_next_of_this_name()
+sys.meta_path.insert(0, AfterImport("torch", torch_is_loaded))

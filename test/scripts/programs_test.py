@@ -1,0 +1,149 @@
+"""What sim/run puts under a program: stubs of libraries that it needs, and PyTorch's peaks by layer, here of a module
+with PyTorch's names that allocates nothing."""
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILER = os.environ.get("CC", "cc")
+
+# A library as NVIDIA's are, with a symbol version, and one of a program's that needs it.
+REAL = "int cublasCreate_v2(void **handle) { return 7; } int cublasLtUnneeded(void) { return 0; }"
+PROGRAM = """
+int cublasCreate_v2(void **);
+int program_calls(void) { void *handle; return cublasCreate_v2(&handle); }
+"""
+
+TORCH = """
+class Tensor:
+    grad_fn = None
+
+class cuda:
+    now = peak = 0
+
+    class memory:
+        pass
+
+    @staticmethod
+    def is_initialized():
+        return True
+
+    @classmethod
+    def allocate(cls, bytes):
+        cls.now += bytes
+        cls.peak = max(cls.peak, cls.now)
+
+    @staticmethod
+    def mem_get_info():
+        return 100 << 20, 200 << 20
+
+def memory_stats(device=None):
+    return {"allocated_bytes.all.current": cuda.now, "allocated_bytes.all.peak": cuda.peak,
+            "reserved_bytes.all.peak": 64 << 20, "reserved_bytes.all.current": 64 << 20}
+
+def reset_peak_memory_stats(device=None):
+    cuda.peak = cuda.now
+
+cuda.memory.memory_stats = memory_stats
+cuda.memory.reset_peak_memory_stats = cuda.reset_peak_memory_stats = reset_peak_memory_stats
+cuda.max_memory_allocated = lambda: cuda.peak
+
+class nn:
+    class modules:
+        class module:
+            before = after = None
+
+            @classmethod
+            def register_module_forward_pre_hook(cls, hook):
+                cls.before = hook
+
+            @classmethod
+            def register_module_forward_hook(cls, hook):
+                cls.after = hook
+
+import sys, types
+optimizer = types.ModuleType("torch.optim.optimizer")
+optimizer.register_optimizer_step_pre_hook = optimizer.register_optimizer_step_post_hook = lambda hook: None
+sys.modules["torch.optim.optimizer"] = optimizer
+"""
+
+SCRIPT = """
+import torch
+
+class Layer:
+    def __init__(self, parts, kept, more):
+        self.parts, self.kept, self.more = parts, kept, more
+
+    def named_modules(self, name=""):
+        yield name, self
+        for key, part in self.parts.items():
+            yield from part.named_modules(f"{name}.{key}" if name else key)
+
+    def __call__(self):
+        module = torch.nn.modules.module
+        module.before(self, ())
+        torch.cuda.allocate(self.kept + self.more)
+        torch.cuda.allocate(-self.more)
+        for part in self.parts.values():
+            part()
+        module.after(self, (), None)
+
+mib = 1 << 20
+Layer({"small": Layer({}, 2 * mib, 1 * mib), "large": Layer({}, 4 * mib, 16 * mib)}, 0, 0)()
+print(torch.cuda.max_memory_allocated() // mib)
+"""
+
+
+class Stubs(unittest.TestCase):
+    def test_a_library_that_is_missing_is_replaced_by_what_is_needed_of_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            (folder / "real.c").write_text(REAL)
+            (folder / "program.c").write_text(PROGRAM)
+            (folder / "map").write_text("libcublas.so.13 { global: *; };")
+            (folder / "libraries").mkdir()
+            real = folder / "libcublas.so.13"
+            compile_shared = [COMPILER, "-shared", "-fPIC"]
+            subprocess.run([*compile_shared, f"-Wl,-soname,{real.name},--version-script={folder / 'map'}", "-o", real,
+                            folder / "real.c"], check=True)
+            program = folder / "libraries" / "libprogram.so"
+            subprocess.run([*compile_shared, "-o", program, folder / "program.c", real], check=True)
+            real.unlink()
+            made = subprocess.run([ROOT / "sim" / "make-stubs", folder / "stubs", folder / "libraries"], check=True,
+                                  capture_output=True, text=True)
+            self.assertEqual(made.stdout, "libcublas.so.13: 1 functions\n")
+            call = f"import ctypes; print(ctypes.CDLL('{program}').program_calls())"
+            called = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True,
+                                    env={**os.environ, "LD_LIBRARY_PATH": str(folder / "stubs"), "WEIR_STUBS_VERBOSE": "1"})
+            self.assertEqual(called.stdout, "0\n")
+            self.assertEqual(called.stderr, "stub: cublasCreate_v2 of libcublas.so.13\n")
+
+    def test_a_folder_without_libraries_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = subprocess.run([ROOT / "sim" / "make-stubs", folder, folder], capture_output=True, text=True)
+            self.assertEqual(made.returncode, 1)
+            self.assertIn("there is no shared library in", made.stderr)
+
+
+class Peaks(unittest.TestCase):
+    def test_memory_counts_for_the_layer_that_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "torch.py").write_text(textwrap.dedent(TORCH))
+            (Path(folder) / "train.py").write_text(SCRIPT)
+            done = subprocess.run([sys.executable, Path(folder) / "train.py"], capture_output=True, text=True,
+                                  env={**os.environ, "SIM_RUN_PEAKS": "1", "PYTHONPATH": str(ROOT / "sim" / "torch")})
+            self.assertEqual(done.stdout, "22\n", done.stderr)  # as without the notes
+            lines = [line.strip() for line in done.stderr.splitlines()]
+            self.assertEqual(lines[1], "22.0  forward large (Layer)")
+            self.assertIn("3.0  forward small (Layer)", lines)
+            kept = lines[next(i for i, line in enumerate(lines) if "kept by the forward pass" in line):]
+            self.assertEqual(kept[1:3], ["4.0  forward large (Layer)", "2.0  forward small (Layer)"])
+            self.assertIn("peak 22.0 MiB allocated, 64.0 MiB reserved; with the context's 36 MiB", lines[-1])
+
+
+if __name__ == "__main__":
+    unittest.main()
