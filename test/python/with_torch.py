@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""The package with the real PyTorch (bench/peers/get-torch), on the simulated runtime, every block under `checked`, which
+proves the order of its uses. Not part of `test/run`, since the wheel is large.
+
+usage: test/python/with_torch.py PYTHON      the interpreter of an environment that has PyTorch; exit status 1 if one fails
+"""
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "with_torch"
+sys.path.insert(0, str(ROOT / "python"))
+sys.dont_write_bytecode = True
+from weir import _extension  # noqa: E402
+
+START = """
+import torch, weir, weir.torch
+c = torch.cuda
+"""
+INSTALL = START + "weir.torch.install('async | pool')\n"
+WHOLE = START + "weir.torch.install('async | pool | limit(60%)', extension=True)\n"
+
+# `b` reads what is `a`'s, which then goes, and `a` writes where it was.
+READ_ELSEWHERE = """
+a, b = c.Stream(), c.Stream()
+for i in range(3):
+    with c.stream(a): x = torch.empty(1 << 18, device='cuda').zero_()
+    b.wait_stream(a)
+    with c.stream(b): y = torch.empty(1 << 18, device='cuda').copy_(x)
+    if {recorded}: x.record_stream(b)
+    del x
+    with c.stream(a): z = torch.empty(1 << 18, device='cuda').zero_()
+    del y, z
+c.synchronize()
+print('done')
+"""
+
+RANDOM_TENSORS = """
+import random
+random.seed(7)
+streams = [c.current_stream(), c.Stream(), c.Stream()]
+live = []
+for step in range(400):
+    if len(live) < 12:
+        s = random.choice(streams)
+        with c.stream(s): live.append((torch.empty(random.randrange(1, 1 << 18), device='cuda').zero_(), s))
+    x, s = random.choice(live)
+    other = random.choice(streams)
+    other.wait_stream(s)
+    with c.stream(other): y = torch.empty_like(x).copy_(x)
+    if other != s: x.record_stream(other)
+    if random.random() < 0.5: live.pop(random.randrange(len(live)))
+    del x, y
+live.clear()
+c.synchronize()
+print('done', weir.numbers()['layers'][1]['requested'])
+"""
+
+GRAPH = """
+captured = lambda: next(l['captured'] for l in weir.numbers()['layers'] if l['layer'] == 'pool')
+g = c.CUDAGraph()
+x = torch.zeros(1 << 20, device='cuda')
+with c.graph(g):
+    y = torch.empty(1 << 20, device='cuda').copy_(x)
+    z = torch.empty(1 << 20, device='cuda').copy_(y)
+    del y
+for i in range(3): g.replay()
+c.synchronize()
+held = captured()
+del z
+g.reset()
+print('done', held >= 4 << 20, captured())
+"""
+
+POOL = """
+weir.use('async | limit(max=64MiB)')
+pool = weir.torch.pool()
+with c.use_mem_pool(pool):
+    x = torch.empty(4 << 20, device='cuda').zero_()
+print('done', weir.limit().used >> 20, c.memory_reserved() >> 20)
+try:
+    with c.use_mem_pool(pool): y = torch.empty(32 << 20, device='cuda')
+except torch.cuda.OutOfMemoryError as e:
+    print('refused')
+"""
+
+STATISTICS = """
+x = torch.empty(1 << 20, device='cuda')
+y = torch.empty(1 << 18, device='cuda'); del y
+s = c.memory_stats()
+print(c.memory_allocated() >> 20, c.max_memory_allocated() >> 20, s['allocation.all.allocated'], s['num_ooms'])
+try: torch.empty(1 << 40, device='cuda')
+except torch.cuda.OutOfMemoryError as e: print('refused by limit' in str(e))
+c.memory._record_memory_history()
+y = torch.empty(1000, device='cuda'); del y
+snapshot = c.memory._snapshot()
+print([e['action'] for e in snapshot['device_traces'][0]], [s['total_size'] for s in snapshot['segments']])
+pool = c.MemPool()
+with c.use_mem_pool(pool): z = torch.empty(1000, device='cuda')
+del z, pool
+c.reset_peak_memory_stats()
+print(c.max_memory_allocated() >> 20, c.memory.get_allocator_backend())
+"""
+
+
+def build_checked():
+    """The plug-in, with `checked` on every stack."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    subprocess.run([ROOT / "sim/run", "--quiet", "true"], check=True)
+    subprocess.run(["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-DWEIR_CHECKED", "-w",
+                    "-I", ROOT / "include", "-isystem", _extension.cuda_headers(), ROOT / "python/src/plug_in.cpp",
+                    "-o", BUILD / "libweir_plug_in.so", "-Wl,-soname,libweir_plug_in.so",
+                    "-L", ROOT / "build/sim/sim/runtime", "-lcudart"], check=True)
+
+
+class WithPyTorch(unittest.TestCase):
+    def printed(self, program, mode="lazy"):
+        environment = {**os.environ, "WEIR_LIBRARY": str(BUILD / "libweir_plug_in.so"), "XDG_CACHE_HOME": str(BUILD),
+                       "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [ROOT / "sim/run", "--quiet", "--check-order", "--mode", mode, PYTHON, *program]
+        done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    def test_what_is_recorded_is_in_order(self):
+        for mode in ("immediate", "lazy", "random", "threads"):
+            with self.subTest(mode=mode):
+                self.assertEqual(self.printed(["-c", INSTALL + READ_ELSEWHERE.format(recorded=True)], mode), "done\n")
+
+    def test_what_is_not_recorded_is_found(self):
+        printed = self.printed(["-c", INSTALL + READ_ELSEWHERE.format(recorded=False)])
+        self.assertIn("was last used by cudaMemcpyAsync", printed)
+        self.assertIn("violations of order", printed)
+
+    def test_random_programs_of_tensors_are_in_order(self):
+        for install in (INSTALL, WHOLE):
+            for mode in ("lazy", "random", "threads"):
+                with self.subTest(mode=mode, whole=install is WHOLE):
+                    self.assertRegex(self.printed(["-c", install + RANDOM_TENSORS], mode), r"\Adone 0\n\Z")
+
+    def test_memory_of_a_graph_is_kept_for_it_and_then_given_back(self):
+        for install in (INSTALL, WHOLE):
+            self.assertEqual(self.printed(["-c", install + GRAPH]), "done True 0\n")
+
+    def test_a_mem_pool_takes_its_segments_from_weir(self):
+        self.assertEqual(self.printed(["-c", START + POOL]), "done 16 16\nrefused\n")
+
+    def test_the_extension_has_statistics_history_and_errors(self):
+        lines = self.printed(["-c", WHOLE + STATISTICS]).splitlines()
+        self.assertEqual(lines[0], "4 5 2 0")
+        self.assertEqual(lines[1], "True")
+        self.assertEqual(lines[2], "['alloc', 'free_requested', 'free_completed'] [4194304]")
+        self.assertEqual(lines[3], "4 weir")
+
+    def test_one_budget_under_all(self):
+        printed = self.printed([ROOT / "python/examples/one_budget.py"])
+        self.assertIn("PyTorch holds 32 MiB", printed)
+        self.assertIn("refused by all: limit", printed)
+        self.assertIn("and after PyTorch freed its weights", printed)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    PYTHON = sys.argv.pop()
+    if subprocess.run([PYTHON, "-c", "import importlib.util as u; exit(u.find_spec('torch') is None)"]).returncode != 0:
+        sys.exit(f"skipped: {PYTHON} has no PyTorch: pip install --no-deps torch")
+    build_checked()
+    unittest.main()
