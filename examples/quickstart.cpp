@@ -4,6 +4,9 @@
 //
 //     quickstart [--top N] [FILE...]     without files: the licence texts that Debian keeps in one folder (below)
 //
+// With WEIR_REPORT=memory.html in the environment it leaves a page to look at: what each service held over time, what
+// was refused, and how it went on.
+//
 // A word is a run of the letters A-Z and a-z, in lower case: what `tr -cs A-Za-z '\n' | tr A-Z a-z` gives. Each service
 // logs its allocations to a file in the folder for temporary files. Exit status: 0; 1 if something failed or leaked; 2
 // if a file cannot be read. The same source is a CUDA program (nvcc -x cu) and, on the simulated runtime, plain C++
@@ -13,12 +16,16 @@
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/bridges/thrust.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/core/tag.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
+#include <weir/tools/merged_trace.hpp>
+#include <weir/tools/report_page.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -35,6 +42,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -175,7 +183,8 @@ struct service {
   std::size_t batches = 0;
   std::string story = {};   // what happened on the way, for people
   std::string layers = {};  // what its layers say at the end
-  std::string leaks = {};   // empty if there are none
+  weir::recorded_trace trace = {};
+  std::string leaks = {};  // empty if there are none
   std::string error = {};
 };
 
@@ -212,17 +221,20 @@ std::string lines_of(Layers const&... layers) {
   return out.lines();
 }
 
-/// What a service does with the memory that all share: a budget inside it, counted and logged.
+/// What a service does with the memory that all share: a budget inside it, counted, logged and traced.
 template <weir::resource Shared>
 void run(service& self, std::string_view text, Shared& gpu_memory) try {
   auto const log = std::filesystem::temp_directory_path() / ("weir-quickstart-%p-" + self.name + ".csv");
   weir::stream const stream;
+  weir::tag const tag(self.name);
   auto memory = weir::make(weir::share(gpu_memory)                  //
                            | weir::limit{.max_bytes = self.budget}  //
                            | weir::statistics{}                     //
-                           | weir::logging{.path = log.string()});
+                           | weir::logging{.path = log.string()}    //
+                           | weir::trace{.name = self.name});
   count_in_batches(self, text, memory, stream);
 
+  self.trace = weir::trace_of(memory);
   auto const& limit = weir::find<weir::limit_resource>(memory);
   auto const& statistics = weir::find<weir::statistics_resource>(memory);
   self.layers = lines_of(memory, statistics, limit);
@@ -277,7 +289,7 @@ void print(service const& self, std::size_t top) {
 }
 
 int run_services(std::string_view text, std::size_t top) {
-  auto memory = weir::make(weir::async{} | weir::pool{.initial_bytes = 16_MiB});
+  auto memory = weir::make(weir::async{} | weir::trace{.name = "pool"} | weir::pool{.initial_bytes = 16_MiB});
 
   // Counting takes about eight times the text's size: the first budget always suffices, the second never at once.
   service services[] = {{.name = "ample", .budget = 64 * text.size() + 1_MiB},
@@ -288,6 +300,10 @@ int run_services(std::string_view text, std::size_t top) {
     for (auto& each : threads) each.join();
   }
 
+  if (char const* const path = std::getenv("WEIR_REPORT"); path != nullptr && *path != '\0') {
+    auto const all = weir::merged({services[0].trace, services[1].trace, weir::trace_of(memory)});
+    weir::write_report({{"quickstart", all, weir::snapshot(memory)}}, path);
+  }
   bool failed = false;
   std::string leaks;
   for (auto const& each : services) {

@@ -940,4 +940,22 @@ BUGS = [
         "change(gone.tag, -", "change(current_tag(), -", "bridges/nvtx", random=False),
     bug(0, "a block may be used after its free", "bridges/nvtx.hpp",
         "    if (options_.blocks) detail::nvtx_hide_block(p);\n", "", "bridges/nvtx", random=False),
+
+    # ---- report page
+    bug(0, "a block that two layers saw is live twice", "tools/memory_timeline.hpp",
+        "      if (at->second.layer != e.layer) return;  // the same block, seen by another layer\n", "",
+        "tools/memory_timeline", random=False),
+    bug(0, "what was there before the trace is missing from it", "tools/memory_timeline.hpp",
+        "if (is_new) out_.blocks.push_back(", "if (false) out_.blocks.push_back(", "tools/memory_timeline", random=False),
+    bug(0, "a layer's segments in those below count twice", "tools/memory_timeline.hpp",
+        "      if (is_inner) continue;\n", "", "tools/memory_timeline", random=False),
+    bug(0, "pieces of segments that touch are one free piece", "tools/fragmentation_over_time.hpp",
+        "bool first = true;", "bool first = found.empty();", "tools/fragmentation_over_time", random=False),
+    bug(0, "what the source refuses is refused to the program", "tools/report_page.hpp",
+        "e.action == trace_action::out_of_memory && is_below_[e.layer]", "false && is_below_[e.layer]", "tools/report_page",
+        random=False),
+    bug(0, "a name ends the page's script", "tools/text_formats.hpp",
+        " || c == '<'", "", "tools/report_page", random=False),
+    bug(0, "a layer that several traces saw counts in each", "tools/merged_trace.hpp",
+        "      if (sources[layer].trace != i) continue;\n", "", "tools/merged_trace", random=False),
 ]

@@ -1,0 +1,372 @@
+#pragma once
+// Events put together: from when to when each block and each piece of a segment was there.
+
+#include <weir/core/bytes.hpp>
+#include <weir/tools/memory_snapshot.hpp>
+#include <weir/tools/recorded_trace.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace weir {
+
+/// A moment of a trace: m is the state after its first m events, so 0 is before all of them.
+using trace_moment = std::size_t;
+/// Later than any moment.
+inline constexpr trace_moment to_the_end = ~trace_moment{0};
+
+/// One block: live from `from` until `freed`, and from then until `done` pending, if it was.
+struct block_life {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;  ///< as the caller asked
+  std::uint64_t stream = 0;
+  std::uint32_t tag = 0;  ///< in the timeline's `tags`
+  trace_moment from = 0;
+  trace_moment freed = to_the_end;
+  trace_moment done = to_the_end;
+};
+
+/// Addresses with memory behind them, from a moment until another.
+struct extent_life {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+  trace_moment from = 0;
+  trace_moment until = to_the_end;
+};
+
+/// A segment: one extent, or the mapped ones of a growable range.
+struct segment_life {
+  std::string layer = {};
+  bool is_range = false;
+  bool is_known = true;  ///< else no event and no snapshot told of it: it is where blocks lay
+  std::vector<extent_life> mapped = {};
+};
+
+/// All lives of a trace. A plain value; make it with `timeline_of`.
+struct memory_timeline {
+  trace_moment moments = 0;  ///< the last moment
+  std::vector<std::string> tags = {};
+  std::vector<block_life> blocks = {};
+  std::vector<segment_life> segments = {};  ///< by address; segments that lie in blocks of others are left out
+};
+
+namespace detail {
+
+/// No memory is as large; what says it is, is damaged. So sums of sizes do not wrap.
+constexpr bool is_size_of_memory(std::uint64_t bytes) { return bytes != 0 && bytes <= std::uint64_t{1} << 48; }
+
+/// Follows the blocks of a trace. Nothing here fails: a ring that lost events leaves frees without allocations, and a
+/// stack with two `trace` layers reports one block twice.
+class block_follower {
+ public:
+  explicit block_follower(memory_timeline& out) : out_(out) {}
+
+  void allocate(trace_event const& e, trace_moment now) {
+    if (!is_size_of_memory(e.bytes)) return;
+    auto const [at, is_new] = known_.try_emplace(e.address, known{e.layer, out_.blocks.size(), true});
+    if (!is_new && at->second.is_live) {
+      if (at->second.layer != e.layer) return;  // the same block, seen by another layer
+      out_.blocks[at->second.life].freed = out_.blocks[at->second.life].done = now;  // its free was lost
+    }
+    at->second = {e.layer, out_.blocks.size(), true};
+    out_.blocks.push_back({e.address, e.bytes, e.stream, e.tag, now, to_the_end, to_the_end});
+  }
+
+  void free(trace_event const& e, trace_moment now) {
+    if (e.address == 0 || !is_size_of_memory(e.bytes)) return;
+    auto const [at, is_new] = known_.try_emplace(e.address, known{e.layer, out_.blocks.size(), true});
+    if (is_new) out_.blocks.push_back({e.address, e.bytes, e.stream, e.tag, 0, to_the_end, to_the_end});
+    if (!at->second.is_live || at->second.layer != e.layer) return;
+    block_life& life = out_.blocks[at->second.life];
+    life.freed = life.done = now;
+    at->second.is_live = false;
+  }
+
+  /// A block that a snapshot shows at the end; one that no event told of was there before all of them.
+  void live_at_end(memory_block const& shown, std::uint32_t tag) {
+    std::uint64_t const bytes = shown.requested != 0 ? shown.requested : shown.bytes;
+    if (!is_size_of_memory(bytes)) return;
+    if (!known_.try_emplace(shown.address, known{0, out_.blocks.size(), true}).second) return;
+    out_.blocks.push_back({shown.address, bytes, shown.stream, tag, 0, to_the_end, to_the_end});
+  }
+  void pending_at_end(memory_block const& shown) {
+    if (!is_size_of_memory(shown.bytes)) return;
+    out_.blocks.push_back({shown.address, shown.bytes, shown.stream, 0, out_.moments, out_.moments, to_the_end});
+  }
+
+ private:
+  struct known {
+    std::uint32_t layer;
+    std::size_t life;  // in out_.blocks
+    bool is_live;
+  };
+
+  memory_timeline& out_;
+  std::unordered_map<std::uint64_t, known> known_;  // by address, also those that are freed
+};
+
+/// Follows memory that comes and goes in pieces: segments, or what is mapped of growable ranges.
+class extent_follower {
+ public:
+  void begin(std::uint64_t address, std::uint64_t bytes, trace_moment now) {
+    if (!is_size_of_memory(bytes)) return;
+    end(address, bytes, now, false);  // if its end was lost
+    open_[address] = {address, std::min(bytes, ~address), now, to_the_end};
+  }
+  /// `was_there`: parts that never began have been there before all events.
+  void end(std::uint64_t address, std::uint64_t bytes, trace_moment now, bool was_there = true) {
+    if (!is_size_of_memory(bytes)) return;
+    std::uint64_t const last = address + std::min(bytes, ~address);
+    each_part(address, last, [&](std::uint64_t first, std::uint64_t until, extent_life const* open) {
+      if (open != nullptr)
+        closed_.push_back({first, until - first, open->from, now});
+      else if (was_there)
+        closed_.push_back({first, until - first, 0, now});
+    });
+    cut(address, last);
+  }
+  /// Something that a snapshot shows at the end: what no event told of was there from the beginning.
+  void there_at_end(std::uint64_t address, std::uint64_t bytes) {
+    if (!is_size_of_memory(bytes)) return;
+    std::vector<extent_life> unknown;
+    each_part(address, address + std::min(bytes, ~address),
+              [&](std::uint64_t first, std::uint64_t until, extent_life const* open) {
+                if (open == nullptr) unknown.push_back({first, until - first, 0, to_the_end});
+              });
+    for (extent_life const& e : unknown) open_[e.address] = e;
+  }
+  /// All of them, by address.
+  std::vector<extent_life> take() {
+    for (auto const& [address, extent] : open_) closed_.push_back(extent);
+    std::sort(closed_.begin(), closed_.end(), [](extent_life const& a, extent_life const& b) {
+      return a.address != b.address ? a.address < b.address : a.from < b.from;
+    });
+    return std::move(closed_);
+  }
+
+ private:
+  /// `f(first, last, open extent or null)` for the parts of `[first, last)`.
+  template <class F>
+  void each_part(std::uint64_t first, std::uint64_t last, F f) {
+    auto at = open_.upper_bound(first);
+    if (at != open_.begin()) --at;
+    for (; at != open_.end() && at->first < last; ++at) {
+      std::uint64_t const begin = std::max(first, at->first), end = std::min(last, at->first + at->second.bytes);
+      if (begin >= end) continue;
+      if (first < begin) f(first, begin, nullptr);
+      f(begin, end, &at->second);
+      first = end;
+    }
+    if (first < last) f(first, last, nullptr);
+  }
+  /// Nothing is open in `[first, last)` from now on.
+  void cut(std::uint64_t first, std::uint64_t last) {
+    std::vector<extent_life> rests;
+    auto at = open_.upper_bound(first);
+    if (at != open_.begin()) --at;
+    while (at != open_.end() && at->first < last) {
+      extent_life const e = at->second;
+      std::uint64_t const end = e.address + e.bytes;
+      if (end <= first) {
+        ++at;
+        continue;
+      }
+      if (e.address < first) rests.push_back({e.address, first - e.address, e.from, to_the_end});
+      if (end > last) rests.push_back({last, end - last, e.from, to_the_end});
+      at = open_.erase(at);
+    }
+    for (extent_life const& rest : rests) open_[rest.address] = rest;
+  }
+
+  std::map<std::uint64_t, extent_life> open_;
+  std::vector<extent_life> closed_;
+};
+
+/// Puts together what `timeline_of` returns.
+class timeline_builder {
+ public:
+  timeline_builder(recorded_trace const& trace, memory_snapshot const& end) : trace_(trace), end_(end), blocks_(out_) {}
+
+  memory_timeline build() {
+    out_.moments = trace_.events.size();
+    out_.tags = trace_.tags;
+    for (trace_moment m = 0; m < trace_.events.size(); ++m) follow(trace_.events[m], m + 1);
+    for (std::size_t i = 0; i < end_.segments.size(); ++i) places_.emplace(end_.segments[i].address, i);
+    for (std::size_t i = end_.segments.size(); i-- > 0;) follow_end(i);  // lower layers first: theirs are larger
+    add_segments();
+    add_ranges();
+    leave_out_inner();
+    add_guessed();
+    return std::move(out_);
+  }
+
+ private:
+  void follow(trace_event const& e, trace_moment now) {
+    switch (e.action) {
+      case trace_action::allocate:
+        return blocks_.allocate(e, now);
+      case trace_action::free:
+        return blocks_.free(e, now);
+      case trace_action::grow:
+        return plain_.begin(e.address, e.bytes, now);
+      case trace_action::trim:
+        return plain_.end(e.address, e.bytes, now);
+      case trace_action::map:
+        return mapped_.begin(e.address, e.bytes, now);
+      case trace_action::unmap:
+        return mapped_.end(e.address, e.bytes, now);
+      case trace_action::out_of_memory:
+        return;
+    }
+  }
+
+  void follow_end(std::size_t number) {
+    memory_segment const& segment = end_.segments[number];
+    extent_follower& extents = segment.is_range ? mapped_ : plain_;
+    if (!segment.is_range) extents.there_at_end(segment.address, segment.bytes);
+    layers_[segment.address] = segment.layer;
+    for (memory_block const& block : segment.blocks) {
+      if (segment.is_range && block.state != memory_state::unmapped) extents.there_at_end(block.address, block.bytes);
+      if (block.state == memory_state::live && !holds_segment(block, number))
+        blocks_.live_at_end(block, tag_number(block.tag));
+      if (block.state == memory_state::pending) blocks_.pending_at_end(block);
+    }
+  }
+  /// Whether a layer above, whose segments stand before this one, keeps one in the block: then its blocks are shown.
+  bool holds_segment(memory_block const& block, std::size_t number) const {
+    for (auto at = places_.lower_bound(block.address); at != places_.end(); ++at) {
+      if (at->first - block.address >= block.bytes) return false;
+      if (at->second < number && end_.segments[at->second].bytes <= block.bytes) return true;
+    }
+    return false;
+  }
+  std::uint32_t tag_number(std::string const& name) {
+    auto const found = std::find(out_.tags.begin(), out_.tags.end(), name);
+    if (found == out_.tags.end()) return out_.tags.push_back(name), static_cast<std::uint32_t>(out_.tags.size() - 1);
+    return static_cast<std::uint32_t>(found - out_.tags.begin());
+  }
+
+  std::string layer_at(std::uint64_t first, std::uint64_t last) const {
+    auto const at = layers_.lower_bound(first);
+    return at != layers_.end() && at->first < last ? at->second : std::string();
+  }
+  void add_segments() {
+    for (extent_life const& e : plain_.take())
+      out_.segments.push_back({layer_at(e.address, e.address + e.bytes), false, true, {e}});
+  }
+  /// Mapped pieces that touch, at whatever moments, are of one range; so are those of one range in the snapshot.
+  void add_ranges() {
+    std::uint64_t end = 0;
+    for (extent_life const& e : mapped_.take()) {
+      if (end == 0 || e.address > end)
+        out_.segments.push_back({layer_at(e.address, e.address + e.bytes), true, true, {}});
+      out_.segments.back().mapped.push_back(e);
+      end = std::max(end, range_end(e.address + e.bytes));
+    }
+  }
+  std::uint64_t range_end(std::uint64_t end) const {
+    for (memory_segment const& s : end_.segments)
+      if (s.is_range && s.address < end && end < s.address + s.bytes) return s.address + s.bytes;
+    return end;
+  }
+
+  static std::uint64_t begin_of(segment_life const& s) { return s.mapped.front().address; }
+  static std::uint64_t end_of(segment_life const& s) { return s.mapped.back().address + s.mapped.back().bytes; }
+  void sort() {
+    std::stable_sort(out_.segments.begin(), out_.segments.end(), [](segment_life const& a, segment_life const& b) {
+      return begin_of(a) != begin_of(b) ? begin_of(a) < begin_of(b) : end_of(a) > end_of(b);
+    });
+  }
+  /// A layer's segments can lie in those of a layer below: they are the same memory.
+  void leave_out_inner() {
+    sort();
+    std::vector<segment_life> outer;
+    std::vector<std::size_t> around;  // those of `outer` that reach as far as this address
+    for (segment_life& s : out_.segments) {
+      std::erase_if(around, [&](std::size_t i) { return end_of(outer[i]) <= begin_of(s); });
+      bool const is_inner = std::any_of(around.begin(), around.end(), [&](std::size_t i) {
+        return end_of(s) <= end_of(outer[i]) && at_one_time(s, outer[i]);
+      });
+      if (is_inner) continue;
+      around.push_back(outer.size());
+      outer.push_back(std::move(s));
+    }
+    out_.segments = std::move(outer);
+  }
+  static bool at_one_time(segment_life const& a, segment_life const& b) {
+    auto const from = [](segment_life const& s) {
+      return std::min_element(s.mapped.begin(), s.mapped.end(), [](auto& x, auto& y) { return x.from < y.from; })->from;
+    };
+    auto const until = [](segment_life const& s) {
+      return std::max_element(s.mapped.begin(), s.mapped.end(), [](auto& x, auto& y) { return x.until < y.until; })
+          ->until;
+    };
+    return from(a) < until(b) && from(b) < until(a);
+  }
+
+  /// Where blocks lay that no segment has: a log tells of blocks alone.
+  void add_guessed() {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;  // address, bytes
+    for (block_life const& b : out_.blocks)
+      if (!in_segment(b.address)) spans.emplace_back(b.address, b.bytes);
+    std::sort(spans.begin(), spans.end());
+    std::vector<segment_life> guessed;
+    for (auto const& [address, bytes] : spans) {
+      if (guessed.empty() || address > end_of(guessed.back()) + 2_MiB)
+        guessed.push_back({{}, false, false, {{address, 0, 0, to_the_end}}});
+      extent_life& last = guessed.back().mapped.front();
+      last.bytes = std::max(last.bytes, address - last.address + std::min(bytes, ~address));
+    }
+    std::move(guessed.begin(), guessed.end(), std::back_inserter(out_.segments));
+    sort();
+  }
+  bool in_segment(std::uint64_t address) const {
+    auto const after = std::upper_bound(out_.segments.begin(), out_.segments.end(), address,
+                                        [](std::uint64_t a, segment_life const& s) { return a < begin_of(s); });
+    return after != out_.segments.begin() && address < end_of(*std::prev(after));
+  }
+
+  recorded_trace const& trace_;
+  memory_snapshot const& end_;
+  memory_timeline out_;
+  block_follower blocks_;
+  extent_follower plain_, mapped_;
+  std::map<std::uint64_t, std::string> layers_;       // of the snapshot's segments, by address
+  std::multimap<std::uint64_t, std::size_t> places_;  // of the same, in their list
+};
+
+}  // namespace detail
+
+/// The lives of all blocks and segments of a trace. `end` is a snapshot taken when the trace ended, or empty: it adds
+/// what was there before the trace began, and what is pending at its end. Takes time and host memory in proportion to
+/// both. Never fails for what the events say, whatever it is: a trace can have lost some.
+inline memory_timeline timeline_of(recorded_trace const& trace, memory_snapshot const& end = {}) {
+  return detail::timeline_builder(trace, end).build();
+}
+
+/// The most bytes live at once, and when.
+struct memory_peak {
+  std::uint64_t bytes = 0;
+  trace_moment moment = 0;
+};
+inline memory_peak peak_of(memory_timeline const& timeline) {
+  std::vector<std::uint64_t> change(timeline.moments + 1);  // modulo 2^64
+  for (block_life const& b : timeline.blocks) {
+    change[b.from] += b.bytes;
+    if (b.freed != to_the_end) change[b.freed] -= b.bytes;
+  }
+  memory_peak peak;
+  std::uint64_t live = 0;
+  for (trace_moment m = 0; m <= timeline.moments; ++m)
+    if ((live += change[m]) > peak.bytes) peak = {live, m};
+  return peak;
+}
+
+}  // namespace weir

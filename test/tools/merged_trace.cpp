@@ -1,0 +1,49 @@
+#include <weir/tools/merged_trace.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+weir::recorded_trace trace(std::uint64_t began, std::vector<std::string> layers,
+                           std::vector<weir::trace_event> events) {
+  return {.began = began, .lost = 1, .events = std::move(events), .layers = std::move(layers), .tags = {"", "a"}};
+}
+std::string text(weir::recorded_trace const& t) {
+  std::string out;
+  for (auto const& e : t.events)
+    out += std::to_string(e.nanoseconds) + " " + std::to_string(e.address) + " " + t.layers[e.layer] +
+           (e.tag == 0 ? "" : " " + t.tags[e.tag]) + "; ";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("events come by their time, with the names they had") {
+  auto first = trace(1000, {"x"}, {{.nanoseconds = 5, .address = 1, .tag = 1}, {.nanoseconds = 50, .address = 2}});
+  auto second = trace(1010, {"y"}, {{.nanoseconds = 0, .address = 3, .tag = 1}, {.nanoseconds = 1, .address = 4}});
+  second.tags[1] = "b";
+  second.call_stacks = {{}, {"f", "main"}};
+  second.events[1].call_stack = 1;
+  auto const both = weir::merged({first, second});
+  CHECK(text(both) == "5 1 x a; 10 3 y b; 11 4 y; 50 2 x; ");
+  CHECK(both.began == 1000);
+  CHECK(both.lost == 2);
+  CHECK(both.call_stacks[both.events[2].call_stack] == std::vector<std::string>{"f", "main"});
+}
+
+TEST_CASE("a layer that several saw is taken from the one that saw most of it") {
+  auto const first =
+      trace(0, {"x", "pool"}, {{.nanoseconds = 1, .address = 1}, {.nanoseconds = 2, .address = 9, .layer = 1}});
+  auto const second = trace(0, {"pool"}, {{.nanoseconds = 2, .address = 9}, {.nanoseconds = 7, .address = 8}});
+  CHECK(text(weir::merged({first, second})) == "1 1 x; 2 9 pool; 7 8 pool; ");
+  CHECK(text(weir::merged({second, first})) == "1 1 x; 2 9 pool; 7 8 pool; ");
+}
+
+TEST_CASE("one trace stays as it is, and none is none") {
+  auto const one = trace(7, {"x"}, {{.nanoseconds = 5, .address = 1, .tag = 1}});
+  CHECK(weir::merged({one}) == one);
+  CHECK(weir::merged({}) == weir::recorded_trace{});
+}

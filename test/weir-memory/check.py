@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Runs weir-memory on small traces that can be counted by hand.
+
+    check.py PROGRAM
+"""
+import gzip
+import pickle
+import pty
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+program = sys.argv[1]
+folder = Path(tempfile.mkdtemp())
+failed = 0
+MIB = 1 << 20
+HEADER = "Thread,Time,Action,Pointer,Size,Stream,Tag\n"
+LOG = HEADER + "".join([
+    f"1,10:00:00.000000,allocate,0x1000000,{MIB},0x7f,weights\n",
+    f"1,10:00:00.000500,allocate,0x2000000,{2 * MIB},0x7f,kv\n",
+    f"2,10:00:00.001000,allocate,0x4000000,{MIB},0x80,kv\n",
+    f"2,10:00:00.001500,allocate failure,0x0,{64 * MIB},0x80,kv\n",
+    f"1,10:00:00.002000,free,0x2000000,{2 * MIB},0x7f,\n",
+    f"1,10:00:00.003000,allocate,0x2000000,{MIB // 2},0x7f,\n",
+])
+
+
+def file(name, data):
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return str(path)
+
+
+def run(*arguments, given=b""):
+    return subprocess.run([program, *arguments], capture_output=True, input=given)
+
+
+def expect(what, is_true, seen=""):
+    global failed
+    if not is_true:
+        failed += 1
+        print(f"FAILED: {what}\n{ascii(seen)[:2000]}")
+
+
+def check(what, status, says, *arguments, given=b""):
+    """`says`: parts of what is printed, all of which must be safe to print."""
+    done = run(*arguments, given=given)
+    shown = (done.stdout + done.stderr).decode(errors="replace")
+    is_safe = shown.replace("\n", "").isprintable()
+    missing = [part for part in says if part not in shown]
+    expect(f"{what}: exit status {done.returncode} for {status}, missing {missing}, safe {is_safe}",
+           done.returncode == status and not missing and is_safe, shown)
+    return shown
+
+
+log = file("a.csv", LOG)
+check("a summary", 0, ["peak in use         4.00 MiB (4194304 B) at event 3, after 1.00 ms", "events              6 in 3.00 ms, 2 streams, 2 threads, 2 tags",
+                       "in use at the end   2.50 MiB (2621440 B) in 3 blocks", "allocations         4, the largest of 2.00 MiB", "out of memory       1 time\n",
+                       "kv                                3.00 MiB     75.0 %  2 blocks", "weights                           1.00 MiB     25.0 %  1 block"],
+      "summary", log)
+check("of the standard input", 0, ["standard input", "4.00 MiB"], "summary", "-", given=LOG.encode())
+if b"libz" in subprocess.run(["ldd", program], capture_output=True).stdout:
+    check("of a gzip-ed file", 0, ["4.00 MiB"], "summary", file("b.csv.gz", gzip.compress(LOG.encode())))
+
+# One format into each other, and back to the same.
+for to in ("json", "torch", "csv"):
+    made = str(folder / f"made.{to}")
+    check(f"to {to}", 0, [], "convert", log, "--to", to, "-o", made)
+    check(f"from {to}", 0, ["peak in use         4.00 MiB (4194304 B)", "in use at the end   2.50 MiB"], "summary", made)
+expect("a log is written to the standard output", run("convert", log, "--to", "csv").stdout.startswith(b"Thread,Time,"))
+snapshot = pickle.loads((folder / "made.torch").read_bytes())
+expect("Python reads the snapshot", sum(e["action"] == "alloc" for e in snapshot["device_traces"][0]) == 4, str(snapshot))
+
+more = file("c.csv", LOG + f"1,10:00:01.000000,allocate,0x9000000,{4 * MIB},0x7f,new\n")
+check("a comparison", 0, ["peak in use", "+2.50 MiB (+62.5 %)", "new", "-2.00 MiB"], "compare", log, more)
+
+page = str(folder / "memory.html")
+check("a page", 0, [page], "page", log, more, "--output", page)
+written = Path(page).read_text()
+expect("with both runs", '"name":"a.csv"' in written and '"name":"c.csv"' in written, written[-3000:])
+
+check("a replay", 0, ["4 blocks, peak in use 4.00 MiB", "async | pool\n    held ", "CUDA calls"], "replay", log)
+check("on stacks of one's own", 0, ["device\n    held 4.00 MiB, 1.000 of the peak; ", "smallest device 4.00 MiB"], "replay", log, "--stack", "device", "--smallest")
+check("that is out of memory", 1, ["out of memory at event 3 of 6", "refused by limit"], "replay", log, "--stack", "device | limit(3MiB)")
+check("on a device that is too small", 1, ["out of memory at event 3 of 6"], "replay", log, "-s", "device", "-d", "3MiB")
+check("with no first memory", 1, ["out of memory at event 0"], "replay", log, "-s", "device | pool(initial=1GiB)", "-d", "1MiB")
+
+check("--help", 0, ["weir-memory COMMAND", "replay TRACE"], "--help")
+check("no command", 2, ["no command; there are summary"])
+check("an unknown command", 2, ["no command 'x\\x1b'"], "x\x1b")
+check("an unknown option", 2, ["--frob", "--help says"], "summary", "--frob")
+check("no trace", 2, ["summary needs a trace"], "summary")
+check("too few traces", 2, ["compare needs 2 traces"], "compare", log)
+check("too many", 2, ["page takes at most 2"], "page", log, log, log)
+check("no format", 2, ["convert needs --to"], "convert", log)
+check("a wrong format", 2, ["--to is 'xml'; it can be csv, json or torch"], "convert", log, "--to", "xml")
+check("a wrong size", 2, ["'12QB' is no number above 0"], "replay", log, "-d", "12QB")
+check("a wrong stack", 2, ["no source is called 'x'"], "replay", log, "-s", "x")
+check("a missing file", 2, ["none.csv: cannot be opened"], "summary", str(folder / "none.csv"))
+check("a page that cannot be written", 2, ["No such file"], "page", log, "-o", "/nowhere/x.html")
+check("a damaged line", 2, ["d.csv:8: "], "summary", file("d.csv", LOG + "1,now,free\n"))
+check("a damaged snapshot", 2, ["made.torch: byte "], "summary", file("made.torch", (folder / "made.torch").read_bytes()[:-9]))
+check("no trace at all", 2, ["e.csv:1: is neither"], "summary", file("e.csv", "x\x1b[2J\n"))
+check("more than is read", 2, ["more than the 100 bytes"], "summary", log, "--max-bytes", "100")
+check("names do not steer the terminal", 0, ["\\x1b[2J"], "summary", file("\x1b[2J.csv", LOG.replace("weights", "\x1b[2J")))
+
+# On a terminal a long replay says how far it is; elsewhere it says nothing.
+long = HEADER + "".join(f"1,10:00:00.000000,{what},0x1000000,{MIB},0x7f,\n" for _ in range(200_000) for what in ("allocate", "free"))
+long = file("long.csv", long)
+expect("nothing on what is no terminal", run("replay", long).stderr == b"")
+ours, theirs = pty.openpty()
+child = subprocess.Popen([program, "replay", long, "-s", "async"], stdout=subprocess.DEVNULL, stderr=theirs)
+os.close(theirs)
+said = b""
+try:
+    while part := os.read(ours, 4096):
+        said += part
+except OSError:  # the other end is closed
+    pass
+child.wait()
+expect("how far it is, on a terminal, and a clean line at the end", said == b"" or (b"replaying on async: " in said and said.endswith(b"\r\x1b[K")), said)
+
+print("all as expected" if not failed else f"{failed} failed")
+sys.exit(1 if failed else 0)

@@ -1,0 +1,229 @@
+// weir-memory: says what a recorded trace comes to, compares two, converts them, draws their page, and replays them on
+// other stacks. `weir-memory --help` says how.
+
+#include "figures.hpp"
+#include "input.hpp"
+#include "progress.hpp"
+#include "replay.hpp"
+
+#include <weir/core/bytes.hpp>
+#include <weir/core/printable.hpp>
+#include <weir/tools/memory_timeline.hpp>
+#include <weir/tools/read_trace.hpp>
+#include <weir/tools/report_page.hpp>
+#include <weir/tools/torch_memory.hpp>
+#include <weir/tools/trace_text.hpp>
+
+#include <getopt.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace weir::memory_tool;
+
+constexpr char const* usage = R"usage(weir-memory COMMAND [OPTION...] TRACE...
+
+  summary TRACE...           the peak, who held it, what was left at the end
+  compare TRACE TRACE        both beside each other, and by how much the second differs
+  page TRACE [TRACE]         a page to look at, one HTML file that loads nothing: --output, default memory.html
+  convert TRACE --to FORMAT  csv (RMM's log), json (JSON lines) or torch (what PyTorch's memory viewer opens)
+  replay TRACE...            runs the trace on a stack, on a simulated device of this size: what would it hold?
+
+  TRACE: RMM's log (weir::logging writes it), JSON lines, or a memory snapshot of PyTorch or weir, gzip-ed or not; its
+  beginning says which. `-`: standard input.
+
+  -o, --output FILE    where `page` and `convert` write; `convert` without it: standard output
+      --to FORMAT      csv, json or torch
+  -s, --stack TEXT     for `replay`, as weir::parse reads it; may be given again. Default: "async | pool"
+  -d, --device SIZE    memory that the device has, as 512MiB or 16GiB; default 1024GiB
+      --smallest       also finds the smallest device that the trace runs on, to 1 part in 1,000
+      --max-bytes SIZE the most that is read of a trace, unpacked; default 1GiB
+  -h, --help
+
+A trace is replayed in its order, by one thread, on as many streams as it had, 64 at most.
+Exit status: 0; 1 if a replay ran out of memory; 2 for a wrong argument or a damaged trace.
+)usage";
+
+/// Something the caller got wrong.
+struct wrong_argument : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct arguments {
+  std::string command;
+  std::vector<std::string> traces;
+  std::string output;
+  std::string to;
+  std::vector<std::string> stacks;
+  std::size_t device = std::size_t{1} << 40;
+  std::size_t max_bytes = most_bytes;
+  bool smallest = false;
+};
+
+std::size_t size_of(std::string_view text) {
+  std::size_t n = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  std::string_view const unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  unsigned const shift = unit.empty() ? 0 : unit == "KiB" ? 10 : unit == "MiB" ? 20 : unit == "GiB" ? 30 : 64;
+  if (error != std::errc() || n == 0 || shift == 64 || n > (~std::size_t{0} >> shift))
+    throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
+  return n << shift;
+}
+
+/// None where `--help` was asked for.
+std::optional<arguments> parse_arguments(int argc, char** argv) {
+  enum : int { to = 256, smallest, max_bytes };
+  option const options[] = {
+      {"output", required_argument, nullptr, 'o'},  {"to", required_argument, nullptr, to},
+      {"stack", required_argument, nullptr, 's'},   {"device", required_argument, nullptr, 'd'},
+      {"smallest", no_argument, nullptr, smallest}, {"max-bytes", required_argument, nullptr, max_bytes},
+      {"help", no_argument, nullptr, 'h'},          {}};
+  arguments a;
+  for (int c = 0; (c = getopt_long(argc, argv, "o:s:d:h", options, nullptr)) != -1;) switch (c) {
+      case 'o':
+        a.output = optarg;
+        break;
+      case to:
+        a.to = optarg;
+        break;
+      case 's':
+        a.stacks.emplace_back(optarg);
+        break;
+      case 'd':
+        a.device = size_of(optarg);
+        break;
+      case smallest:
+        a.smallest = true;
+        break;
+      case max_bytes:
+        a.max_bytes = size_of(optarg);
+        break;
+      case 'h':
+        return std::nullopt;
+      default:
+        throw wrong_argument("weir-memory --help says what there is");  // getopt has said what is wrong
+    }
+  if (optind == argc) throw wrong_argument("no command; there are summary, compare, page, convert and replay");
+  a.command = argv[optind];
+  a.traces.assign(argv + optind + 1, argv + argc);
+  return a;
+}
+
+std::string name_of_file(std::string const& path) {
+  return path == "-" ? "standard input" : path.substr(path.rfind('/') + 1);
+}
+weir::recorded_trace read(std::string const& path, arguments const& a) {
+  return weir::read_trace(read_file(path, a.max_bytes), path);
+}
+void need_traces(arguments const& a, std::size_t least, std::size_t most) {
+  if (a.traces.size() < least)
+    throw wrong_argument(a.command + " needs " + (least == 1 ? "a trace" : std::to_string(least) + " traces"));
+  if (a.traces.size() > most) throw wrong_argument(a.command + " takes at most " + std::to_string(most) + " of them");
+}
+
+int summarize(arguments const& a) {
+  need_traces(a, 1, 1000);
+  for (std::string const& path : a.traces)
+    std::fputs(summary_text(name_of_file(path), figures_of(read(path, a))).c_str(), stdout);
+  return 0;
+}
+
+int compare(arguments const& a) {
+  need_traces(a, 2, 2);
+  figures const first = figures_of(read(a.traces[0], a)), second = figures_of(read(a.traces[1], a));
+  std::fputs(comparison_text(name_of_file(a.traces[0]), first, name_of_file(a.traces[1]), second).c_str(), stdout);
+  return 0;
+}
+
+int draw(arguments const& a) {
+  need_traces(a, 1, 2);
+  std::vector<weir::report_run> runs;
+  for (std::string const& path : a.traces) runs.push_back({name_of_file(path), read(path, a), {}});
+  std::string const output = a.output.empty() ? "memory.html" : a.output;
+  weir::write_report(runs, output);
+  std::printf("%s\n", weir::printable(output).c_str());
+  return 0;
+}
+
+void write(std::string const& path, std::string const& bytes) {
+  auto const fail = [&] { throw std::runtime_error(weir::printable(path) + ": " + std::strerror(errno)); };
+  std::FILE* const file = path.empty() ? stdout : std::fopen(path.c_str(), "wb");
+  if (file == nullptr) fail();
+  bool const written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  if ((path.empty() ? std::fflush(file) : std::fclose(file)) != 0 || !written) fail();
+}
+
+int convert(arguments const& a) {
+  need_traces(a, 1, 1);
+  if (a.to != "csv" && a.to != "json" && a.to != "torch")
+    throw wrong_argument(a.to.empty() ? "convert needs --to csv, json or torch"
+                                      : "--to is '" + weir::printable(a.to) + "'; it can be csv, json or torch");
+  weir::recorded_trace const trace = read(a.traces[0], a);
+  write(a.output, a.to == "csv"    ? weir::trace_csv(trace)
+                  : a.to == "json" ? weir::trace_json_lines(trace)
+                                   : weir::torch_memory(trace));
+  return 0;
+}
+
+int replay_all(arguments const& a) {
+  need_traces(a, 1, 1000);
+  std::vector<std::string> const stacks = a.stacks.empty() ? std::vector<std::string>{"async | pool"} : a.stacks;
+  bool is_whole = true;
+  for (std::string const& path : a.traces) {
+    weir::memory_timeline const timeline = weir::timeline_of(read(path, a));
+    auto const steps = steps_of(timeline);
+    std::size_t const peak = weir::peak_of(timeline).bytes;
+    std::printf("%s: %zu blocks, peak in use %s\n", weir::printable(name_of_file(path)).c_str(), timeline.blocks.size(),
+                weir::format_bytes(peak).c_str());
+    for (std::string const& stack : stacks) {
+      progress shown("replaying on " + weir::printable(stack));
+      replay_outcome const done = replay(timeline, steps, stack, a.device, shown);
+      is_whole = is_whole && done.is_whole;
+      std::printf("  %s\n    held %s, %.3f of the peak; %llu CUDA calls\n", weir::printable(stack).c_str(),
+                  weir::format_bytes(done.held).c_str(),
+                  peak == 0 ? 0 : static_cast<double>(done.held) / static_cast<double>(peak),
+                  static_cast<unsigned long long>(done.cuda_calls));
+      if (!done.is_whole)
+        std::printf("    out of memory at event %zu of %zu:\n%s\n", done.stopped_at, timeline.moments,
+                    done.report.c_str());
+      else if (a.smallest)
+        std::printf(
+            "    smallest device %s\n",
+            weir::format_bytes(smallest_device(timeline, steps, stack, std::min(done.held, a.device), shown)).c_str());
+    }
+  }
+  return is_whole ? 0 : 1;
+}
+
+int run(arguments const& a) {
+  if (a.command == "summary") return summarize(a);
+  if (a.command == "compare") return compare(a);
+  if (a.command == "page") return draw(a);
+  if (a.command == "convert") return convert(a);
+  if (a.command == "replay") return replay_all(a);
+  throw wrong_argument("there is no command '" + weir::printable(a.command) +
+                       "'; there are summary, compare, page, convert and replay");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  auto const a = parse_arguments(argc, argv);
+  if (a) return run(*a);
+  std::fputs(usage, stdout);
+  return 0;
+} catch (std::exception const& e) {
+  std::fprintf(stderr, "weir-memory: %s\n", e.what());
+  return 2;
+}
