@@ -4,7 +4,9 @@
 #include <weir/core/recipe.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
 #include <weir/sources/async.hpp>
+#include <weir/sources/pinned.hpp>
 #include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
@@ -49,6 +51,22 @@ TEST_CASE("a value goes to the device and back, on the stream or another") {
   CHECK(one.stream() == stream_ref(s));
   CHECK(one.device() == 0);
   CHECK(one.memory() == any_handle(memory));
+}
+
+TEST_CASE("a value is set after the work of the stream that was said, and may change on return, also if it is pinned") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{} | checked{});
+  auto host = make(pinned{});
+  stream const s, t;
+  scalar<int> one(0, s, memory);
+  auto* const value = static_cast<int*>(host.allocate(host_order, sizeof(int)));
+  sim::touch(t.get(), one.data(), sizeof(int),
+             sim::access::write);  // queued, so that it is not done when `set` is called
+  *value = 7;
+  one.set_value(*value, t);
+  *value = 8;
+  CHECK(one.value(t) == 7);
+  host.deallocate(host_order, value, sizeof(int));
 }
 
 TEST_CASE("value waits for the work that writes it") {

@@ -853,6 +853,20 @@ BUGS = [
     bug(0, "a capture is broken by memory that is mapped in it", "sim/api/addresses.cpp",
         'adding_call("cuMemMap"', 'removing_call("cuMemMap"', "sim/virtual_memory", random=False),
 
+    # ---- vector and scalar
+    bug(0, "the bytes of too many elements wrap around", "containers/vector.hpp",
+        "if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();", "",
+        "containers/vector", random=False),
+    bug(0, "an element beyond the end is copied", "containers/vector.hpp", "if (i >= size())", "if (i > size())",
+        "containers/vector", random=False),
+    bug(0, "elements that ask for a larger alignment do not get it", "containers/vector.hpp",
+        "alignof(T) > default_alignment ? alignof(T) : default_alignment;", "default_alignment;", "containers/vector",
+        random=False),
+    bug(0, "a scalar is set on its own stream, whichever was said", "containers/scalar.hpp",
+        "{ one_.set(0, value, stream); }", "{ static_cast<void>(stream), one_.set(0, value); }", "containers/scalar",
+        random=False),
+    bug(0, "a scalar is set later without the wait that keeps the value", "containers/scalar.hpp",
+        "{ one_.set(0, value, stream); }", "{ one_.set_async(0, value, stream); }", "containers/scalar", random=False),
     # ---- RMM
     bug(0, "a refusal is weir's own for those who catch RMM's", "bridges/rmm.hpp",
         "throw rmm::out_of_memory(refusal.what());", "throw;", "bridges/rmm", random=False, needs_rmm=True),
