@@ -61,6 +61,13 @@ if [ "$bytes" -gt 100000 ]; then
 fi
 compare "the files" "${files[@]}"
 
+# The page that it leaves where it is asked to has both services and, for a large text, the refused requests.
+WEIR_REPORT=$work/memory.html "$program" "${files[@]}" >"$work/out" || fail "with WEIR_REPORT: exit status $?"
+for service in ample tight; do
+  grep -q "\"tags\":\[[^]]*\"$service\"" "$work/memory.html" || fail "the page does not know $service"
+done
+[ "$bytes" -le 100000 ] || grep -q '"action":"out_of_memory"' "$work/memory.html" || fail "the page shows no refusal"
+
 printf 'The the THE tHe a' >"$work/case"
 printf "don't x9y_z  \n\n--a--" >"$work/marks"
 printf 'caf\303\251 na\303\257ve\0nul\r\nline' >"$work/bytes"
