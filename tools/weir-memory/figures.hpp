@@ -93,6 +93,11 @@ inline std::string time_text(std::uint64_t nanoseconds) {
   return text;
 }
 
+/// `1 block`, `2 blocks`.
+inline std::string counted(std::uint64_t n, char const* what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
 inline std::string summary_text(std::string const& name, figures const& f, std::size_t most_holders = 12) {
   auto const n = [](std::uint64_t number) { return std::to_string(number); };
   auto const line = [](char const* what, std::string const& value) {
@@ -100,20 +105,23 @@ inline std::string summary_text(std::string const& name, figures const& f, std::
   };
   auto const of = [](std::uint64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " B)"; };
   std::string out = printable(name) + "\n";
-  out += line("events", n(f.events) + " in " + time_text(f.nanoseconds) + ", " + n(f.streams) + " streams, " +
-                            n(f.threads) + " threads, " + n(f.tags) + " tags");
+  bool const has_times = f.nanoseconds != 0;  // some traces only know the order
+  out += line("events", n(f.events) + (has_times ? " in " + time_text(f.nanoseconds) : "") + ", " +
+                            counted(f.streams, "stream") + ", " + counted(f.threads, "thread") + ", " +
+                            counted(f.tags, "tag"));
   if (f.lost != 0) out += line("lost", n(f.lost) + " events before those");
-  out += line("peak in use", of(f.peak) + " at event " + n(f.peak_moment) + ", after " + time_text(f.peak_nanoseconds));
-  out += line("in use at the end", of(f.at_end) + " in " + n(f.blocks_at_end) + " blocks");
+  out += line("peak in use", of(f.peak) + " at event " + n(f.peak_moment) +
+                                 (has_times ? ", after " + time_text(f.peak_nanoseconds) : ""));
+  out += line("in use at the end", of(f.at_end) + " in " + counted(f.blocks_at_end, "block"));
   out += line("allocations", n(f.allocations) + ", the largest of " + format_bytes(f.largest));
-  out += line("out of memory", n(f.refused) + (f.refused == 1 ? " time" : " times"));
+  out += line("out of memory", counted(f.refused, "time"));
   out += "who holds the peak\n";
   for (std::size_t i = 0; i < f.holders.size() && i < most_holders; ++i) {
     holder const& h = f.holders[i];
     char share[24];
     std::snprintf(share, sizeof share, "%5.1f %%  ", 100 * static_cast<double>(h.bytes) / static_cast<double>(f.peak));
     out += "  " + detail::table_cell(h.tag, 32) + "  " + detail::table_cell(format_bytes(h.bytes), 12) + share +
-           n(h.blocks) + (h.blocks == 1 ? " block\n" : " blocks\n");
+           counted(h.blocks, "block") + "\n";
   }
   if (f.holders.size() > most_holders) out += "  and " + n(f.holders.size() - most_holders) + " more\n";
   return out;
