@@ -41,7 +41,7 @@ namespace detail {
 class report_data {
  public:
   explicit report_data(std::vector<report_run> const& runs) {
-    text_ = "{\"runs\":";
+    text_ = R"({"runs":)";
     list(runs, [this](report_run const& run) { add(run); });
     text_ += '}';
   }
@@ -56,14 +56,14 @@ class report_data {
     auto const moment = [&](trace_moment m) { number(m == to_the_end ? timeline.moments + 1 : m); };
     auto const address = [&](std::uint64_t a) { number(a - std::min(a, base)); };
 
-    (text_ += "{\"name\":") += json_string(run.name);
+    (text_ += R"({"name":)") += json_string(run.name);
     member("began", run.trace.began / 1'000'000);  // milliseconds
     member("lost", run.trace.lost);
-    ((text_ += ",\"base\":\"") += std::to_string(base)) += '"';
+    ((text_ += R"(,"base":")") += std::to_string(base)) += '"';
     texts("tags", timeline.tags);
     texts("layers", run.trace.layers);
     add_times();
-    text_ += ",\"blocks\":{";
+    text_ += R"(,"blocks":{)";
     column("address", timeline.blocks, [&](block_life const& b) { address(b.address); });
     column("bytes", timeline.blocks, [&](block_life const& b) { number(b.bytes); });
     column("stream", timeline.blocks, [&](block_life const& b) { number(stream(b.stream)); });
@@ -72,17 +72,17 @@ class report_data {
     column("freed", timeline.blocks, [&](block_life const& b) { moment(b.freed); });
     column("done", timeline.blocks, [&](block_life const& b) { moment(b.done); });
     text_.back() = '}';
-    text_ += ",\"segments\":";
+    text_ += R"(,"segments":)";
     list(timeline.segments, [&](segment_life const& s) {
-      ((text_ += "{\"layer\":") += json_string(s.layer)) += s.is_range ? ",\"range\":true" : ",\"range\":false";
-      text_ += s.is_known ? ",\"known\":true,\"mapped\":" : ",\"known\":false,\"mapped\":";
+      ((text_ += R"({"layer":)") += json_string(s.layer)) += s.is_range ? R"(,"range":true)" : R"(,"range":false)";
+      text_ += s.is_known ? R"(,"known":true,"mapped":)" : R"(,"known":false,"mapped":)";
       list(s.mapped, [&](extent_life const& e) {
         text_ += '[', address(e.address), text_ += ',', number(e.bytes), text_ += ',', moment(e.from), text_ += ',';
         moment(e.until), text_ += ']';
       });
       text_ += '}';
     });
-    text_ += ",\"fragmentation\":";
+    text_ += R"(,"fragmentation":)";
     list(fragmentation_over_time(timeline), [&](free_memory const& f) {
       text_ += '[', number(f.moment), text_ += ',', number(f.reserved), text_ += ',', number(f.free), text_ += ',';
       number(f.largest), text_ += ']';
@@ -101,7 +101,7 @@ class report_data {
 
   void add_times() {
     std::uint64_t last = 0;
-    text_ += ",\"time\":";
+    text_ += R"(,"time":)";
     list(trace_->events, [&](trace_event const& e) { number(last = std::max(last, e.nanoseconds)); });
   }
   /// Layers that saw segments stand below a pool: what is refused there is not refused to the program.
@@ -119,17 +119,17 @@ class report_data {
       if (auto const action = trace_->events[i].action;
           action != trace_action::allocate && action != trace_action::free)
         places.push_back(i);
-    text_ += ",\"happenings\":";
+    text_ += R"(,"happenings":)";
     list(places, [&](std::size_t i) {
       trace_event const& e = trace_->events[i];
       bool const by_source = e.action == trace_action::out_of_memory && is_below_[e.layer];
       char const* const action = by_source ? "no_segment" : name_of(e.action);
-      text_ += "{\"moment\":", number(i + 1), ((text_ += ",\"action\":\"") += action) += '"';
+      text_ += R"({"moment":)", number(i + 1), ((text_ += R"(,"action":")") += action) += '"';
       member("bytes", e.bytes);
       member("tag", e.tag);
       member("layer", e.layer);
       member("stream", stream(e.stream));
-      text_ += ",\"address\":", address(e.address), text_ += '}';
+      text_ += R"(,"address":)", address(e.address), text_ += '}';
     });
   }
 
