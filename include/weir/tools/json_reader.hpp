@@ -75,7 +75,8 @@ class json_object_reader {
       rest_.remove_prefix(m.text.size());
       bool const is_word = m.text == "true" || m.text == "false" || m.text == "null";
       if (m.is == member::word_value && !is_word)
-        in_.damaged("'" + m.name + "' is '" + in_.start_of(m.text) + "'; texts, whole numbers and lists are read");
+        in_.damaged("'" + m.name + "' is '" + text_lines::start_of(m.text) +
+                    "'; texts, whole numbers and lists are read");
     }
   }
 

@@ -101,7 +101,7 @@ class log_columns {
     line found{line::fails, f[0], f[1], f[3], f[5], has_tag_ ? f[6] : std::string_view()};
     if (f[2] == "allocate failure") return found;
     if (f[2] != "allocate" && f[2] != "free")
-      in.damaged("action is '" + in.start_of(f[2]) + "'; it can be allocate or free");
+      in.damaged("action is '" + text_lines::start_of(f[2]) + "'; it can be allocate or free");
     found.is = f[2] == "allocate" ? line::allocates : line::frees;
     found.address = in.number(f[3], "pointer", 16);
     found.bytes = in.number(f[4], "size");

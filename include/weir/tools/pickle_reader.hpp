@@ -136,7 +136,7 @@ class pickle {
   /// The values above the last mark; takes both away.
   std::vector<value> pop_to_mark() {
     if (marks_.empty()) damaged("needs a mark, and there is none");
-    std::vector<value> const above(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
+    std::vector<value> above(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
     return above;

@@ -36,7 +36,7 @@ class event_collector final : public event_visitor {
     if (!began_ || made.ticks < began_->ticks) began_ = made;
   }
   void see(shown_event const& seen) override {
-    ticks_.push_back({seen.ticks, trace_.events.size()});
+    ticks_.emplace_back(seen.ticks, trace_.events.size());
     trace_.events.push_back({.address = seen.address,
                              .bytes = seen.bytes,
                              .stream = seen.stream,
