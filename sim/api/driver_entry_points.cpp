@@ -124,6 +124,8 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     since(4000, "cuCtxGetCurrent", context_get_current),
     since(4000, "cuCtxSetCurrent", context_set_current),
     since(7000, "cuDevicePrimaryCtxSetFlags", primary_context_set_flags),
+    WEIR_SAME(3010, cuCtxSetLimit, cudaDeviceSetLimit),
+    WEIR_SAME(3010, cuCtxGetLimit, cudaDeviceGetLimit),
     WEIR_SAME(2000, cuCtxGetDevice, cudaGetDevice),
     WEIR_SAME(2000, cuCtxSynchronize, cudaDeviceSynchronize),
     WEIR_SAME(5050, cuCtxGetStreamPriorityRange, cudaDeviceGetStreamPriorityRange),

@@ -69,6 +69,7 @@ void drop_memory(runtime& r) {
     d.live_bytes = 0;
     d.reaches = {};
     d.flags = 0;
+    d.limits.clear();
     d.most_for_graphs = {};
   }
   for (auto& [home, pools] : r.other_pools) {

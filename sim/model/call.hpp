@@ -27,6 +27,8 @@ inline constexpr std::string_view call_names[] = {
     "cudaMemGetInfo",
     "cudaInitDevice",
     "cudaSetDeviceFlags",
+    "cudaDeviceSetLimit",
+    "cudaDeviceGetLimit",
     "cudaGetDeviceFlags",
     "cudaDeviceCanAccessPeer",
     "cudaDeviceEnablePeerAccess",

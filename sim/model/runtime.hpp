@@ -25,9 +25,13 @@ namespace weir::sim::detail {
 
 inline constexpr std::size_t default_host_capacity = std::size_t{64} << 30;
 
+/// What kernels may take besides their arguments, by `cudaLimit`: kept for who asks, without effect.
+using device_limits = std::map<cudaLimit, std::size_t>;
+
 struct device_state {
   std::size_t capacity = device_models().front().capacity;
   unsigned flags = 0;          // of `cudaSetDeviceFlags`
+  device_limits limits;        // of `cudaDeviceSetLimit`
   std::size_t used = 0;        // what counts against the capacity
   std::size_t live_bytes = 0;  // what programs asked for and did not free
   timeline* legacy = nullptr;

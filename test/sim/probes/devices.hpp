@@ -74,6 +74,21 @@ inline void graph_memory_has_watermarks(verdict& v) {
          cudaErrorInvalidDevice);
 }
 
+// "Setting limit to value is a request by the application to update the current limit maintained by the device. The
+// driver is free to modify the requested value to meet h/w requirements".
+inline void limits_are_kept(verdict& v) {
+  std::size_t before = 0, now = 0;
+  v.ok("the heap", cudaDeviceGetLimit(&before, cudaLimitMallocHeapSize));
+  v.yes("there is one", before > 0);
+  v.ok("the stack", cudaDeviceGetLimit(&before, cudaLimitStackSize));
+  v.ok("set", cudaDeviceSetLimit(cudaLimitStackSize, 4096));
+  v.ok("get", cudaDeviceGetLimit(&now, cudaLimitStackSize));
+  v.yes("at least what was asked for", now >= 4096);
+  v.ok("set back", cudaDeviceSetLimit(cudaLimitStackSize, before));
+  v.code("no such limit", cudaDeviceGetLimit(&now, static_cast<cudaLimit>(7)),
+         {cudaErrorUnsupportedLimit, cudaErrorInvalidValue});
+}
+
 inline void memory_is_at_most_all_of_it(verdict& v) {
   std::size_t free = 0, total = 0;
   cudaDeviceProp p{};
@@ -88,6 +103,7 @@ inline constexpr probe device_probes[] = {
     {"devices_are_found_by_their_bus", needs::nothing, &devices_are_found_by_their_bus},
     {"the_profiler_can_be_switched_at_any_time", needs::nothing, &the_profiler_can_be_switched_at_any_time},
     {"graph_memory_has_watermarks", needs::nothing, &graph_memory_has_watermarks},
+    {"limits_are_kept", needs::nothing, &limits_are_kept},
     {"memory_is_at_most_all_of_it", needs::nothing, &memory_is_at_most_all_of_it},
 };
 
