@@ -2,8 +2,12 @@
 """The package with the real PyTorch (bench/peers/get-torch), on the simulated runtime, every block under `checked`, which
 proves the order of its uses. Not part of `test/run`, since the wheel is large.
 
-usage: test/python/with_torch.py PYTHON      the interpreter of an environment that has PyTorch; exit status 1 if one fails
-"""
+usage: test/python/with_torch.py PYTHON [TEST...]
+
+  PYTHON    the interpreter of an environment that has PyTorch
+  TEST      as unittest names them; default: all
+
+Exit status 1 if one fails."""
 import os
 import subprocess
 import sys
@@ -56,7 +60,7 @@ for step in range(400):
     del x, y
 live.clear()
 c.synchronize()
-print('done', weir.numbers()['layers'][1]['requested'])
+print('done', next(l['requested'] for l in weir.numbers()['layers'] if l['layer'] == 'pool'))
 """
 
 GRAPH = """
@@ -162,9 +166,9 @@ class WithPyTorch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    PYTHON = sys.argv.pop()
+    PYTHON = sys.argv.pop(1)
     if subprocess.run([PYTHON, "-c", "import importlib.util as u; exit(u.find_spec('torch') is None)"]).returncode != 0:
         sys.exit(f"skipped: {PYTHON} has no PyTorch: pip install --no-deps torch")
     build_checked()
