@@ -71,8 +71,12 @@ struct own_pool {
 
 #else
 
-struct managed_pool;
-struct pinned_pool;
+struct managed_pool {
+  static constexpr char const* name = "async_managed";
+};
+struct pinned_pool {
+  static constexpr char const* name = "async_pinned";
+};
 
 #endif
 
@@ -83,57 +87,35 @@ struct pinned_pool;
 template <class Kind>
 class async_on_host_resource;
 
-/// Managed memory in stream order, from a pool of CUDA's whose pages prefer `device`. Needs toolkit 13.
-/// When not to use it: where `managed` with a `pool` on it serves, which keeps more and needs no toolkit 13.
-struct async_managed {
-  int device = -1;  ///< which device; -1: the one current at `make`
+/// The options of `async_managed` and `async_pinned`.
+template <class Kind>
+struct async_on_host {
+  int device = -1;  ///< which managed pages prefer, and whose streams serve `host_order`; -1: the current at `make`
   std::size_t release_threshold = std::numeric_limits<std::size_t>::max();  ///< as for `async`
   std::size_t max_bytes = 0;  ///< most that the pool may hold, rounded up by CUDA; 0: what the system allows
 
-  static constexpr char const* layer_name = "async_managed";
+  static constexpr char const* layer_name = Kind::name;
   template <class F>
   static constexpr void for_each_option(F f) {
-    f(detail::device_option<async_managed>());
-    f(option::bytes("release_threshold", "release_threshold", &async_managed::release_threshold));
-    f(option::bytes("max", "max_bytes", &async_managed::max_bytes));
+    f(detail::device_option<async_on_host>());
+    f(option::bytes("release_threshold", "release_threshold", &async_on_host::release_threshold));
+    f(option::bytes("max", "max_bytes", &async_on_host::max_bytes));
   }
-  template <class = void>  // so that only those pay for compiling it who use it
-  std::string problem() const {
-    return option::first_problem(*this);
+  std::string problem() const { return option::first_problem(*this); }
+  bool valid() const { return problem().empty(); }
+  async_on_host_resource<Kind> operator()() const {
+    detail::require_valid(*this);
+    return {detail::chosen_device(layer_name, device), max_bytes, release_threshold};
   }
-  template <class = void>
-  bool valid() const {
-    return problem().empty();
-  }
-  template <class Kind = detail::managed_pool>
-  async_on_host_resource<Kind> operator()() const;
 };
+
+/// Managed memory in stream order, from a pool of CUDA's whose pages prefer `device`. Needs toolkit 13.
+/// When not to use it: where `managed` with a `pool` on it serves, which keeps more and needs no toolkit 13.
+using async_managed = async_on_host<detail::managed_pool>;
 
 /// Page-locked host memory in stream order, from a pool of CUDA's that every device reaches. Needs toolkit 13.
 /// When not to use it: where `pinned` with a `pool` on it serves.
-struct async_pinned {
-  int device = -1;  ///< whose streams are used in `host_order`; -1: of the device current at `make`
-  std::size_t release_threshold = std::numeric_limits<std::size_t>::max();  ///< as for `async`
-  std::size_t max_bytes = 0;  ///< most that the pool may hold, rounded up by CUDA; 0: what the system allows
-
-  static constexpr char const* layer_name = "async_pinned";
-  template <class F>
-  static constexpr void for_each_option(F f) {
-    f(detail::device_option<async_pinned>());
-    f(option::bytes("release_threshold", "release_threshold", &async_pinned::release_threshold));
-    f(option::bytes("max", "max_bytes", &async_pinned::max_bytes));
-  }
-  template <class = void>  // so that only those pay for compiling it who use it
-  std::string problem() const {
-    return option::first_problem(*this);
-  }
-  template <class = void>
-  bool valid() const {
-    return problem().empty();
-  }
-  template <class Kind = detail::pinned_pool>
-  async_on_host_resource<Kind> operator()() const;
-};
+using async_pinned = async_on_host<detail::pinned_pool>;
 
 #if CUDART_VERSION >= 13000
 
@@ -148,17 +130,6 @@ class async_on_host_resource : private detail::own_pool<Kind>, public async_reso
       : detail::own_pool<Kind>(device, max_bytes, release_threshold),
         async_resource(async{.device = device, .pool = this->detail::own_pool<Kind>::pool.get()}, Kind::name) {}
 };
-
-template <class Kind>
-async_on_host_resource<Kind> async_managed::operator()() const {
-  detail::require_valid(*this);
-  return {detail::chosen_device(layer_name, device), max_bytes, release_threshold};
-}
-template <class Kind>
-async_on_host_resource<Kind> async_pinned::operator()() const {
-  detail::require_valid(*this);
-  return {detail::chosen_device(layer_name, device), max_bytes, release_threshold};
-}
 
 #else
 
