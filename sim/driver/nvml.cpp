@@ -33,8 +33,9 @@ bool find(handle of, cudaDeviceProp& properties, int& device) {
 
 int copy(char const* text, char* to, unsigned length) {
   if (to == nullptr) return invalid_argument;
-  if (std::strlen(text) >= length) return too_small;
-  std::strcpy(to, text);
+  std::size_t const bytes = std::strlen(text) + 1;
+  if (bytes > length) return too_small;
+  std::memcpy(to, text, bytes);
   return success;
 }
 
