@@ -95,9 +95,10 @@ void check_access(bool on) {
 void set_device_model(std::string_view name) {
   detail::device_model const* const found = detail::find_device_model(name);
   if (found == nullptr) {
-    std::string names;
-    for (detail::device_model const& each : detail::device_models()) names += " " + std::string(each.name);
-    refuse("set_device_model: there is no " + std::string(name) + "; it can be one of" + names);
+    std::string why = "set_device_model: there is no ";
+    why.append(name).append("; it can be one of");
+    for (detail::device_model const& each : detail::device_models()) why.append(" ").append(each.name);
+    refuse(why);
   }
   runtime& r = detail::state();
   held_lock const held(r.mutex);
