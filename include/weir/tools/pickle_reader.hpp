@@ -1,6 +1,8 @@
 #pragma once
 // Reads pickles of plain data: numbers, texts, lists, tuples and dicts. Nothing in one is ever run.
 
+#include <weir/version.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
