@@ -374,8 +374,8 @@ BUGS = [
         random=False),
     bug(0, "peers are let in unasked", PAGES, "if (peers) detail::for_each_peer", "detail::for_each_peer",
         "sources/virtual_memory", random=False),
-    bug(0, "mapping breaks a capture", PAGES,
-        "return detail::relaxed([&] { return ranges_.map(p, bytes); });", "return ranges_.map(p, bytes);",
+    bug(0, "unmapping breaks a capture", PAGES,
+        "return detail::relaxed([&] { return ranges_.unmap(p, bytes); });", "return ranges_.unmap(p, bytes);",
         "sources/virtual_memory", random=False),
 
     # ---- the simulated runtime
