@@ -157,7 +157,7 @@ inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
   if (version != 1) in.damaged("is no trace of version 1: \"weir_trace\" is not 1");
   while (auto const line = in.next())
     if (!line->empty()) trace.events.push_back(detail::read_json_event(in, *line, names));
-  if (trace.layers.empty()) trace.layers.push_back("trace");
+  if (trace.layers.empty()) trace.layers.emplace_back("trace");
   return trace;
 }
 

@@ -82,8 +82,8 @@ class graph_pools {
 
  private:
   struct open_pool {
-    open_pool(int of, graph_pool_id pool, std::function<bool(cudaStream_t)> streams)
-        : device(of), id(pool), belongs(std::move(streams)) {}
+    open_pool(int of, graph_pool_id its, std::function<bool(cudaStream_t)> streams)
+        : device(of), id(std::move(its)), belongs(std::move(streams)) {}
     int device;
     graph_pool_id id;
     std::function<bool(cudaStream_t)> belongs;
