@@ -182,3 +182,17 @@ TEST_CASE_FIXTURE(fresh_world, "a report is as long however much the pool holds,
   CHECK(sim::calls("cudaMalloc") == mallocs);
   give_all(memory, s, all);
 }
+
+TEST_CASE_FIXTURE(fresh_world, "of a pool with very many blocks no bar is drawn, which would hold its lock for long") {
+  stream const s;
+  auto memory = make(device{} | pool{.initial_bytes = 16_MiB, .max_bytes = 16_MiB});
+  std::vector<void*> all;
+  auto const more_until = [&](std::size_t count) {
+    while (all.size() < count) all.push_back(memory.allocate(s, 256));
+  };
+  more_until(19'000);
+  CHECK(contains(refusal(memory, s, 15_MiB), "\n             ["));
+  more_until(20'001);
+  CHECK(!contains(refusal(memory, s, 15_MiB), "\n             "));
+  for (void* const p : all) memory.deallocate(s, p, 256);
+}

@@ -93,3 +93,15 @@ TEST_CASE_FIXTURE(lazy_world, "a free waits for the work of its stream, and only
   CHECK(done);
   CHECK_FALSE(others_done);
 }
+
+TEST_CASE_FIXTURE(fresh_world, "what it holds stays right when a pointer is freed that it did not give") {
+  caught_misuse const misuse;
+  own_source memory(0);
+  void* const p = memory.allocate(host_order, 1000);
+  std::byte elsewhere[16];
+  memory.deallocate(host_order, elsewhere, 400);
+  CHECK(misuse.count() == 1);
+  CHECK(report_of(memory).lines().find("which has 1000 B") != std::string::npos);
+  memory.deallocate(host_order, p, 1000);
+  CHECK(report_of(memory).lines().find("which has 0 B") != std::string::npos);
+}

@@ -28,3 +28,11 @@ TEST_CASE_FIXTURE(fresh_world, "a report has a line on the device, whether CUDA 
   sim::fail_call("cudaMemGetInfo", 1, cudaErrorUnknown);
   CHECK(detail::device_state(0) == "device 0: its memory could not be asked for");
 }
+
+TEST_CASE("a source that is full says whether its own bound or the device is") {
+  auto const bound = std::string("max_bytes of the source is used up: raise it, or free something");
+  CHECK(detail::full_source_hint(600, 400, 999) == bound);
+  CHECK(detail::full_source_hint(0, ~std::size_t{0}, 1000) == bound);
+  CHECK(detail::full_source_hint(600, 400, 1000) == std::string(detail::device_is_full));
+  CHECK(detail::full_source_hint(600, 400, 0) == std::string(detail::device_is_full));
+}

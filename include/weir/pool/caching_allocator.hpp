@@ -331,7 +331,9 @@ class caching_allocator {
   }
   pool_refused count_refusal_now(pool_attempts const& tried) {
     ++numbers_.out_of_memory;
-    pool_refused refused{snapshot_now(), tried, occupancy_bar(segments_.held())};
+    pool_refused refused{snapshot_now(), tried, occupancy_bar()};
+    if (heap_.block_count() > occupancy_bar::most_pieces) return refused;  // others wait for the lock meanwhile
+    refused.bar = occupancy_bar(segments_.held());
     segments_.for_each_shown(heap_, [&](shown_block const& piece) { refused.bar.add(piece.bytes, piece.state); });
     return refused;
   }

@@ -16,6 +16,9 @@ namespace weir::detail {
 class occupancy_bar {
  public:
   static constexpr std::size_t cells = 64;
+  /// Of more pieces no bar is drawn: it takes some ns for each, under the pool's lock, and a program that is short of
+  /// memory can be refused often.
+  static constexpr std::size_t most_pieces = 20'000;
 
   /// Of so many bytes in all.
   explicit occupancy_bar(std::size_t bytes = 0) noexcept : a_cell_(bytes / cells + (bytes % cells != 0)) {}
@@ -93,7 +96,7 @@ inline std::string tried_text(pool_attempts const& tried) {
   return text + "; no fit";
 }
 
-/// The share of free and pending memory that is outside its largest piece: `; 94.7 % of what is free lies elsewhere`.
+/// The share of free and pending memory that is outside its largest piece: `, 94.7 % lies outside of it`.
 inline std::string outside_text(pool_snapshot const& s) {
   std::size_t const idle = s.numbers.free + s.numbers.pending;
   if (idle <= s.largest_free) return {};

@@ -57,8 +57,7 @@ class immediate_source {
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still write
     // it.
     if (!stream.is_host_order() && !wait_for(stream, device_)) return;
-    held_.subtract(bytes);
-    freed(Kind::give(shifted_.base_of(p, alignment)), Kind::name, Kind::give_call, p, bytes);
+    if (freed(Kind::give(shifted_.base_of(p, alignment)), Kind::name, Kind::give_call, p, bytes)) held_.subtract(bytes);
   }
 
   /// The device that was current when this was made, or that the options named.

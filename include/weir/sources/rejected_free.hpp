@@ -12,12 +12,15 @@ namespace weir::detail {
 
 /// Ends a `deallocate` of a pointer that CUDA says it did not give. Other failures are no fault of the caller's: they
 /// come from earlier work (then all is lost, and an exception on its way says so) or from CUDA's unloading at exit.
-inline void freed(cudaError_t code, char const* source, char const* call, void* p, std::size_t bytes) noexcept {
-  if (succeeded(code) || code != cudaErrorInvalidValue) return;
+/// False if the memory was not given back.
+inline bool freed(cudaError_t code, char const* source, char const* call, void* p, std::size_t bytes) noexcept {
+  if (succeeded(code)) return true;
+  if (code != cudaErrorInvalidValue) return false;
   char where[32];
   std::snprintf(where, sizeof where, "%p", p);
   report_misuse(std::string("weir: ") + source + ": deallocate of " + where + " (" + std::to_string(bytes) +
                 " B): " + call + " does not know this pointer; it was freed before, or is not from this resource");
+  return false;
 }
 
 }  // namespace weir::detail

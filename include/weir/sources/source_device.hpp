@@ -60,4 +60,10 @@ inline std::string device_state(int device, std::size_t held = 0) try {
 inline constexpr char const* device_is_full =
     "the device has no more: free something, ask for less, or see what else uses it (nvidia-smi)";
 
+/// The same of a source that holds `held` bytes and may hold `max_bytes`; 0: as much as there is.
+inline char const* full_source_hint(std::size_t held, std::size_t bytes, std::size_t max_bytes) noexcept {
+  bool const is_used_up = max_bytes != 0 && (bytes > max_bytes || held > max_bytes - bytes);
+  return is_used_up ? "max_bytes of the source is used up: raise it, or free something" : device_is_full;
+}
+
 }  // namespace weir::detail

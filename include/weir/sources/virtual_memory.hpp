@@ -278,9 +278,7 @@ class virtual_memory_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
     report own = report_of(*this);
-    own.hint(max_bytes() != 0 && chunks_.now().held + bytes > max_bytes()
-                 ? "max_bytes of the source is used up: raise it, or free something"
-                 : detail::device_is_full);
+    own.hint(detail::full_source_hint(chunks_.now().held, bytes, max_bytes()));
     throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
   }
   std::string state() const {
