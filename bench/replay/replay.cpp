@@ -7,14 +7,15 @@
 #include "trace.hpp"
 
 #include <weir/core/printable.hpp>
+#include <weir/tools/text_numbers.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,13 +80,11 @@ struct arguments {
 }
 
 std::size_t size_of(std::string_view text) {
-  std::size_t n = 0;
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  std::string_view const unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  unsigned const shift = unit.empty() ? 0 : unit == "KiB" ? 10 : unit == "MiB" ? 20 : unit == "GiB" ? 30 : 64;
-  if (error != std::errc() || n == 0 || shift == 64 || n > (~std::size_t{0} >> shift))
-    wrong("'" + std::string(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
-  return n << shift;
+  try {
+    if (std::size_t const bytes = weir::detail::bytes_in(text); bytes != 0) return bytes;
+  } catch (std::invalid_argument const&) {
+  }
+  wrong("'" + std::string(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
 }
 
 bool is_model(std::string const& name) { return name == "pytorch-model" || name == "pytorch-expandable-model"; }

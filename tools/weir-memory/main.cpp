@@ -11,13 +11,13 @@
 #include <weir/tools/memory_timeline.hpp>
 #include <weir/tools/read_trace.hpp>
 #include <weir/tools/report_page.hpp>
+#include <weir/tools/text_numbers.hpp>
 #include <weir/tools/torch_memory.hpp>
 #include <weir/tools/trace_text.hpp>
 
 #include <getopt.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -72,13 +72,11 @@ struct arguments {
 };
 
 std::size_t size_of(std::string_view text) {
-  std::size_t n = 0;
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  std::string_view const unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  unsigned const shift = unit.empty() ? 0 : unit == "KiB" ? 10 : unit == "MiB" ? 20 : unit == "GiB" ? 30 : 64;
-  if (error != std::errc() || n == 0 || shift == 64 || n > (~std::size_t{0} >> shift))
-    throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
-  return n << shift;
+  try {
+    if (std::size_t const bytes = weir::detail::bytes_in(text); bytes != 0) return bytes;
+  } catch (std::invalid_argument const&) {
+  }
+  throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
 }
 
 /// None where `--help` was asked for.

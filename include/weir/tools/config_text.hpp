@@ -3,13 +3,11 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/core/options.hpp>
+#include <weir/tools/text_numbers.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -104,7 +102,8 @@ class config_layer {
       a->used = false;
       return;
     }
-    double const percent = to_number(*a, a->value.substr(0, a->value.size() - 1), "a percentage, as in 60%");
+    double const percent = read_value(
+        *a, [&] { return number_in(a->value.substr(0, a->value.size() - 1), a->value, "a percentage, as in 60%"); });
     if (!(percent > 0 && percent <= 100)) fail(a->value_at, name_of(field.word) + " must be above 0% and at most 100%");
     options.*field.member = percent / 100;
   }
@@ -116,7 +115,7 @@ class config_layer {
     if (a == nullptr) return;
     bool const is_octal = field.written == option::form::octal;
     if (field.written == option::form::bytes)
-      options.*field.member = static_cast<T>(to_bytes(*a));
+      options.*field.member = static_cast<T>(read_value(*a, [&] { return bytes_in(a->value); }));
     else if (!read_whole(a->value, options.*field.member, is_octal ? 8 : 10))
       fail(a->value_at, name_of(field.word) + " is " +
                             (is_octal                    ? "an octal number, as in 0640"
@@ -151,43 +150,12 @@ class config_layer {
     return found;
   }
 
-  double to_number(config_argument const& a, std::string_view digits, char const* form) const {
-    double number = 0;
-    auto const [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed);
-    if (error != std::errc() || end != digits.data() + digits.size())
-      fail(a.value_at, "'" + std::string(a.value) + "' is not " + form);
-    return number;
-  }
-
-  template <class T>
-  static bool read_whole(std::string_view text, T& number, int base) {
-    T value{};
-    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-    if (error != std::errc() || end != text.data() + text.size()) return false;
-    number = value;
-    return true;
-  }
-
-  std::size_t to_bytes(config_argument const& a) const {
-    static constexpr char const* form = "a number of bytes, as in 4096, 64KiB, 1.5GiB";
-    static constexpr std::string_view suffixes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    std::size_t const split = a.value.find_first_not_of("0123456789.");
-    std::string_view const digits = a.value.substr(0, split);
-    std::string_view const unit = split == std::string_view::npos ? "B" : a.value.substr(split);
-    auto const* const known = std::find(std::begin(suffixes), std::end(suffixes), unit);
-    if (known == std::end(suffixes))
-      fail(a.value_at, "'" + std::string(a.value) + "' is not " + form + "; units are B, KiB, MiB, GiB, TiB");
-    auto const shift = static_cast<int>(10 * (known - std::begin(suffixes)));
-
-    // Without a point exactly, since a double rounds above 8 PiB.
-    std::uint64_t whole = 0;
-    bool const exact = read_whole(digits, whole, 10) && whole >> (63 - shift) == 0;
-    if (exact) return static_cast<std::size_t>(whole) << shift;
-    double const bytes = std::ldexp(to_number(a, digits, form), shift);
-    if (!(bytes < 9.2e18)) fail(a.value_at, "'" + std::string(a.value) + "' is more than can be addressed");
-    if (bytes != std::floor(bytes)) fail(a.value_at, "'" + std::string(a.value) + "' is not a whole number of bytes");
-    return static_cast<std::size_t>(bytes);
+  /// What `read()` returns; what it finds wrong is wrong with the value of `a`.
+  template <class Read>
+  auto read_value(config_argument const& a, Read read) const try {
+    return read();
+  } catch (std::invalid_argument const& e) {
+    fail(a.value_at, e.what());
   }
 
   std::string_view text_;
