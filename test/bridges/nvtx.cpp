@@ -1,16 +1,12 @@
 // What a tool sees: this program is one, linked statically.
-#include <doctest/doctest.h>
-
-#if !__has_include(<nvtx3/nvToolsExtMem.h>)
-TEST_CASE("NVTX 3 is not installed" * doctest::skip()) {}
-#else
-
 #include <weir/bridges/nvtx.hpp>
 
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
+
+#include <doctest/doctest.h>
 
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
@@ -172,5 +168,3 @@ static_assert(laws::facts_rise<nvtx>);
 TEST_CASE("nvtx keeps the laws") {
   laws::check_resource(device{} | nvtx{.segments = true} | pool{} | limit{.max_bytes = 60_MiB} | nvtx{.blocks = true});
 }
-
-#endif

@@ -959,6 +959,12 @@ BUGS = [
     # ---- NVTX
     bug(0, "a free counts for the tag of who frees", "bridges/nvtx.hpp",
         "change(gone.tag, -", "change(current_tag(), -", "bridges/nvtx", random=False),
+    bug(0, "room is promised that others were promised", "bridges/nvtx_heaps.hpp",
+        "if (count_ + promised_ == heaps_.size())", "if (count_ == heaps_.size())", "bridges/nvtx_heaps",
+        random=False),
+    bug(0, "the last byte of a segment is in no heap", "bridges/nvtx_heaps.hpp",
+        "heaps_[i].begin < heaps_[i].bytes)", "heaps_[i].begin < heaps_[i].bytes - 1)", "bridges/nvtx_heaps",
+        random=False),
     bug(0, "a block may be used after its free", "bridges/nvtx.hpp",
         "    if (options_.blocks) detail::nvtx_hide_block(p);\n", "", "bridges/nvtx", random=False),
 

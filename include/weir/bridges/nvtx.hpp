@@ -1,11 +1,14 @@
 #pragma once
 // Shows a stack to NVIDIA's tools through NVTX 3: ranges and counters to Nsight Systems, blocks to compute-sanitizer.
 
+#include <weir/version.hpp>
+
 #if !__has_include(<nvtx3/nvToolsExtMem.h>)
 #error "weir: weir/bridges/nvtx.hpp needs NVTX 3 with its memory extension: nvtx3/nvToolsExtMem.h, of the CUDA toolkit"
 #endif
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/bridges/nvtx_heaps.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/limit_ref.hpp>
 #include <weir/core/options.hpp>
@@ -20,7 +23,6 @@
 
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCounters.h>
-#include <nvtx3/nvToolsExtMem.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -68,12 +70,6 @@ struct nvtx {
 };
 
 namespace detail {
-
-/// Where all that weir shows belongs.
-inline nvtxDomainHandle_t nvtx_domain() noexcept {
-  static nvtxDomainHandle_t const domain = nvtxDomainCreateA("weir");
-  return domain;
-}
 
 /// A range of this thread while it lives; named by its tag.
 class nvtx_range {
@@ -165,93 +161,6 @@ class nvtx_tag_counters {
   blocks_by_address<block> live_;
 };
 
-/// Segments of all pools that are shown, for the blocks in them: a tool wants to know each block's heap. Thread-safe.
-class nvtx_heaps {
- public:
-  /// Room for one more segment. May throw `std::bad_alloc`.
-  static void reserve() {
-    mutex_guard const lock(mutex());
-    if (count() + 1 >= all().size()) all().grow(2 * all().size() + 8);
-  }
-  static void add(void const* p, std::size_t bytes) noexcept {
-    nvtxMemVirtualRangeDesc_t const range{bytes, p};
-    nvtxMemHeapDesc_t heap{};
-    heap.extCompatID = NVTX_EXT_COMPATID_MEM;
-    heap.structSize = sizeof heap;
-    heap.usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR;
-    heap.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
-    heap.typeSpecificDescSize = sizeof range;
-    heap.typeSpecificDesc = &range;
-    nvtxMemHeapHandle_t const handle = nvtxMemHeapRegister(nvtx_domain(), &heap);
-    mutex_guard const lock(mutex());
-    if (count() < all().size()) all()[count()++] = {p, bytes, handle};
-  }
-  static void remove(void const* p) noexcept {
-    mutex_guard const lock(mutex());
-    for (std::size_t i = 0; i < count(); ++i) {
-      if (all()[i].begin != p) continue;
-      nvtxMemHeapUnregister(nvtx_domain(), all()[i].handle);
-      all()[i] = all()[--count()];
-      return;
-    }
-  }
-  /// The heap that a block lies in; the whole process's where no segment is known.
-  static nvtxMemHeapHandle_t of(void const* p) noexcept {
-    mutex_guard const lock(mutex());
-    for (std::size_t i = 0; i < count(); ++i)
-      if (static_cast<char const*>(p) - static_cast<char const*>(all()[i].begin) <
-              static_cast<std::ptrdiff_t>(all()[i].bytes) &&
-          p >= all()[i].begin)
-        return all()[i].handle;
-    return NVTX_MEM_HEAP_HANDLE_PROCESS_WIDE;
-  }
-
- private:
-  struct heap {
-    void const* begin = nullptr;
-    std::size_t bytes = 0;
-    nvtxMemHeapHandle_t handle = nullptr;
-  };
-  static detail::mutex& mutex() noexcept {
-    static detail::mutex one;
-    return one;
-  }
-  static grown_array<heap>& all() noexcept {
-    static auto* const never_destroyed = new grown_array<heap>;
-    return *never_destroyed;
-  }
-  static std::size_t& count() noexcept {
-    static std::size_t n = 0;
-    return n;
-  }
-};
-
-/// A block of a heap, from now on memory that may be used; and no more.
-inline void nvtx_show_block(void const* p, std::size_t bytes) noexcept {
-  nvtxMemVirtualRangeDesc_t const range{bytes, p};
-  nvtxMemRegionsRegisterBatch_t batch{};
-  batch.extCompatID = NVTX_EXT_COMPATID_MEM;
-  batch.structSize = sizeof batch;
-  batch.regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
-  batch.heap = nvtx_heaps::of(p);
-  batch.regionCount = 1;
-  batch.regionDescElementSize = sizeof range;
-  batch.regionDescElements = &range;
-  nvtxMemRegionsRegister(nvtx_domain(), &batch);
-}
-inline void nvtx_hide_block(void const* p) noexcept {
-  nvtxMemRegionRef_t ref{};
-  ref.pointer = p;
-  nvtxMemRegionsUnregisterBatch_t batch{};
-  batch.extCompatID = NVTX_EXT_COMPATID_MEM;
-  batch.structSize = sizeof batch;
-  batch.refType = NVTX_MEM_REGION_REF_TYPE_POINTER;
-  batch.refCount = 1;
-  batch.refElementSize = sizeof ref;
-  batch.refElements = &ref;
-  nvtxMemRegionsUnregister(nvtx_domain(), &batch);
-}
-
 }  // namespace detail
 
 /// What `nvtx` stands as on an upstream. All functions may be called from any thread. A block is shown after the
@@ -277,13 +186,10 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
     using range = detail::nvtx_range;
     range const shown(options_.ranges ? range::allocation : range::none, bytes);
     tag_name const tag = current_tag();
-    if (options_.segments) detail::nvtx_heaps::reserve();
-    if (options_.counters) tags_.promise(tag);
-    void* const p = this->pass(stream, bytes, alignment, [this] {
-      if (options_.counters) tags_.forget_promise();
-    });
+    promise(tag);
+    void* const p = this->pass(stream, bytes, alignment, [this] { forget_promise(); });
     if (options_.counters) tags_.add(p, bytes, tag);
-    if (options_.segments) detail::nvtx_heaps::add(p, bytes);
+    if (options_.segments) detail::nvtx_heaps::all().add(p, bytes);
     if (options_.blocks) detail::nvtx_show_block(p, bytes);
     show_budget();
     return p;
@@ -306,6 +212,21 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
  private:
   using base::upstream_;
 
+  /// Room in the tables that are kept here. May throw `std::bad_alloc`, and then has none.
+  void promise(tag_name tag) {
+    if (options_.counters) tags_.promise(tag);
+    try {
+      if (options_.segments) detail::nvtx_heaps::all().promise();
+    } catch (...) {
+      if (options_.counters) tags_.forget_promise();
+      throw;
+    }
+  }
+  void forget_promise() noexcept {
+    if (options_.counters) tags_.forget_promise();
+    if (options_.segments) detail::nvtx_heaps::all().forget_promise();
+  }
+
   /// `give(upstream)` frees the block there.
   template <class Give>
   void take_back(void* p, std::size_t bytes, Give give) noexcept {
@@ -313,7 +234,7 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
     using range = detail::nvtx_range;
     range const shown(options_.ranges ? range::free : range::none, bytes);
     if (options_.blocks) detail::nvtx_hide_block(p);
-    if (options_.segments) detail::nvtx_heaps::remove(p);
+    if (options_.segments) detail::nvtx_heaps::all().remove(p);
     if (options_.counters) tags_.take_off(p);
     give(upstream_);
     show_budget();
