@@ -2,6 +2,7 @@
 // Events put together: from when to when each block and each piece of a segment was there.
 
 #include <weir/core/bytes.hpp>
+#include <weir/tools/extent_life.hpp>
 #include <weir/tools/memory_snapshot.hpp>
 #include <weir/tools/recorded_trace.hpp>
 
@@ -17,11 +18,6 @@
 
 namespace weir {
 
-/// A moment of a trace: m is the state after its first m events, so 0 is before all of them.
-using trace_moment = std::size_t;
-/// Later than any moment.
-inline constexpr trace_moment to_the_end = ~trace_moment{0};
-
 /// One block: live from `from` until `freed`, and from then until `done` pending, if it was.
 struct block_life {
   std::uint64_t address = 0;
@@ -31,14 +27,6 @@ struct block_life {
   trace_moment from = 0;
   trace_moment freed = to_the_end;
   trace_moment done = to_the_end;
-};
-
-/// Addresses with memory behind them, from a moment until another.
-struct extent_life {
-  std::uint64_t address = 0;
-  std::uint64_t bytes = 0;
-  trace_moment from = 0;
-  trace_moment until = to_the_end;
 };
 
 /// A segment: one extent, or the mapped ones of a growable range.
@@ -58,9 +46,6 @@ struct memory_timeline {
 };
 
 namespace detail {
-
-/// No memory is as large; what says it is, is damaged. So sums of sizes do not wrap.
-constexpr bool is_size_of_memory(std::uint64_t bytes) { return bytes != 0 && bytes <= std::uint64_t{1} << 48; }
 
 /// Follows the blocks of a trace. Nothing here fails: a ring that lost events leaves frees without allocations, and a
 /// stack with two `trace` layers reports one block twice.
@@ -110,83 +95,6 @@ class block_follower {
 
   memory_timeline& out_;
   std::unordered_map<std::uint64_t, known> known_;  // by address, also those that are freed
-};
-
-/// Follows memory that comes and goes in pieces: segments, or what is mapped of growable ranges.
-class extent_follower {
- public:
-  void begin(std::uint64_t address, std::uint64_t bytes, trace_moment now) {
-    if (!is_size_of_memory(bytes)) return;
-    end(address, bytes, now, false);  // if its end was lost
-    open_[address] = {address, std::min(bytes, ~address), now, to_the_end};
-  }
-  /// `was_there`: parts that never began have been there before all events.
-  void end(std::uint64_t address, std::uint64_t bytes, trace_moment now, bool was_there = true) {
-    if (!is_size_of_memory(bytes)) return;
-    std::uint64_t const last = address + std::min(bytes, ~address);
-    each_part(address, last, [&](std::uint64_t first, std::uint64_t until, extent_life const* open) {
-      if (open != nullptr)
-        closed_.push_back({first, until - first, open->from, now});
-      else if (was_there)
-        closed_.push_back({first, until - first, 0, now});
-    });
-    cut(address, last);
-  }
-  /// Something that a snapshot shows at the end: what no event told of was there from the beginning.
-  void there_at_end(std::uint64_t address, std::uint64_t bytes) {
-    if (!is_size_of_memory(bytes)) return;
-    std::vector<extent_life> unknown;
-    each_part(address, address + std::min(bytes, ~address),
-              [&](std::uint64_t first, std::uint64_t until, extent_life const* open) {
-                if (open == nullptr) unknown.push_back({first, until - first, 0, to_the_end});
-              });
-    for (extent_life const& e : unknown) open_[e.address] = e;
-  }
-  /// All of them, by address.
-  std::vector<extent_life> take() {
-    for (auto const& [address, extent] : open_) closed_.push_back(extent);
-    std::sort(closed_.begin(), closed_.end(), [](extent_life const& a, extent_life const& b) {
-      return a.address != b.address ? a.address < b.address : a.from < b.from;
-    });
-    return std::move(closed_);
-  }
-
- private:
-  /// `f(first, last, open extent or null)` for the parts of `[first, last)`.
-  template <class F>
-  void each_part(std::uint64_t first, std::uint64_t last, F f) {
-    auto at = open_.upper_bound(first);
-    if (at != open_.begin()) --at;
-    for (; at != open_.end() && at->first < last; ++at) {
-      std::uint64_t const begin = std::max(first, at->first), end = std::min(last, at->first + at->second.bytes);
-      if (begin >= end) continue;
-      if (first < begin) f(first, begin, nullptr);
-      f(begin, end, &at->second);
-      first = end;
-    }
-    if (first < last) f(first, last, nullptr);
-  }
-  /// Nothing is open in `[first, last)` from now on.
-  void cut(std::uint64_t first, std::uint64_t last) {
-    std::vector<extent_life> rests;
-    auto at = open_.upper_bound(first);
-    if (at != open_.begin()) --at;
-    while (at != open_.end() && at->first < last) {
-      extent_life const e = at->second;
-      std::uint64_t const end = e.address + e.bytes;
-      if (end <= first) {
-        ++at;
-        continue;
-      }
-      if (e.address < first) rests.push_back({e.address, first - e.address, e.from, to_the_end});
-      if (end > last) rests.push_back({last, end - last, e.from, to_the_end});
-      at = open_.erase(at);
-    }
-    for (extent_life const& rest : rests) open_[rest.address] = rest;
-  }
-
-  std::map<std::uint64_t, extent_life> open_;
-  std::vector<extent_life> closed_;
 };
 
 /// Puts together what `timeline_of` returns.
