@@ -5,8 +5,10 @@
 
 #include <weir/core/printable.hpp>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -40,7 +42,7 @@ inline std::string read_file(std::string const& path, std::size_t max_bytes) {
   auto const close = [](gzFile_s* f) { gzclose(f); };
   std::unique_ptr<gzFile_s, decltype(close)> const file(
       path == "-" ? gzdopen(::dup(STDIN_FILENO), "rb") : gzopen(path.c_str(), "rb"), close);
-  if (!file) fail("cannot be opened");
+  if (!file) fail(std::string("cannot be opened: ") + std::strerror(errno));
   int got = 0;
   while ((got = gzread(file.get(), block, sizeof block)) > 0) append(static_cast<std::size_t>(got));
   int code = Z_OK;
@@ -50,7 +52,7 @@ inline std::string read_file(std::string const& path, std::size_t max_bytes) {
   auto const close = [](std::FILE* f) { std::fclose(f); };
   std::unique_ptr<std::FILE, decltype(close)> const file(
       path == "-" ? std::fopen("/dev/stdin", "rb") : std::fopen(path.c_str(), "rb"), close);
-  if (!file) fail("cannot be opened");
+  if (!file) fail(std::string("cannot be opened: ") + std::strerror(errno));
   while (std::size_t const got = std::fread(block, 1, sizeof block, file.get())) append(got);
   if (std::ferror(file.get())) fail("cannot be read");
   if (bytes.starts_with("\x1f\x8b"))
