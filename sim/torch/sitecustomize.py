@@ -9,6 +9,7 @@ Snapshot: PyTorch records its history of allocations, and writes it to a file wh
 import atexit
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 
@@ -131,7 +132,6 @@ class Layers:
         context = total - free - self.stats(None).get("reserved_bytes.all.current", 0)
         say(f"sim/run: peak {self.peak / mib:.1f} MiB allocated, {reserved / mib:.1f} MiB reserved; with the context's "
             f"{context / mib:.0f} MiB it takes {(reserved + context) / mib:.0f} of the device's {total / mib:.0f} MiB")
-
 
     def print_table(self, title, column):
         rows = sorted(((row[column], *key) for key, row in self.rows.items() if row[column] >= 1 << 10), reverse=True)
