@@ -31,13 +31,15 @@ bool is_known(void const* p) { return nvtx_heaps::all().of(p) != NVTX_MEM_HEAP_H
 
 TEST_CASE("a block belongs to the segment that it lies in, from its first byte to its last") {
   REQUIRE(is_attached);
-  static std::byte segment[300], other[100];
+  static std::byte memory[400], other[100];
+  std::byte* const segment = memory + 50;
+  constexpr std::size_t bytes = 300;
   nvtx_heaps::all().promise();
   CHECK(!is_known(segment));
-  nvtx_heaps::all().add(segment, sizeof segment);
+  nvtx_heaps::all().add(segment, bytes);
   CHECK(is_known(segment));
-  CHECK(is_known(segment + 299));
-  CHECK(!is_known(segment + 300));
+  CHECK(is_known(segment + bytes - 1));
+  CHECK(!is_known(segment + bytes));
   CHECK(!is_known(segment - 1));
   nvtx_heaps::all().remove(other);
   CHECK(is_known(segment));
