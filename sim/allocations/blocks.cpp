@@ -114,8 +114,15 @@ void* make_allocation(runtime& r, allocation made, void* at) {
   if (at == nullptr) scribble(p, made.bytes, next_pattern(r));
   if (made.kind == memory_kind::async) forbid(p, made.bytes);
   count_live(r, made);
+  if (r.trace != nullptr) [[unlikely]]
+    r.trace->took(reinterpret_cast<std::uintptr_t>(p), made);
   r.allocations.emplace(reinterpret_cast<std::uintptr_t>(p), std::move(made));
   return p;
+}
+
+cudaError_t refuse_allocation(runtime& r, allocation const& wanted) {
+  if (r.trace != nullptr) r.trace->refused(wanted);
+  return cudaErrorMemoryAllocation;
 }
 
 bool end_import(allocation& a) {
@@ -146,6 +153,8 @@ void finish_free(runtime& r, std::uintptr_t address, std::uint64_t number, bool 
   }
   allocation const gone = std::move(found->second);
   give_capacity_back(r, gone);
+  if (r.trace != nullptr) [[unlikely]]
+    r.trace->gave_back(address, gone);
   forget_pending(gone, address);
   r.allocations.erase(found);
   if (gone.pool == nullptr || !keep(*gone.pool, address, gone))

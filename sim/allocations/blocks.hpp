@@ -27,6 +27,9 @@ allocation* find_live(runtime& r, void const* p);
 /// is too little. Nobody may touch stream-ordered memory before the allocation executes.
 void* make_allocation(runtime& r, allocation made, void* at = nullptr);
 
+/// The answer where there is too little of it.
+cudaError_t refuse_allocation(runtime& r, allocation const& wanted);
+
 /// Counts memory against the host's capacity, or a device's; false if there is too little left.
 bool charge_host(runtime& r, std::size_t bytes);
 bool charge_device(device_state& device, std::size_t bytes);

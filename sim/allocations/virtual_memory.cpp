@@ -133,6 +133,7 @@ bool map(runtime& r, std::uintptr_t at, std::size_t bytes, physical_memory& memo
     return false;
   }
   ++memory.views;
+  if (r.trace != nullptr) r.trace->took(at, mapped->second);
   if (r.check != nullptr) r.check->mapped(at, bytes, memory.number);
   return true;
 }
@@ -144,6 +145,7 @@ bool unmap(runtime& r, views range) {
   if (r.check != nullptr) r.check->unmapped(begin, end);
   for (view v = range.first; v != range.end;) {
     std::shared_ptr<physical_memory> const memory = v->second.physical;
+    if (r.trace != nullptr) r.trace->gave_back(v->first, v->second);
     v = r.virtual_memory.views.erase(v);
     --memory->views;
     drop_if_unused(r, *memory);

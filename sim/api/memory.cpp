@@ -27,8 +27,8 @@ cudaError_t allocate(call which, void** p, std::size_t bytes, memory_kind kind, 
     made.device = this_thread().device;
     made.flags = flags;
     bool const on_host = made.on_host();
-    void* const found = make_allocation(r, std::move(made));
-    if (found == nullptr) return cudaErrorMemoryAllocation;
+    void* const found = make_allocation(r, made);
+    if (found == nullptr) return refuse_allocation(r, made);
     *p = found;
     if (r.check != nullptr) [[unlikely]]
       r.check->allocated(nullptr, found, bytes, on_host);

@@ -38,7 +38,13 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes, CUm
     if (cudaError_t const code = check_properties(r, properties); code != cudaSuccess) return code;
     if (handle == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0) return cudaErrorInvalidValue;
     physical_memory const* const made = create_physical(r, properties->location.id, bytes);
-    if (made == nullptr) return cudaErrorMemoryAllocation;
+    if (made == nullptr) {
+      allocation wanted;
+      wanted.bytes = bytes;
+      wanted.kind = memory_kind::mapped;
+      wanted.device = properties->location.id;
+      return refuse_allocation(r, wanted);
+    }
     *handle = handle_of(*made);
     return cudaSuccess;
   });

@@ -27,6 +27,15 @@ bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
   return true;
 }
 
+allocation memory_of(std::shared_ptr<pool_state> const& pool, std::size_t bytes) {
+  allocation made;
+  made.bytes = bytes;
+  made.kind = memory_kind::async;
+  made.device = pool->device;
+  made.pool = pool;
+  return made;
+}
+
 cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t bytes, std::shared_ptr<pool_state> pool,
                            timeline& t) {
   if (cudaError_t const code = admit_work(r, t); code != cudaSuccess) return code;
@@ -35,8 +44,8 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     return cudaSuccess;
   }
   if (t.capture != nullptr) {
-    void* const node = capture_allocation(r, t, bytes, std::move(pool));
-    if (node == nullptr) return cudaErrorMemoryAllocation;
+    void* const node = capture_allocation(r, t, bytes, pool);
+    if (node == nullptr) return refuse_allocation(r, memory_of(pool, bytes));
     *p = node;
     if (r.check != nullptr) r.check->allocated(&t, node, bytes);
     return cudaSuccess;
@@ -44,15 +53,11 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
   std::uint64_t const id = t.id;
   void* found = reuse(r, held, pool, t, bytes);
   if (found == nullptr) {
-    allocation made;
-    made.bytes = bytes;
-    made.kind = memory_kind::async;
-    made.device = pool->device;
-    made.pool = pool;
+    allocation const made = memory_of(pool, bytes);
     bool const may_wait = pool->may_reuse(cudaMemPoolReuseAllowInternalDependencies);
     found = make_allocation(r, made);
-    if (found == nullptr && may_wait && finish_frees(r, held, *pool)) found = make_allocation(r, std::move(made));
-    if (found == nullptr) return cudaErrorMemoryAllocation;
+    if (found == nullptr && may_wait && finish_frees(r, held, *pool)) found = make_allocation(r, made);
+    if (found == nullptr) return refuse_allocation(r, made);
     // While the frees were finished, another thread may have destroyed the stream.
     if (timeline* const still_there = find_timeline(r, id)) {
       submit_allocation(r, held, *still_there, found);

@@ -181,6 +181,12 @@ std::size_t live_allocations() {
   return r.live_allocations;
 }
 
+void trace_memory(std::string_view file) {
+  runtime& r = detail::state();
+  held_lock const held(r.mutex);
+  r.trace = std::make_unique<detail::allocation_trace>(std::string(file));
+}
+
 std::size_t live_handles() {
   runtime& r = detail::state();
   held_lock const held(r.mutex);

@@ -25,7 +25,7 @@ namespace sim = weir::sim;
 void refuse_unknown_names() {
   static constexpr std::string_view prefix = "WEIR_SIM_",
                                     known[] = {"CAPACITY", "CHECK", "DEVICE", "DEVICES", "HOST_FUNCTIONS_TELL",
-                                               "KERNELS",  "MODE",  "SEED"};
+                                               "KERNELS",  "MODE",  "SEED",   "TRACE"};
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     std::string_view name = *each;
     name = name.substr(0, name.find('='));
@@ -167,6 +167,11 @@ bool set_kernels(std::string const& text) {
   setting("WEIR_SIM_CHECK",
           "0, 1 (print what is wrong with the order), values (and reads of what nobody wrote) or abort (at the first)",
           set_check);
+  setting("WEIR_SIM_TRACE", "a file that is not there yet", [](std::string const& file) {
+    if (file.empty()) return false;
+    sim::trace_memory(file);
+    return true;
+  });
   return true;
 }();
 

@@ -86,6 +86,7 @@ void reset() {
   detail::stop_workers(r, held);
   drop_work(r, held);
   r.check.reset();
+  r.trace.reset();
   detail::forget_captures(r);
   r.executions.remove_if([](auto const&) { return true; });
   r.graphs.remove_if([](auto const&) { return true; });

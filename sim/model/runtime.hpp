@@ -1,6 +1,7 @@
 #pragma once
 // The one state of the simulated runtime, internal: devices, streams, events, pools and memory. One mutex guards it.
 
+#include "model/allocation_trace.hpp"
 #include "model/device_model.hpp"
 #include "model/event.hpp"
 #include "model/graph.hpp"
@@ -108,6 +109,7 @@ struct runtime {
 
   std::shared_ptr<order_checker>
       check;  // null: the order is not checked. The only owner; a unique_ptr would need the type
+  std::unique_ptr<allocation_trace> trace;  // null: nothing is recorded
   std::uint64_t checks = 0, owners = 0, event_count = 0, captured_streams = 0;
 
   runtime();

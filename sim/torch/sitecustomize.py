@@ -1,11 +1,12 @@
-"""What `sim/run --peaks` and `--snapshot` do in a program that knows nothing of it. Python loads a module of this name
+"""What `sim/run --peaks`, `--report` and `--snapshot` do in a program that knows nothing of it. Python loads a module of this name
 when it starts; it waits for the program to import torch.
 
 Peaks: PyTorch has hooks for all modules and optimisers. Whatever is allocated counts for the innermost layer that runs:
 in the forward pass by module, in the backward pass by the module whose output's gradient was asked for last. A table
 goes to stderr when the program ends. Costs a call or two of PyTorch's statistics for each layer.
 
-Snapshot: PyTorch records its history of allocations, and writes it to a file when the program ends."""
+Snapshot: PyTorch records its history of allocations, and writes it to a file when the program ends. For a report each
+allocation says in it for which layer it was made."""
 import atexit
 import importlib.abc
 import importlib.machinery
@@ -46,10 +47,10 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 class Layers:
-    """Peaks by phase ("forward", "backward", ...) and layer."""
+    """What runs, by phase ("forward", "backward", ...) and layer: peaks of each, and a name for what is allocated."""
 
-    def __init__(self, torch):
-        self.torch = torch
+    def __init__(self, torch, peaks, names_allocations):
+        self.torch, self.peaks, self.names_allocations = torch, peaks, names_allocations
         self.rows = {}  # (phase, layer) -> [peak, kept]
         self.running = [("outside of layers", "")]
         self.begun = []  # of the modules that run: [memory before, whether another ran inside]
@@ -58,7 +59,7 @@ class Layers:
 
     def note(self):
         """What was allocated since the last note belongs to what runs now."""
-        if not self.torch.cuda.is_initialized():
+        if not self.peaks or not self.torch.cuda.is_initialized():
             return 0
         now, high = self.memory("current"), self.memory("peak")
         row = self.rows.setdefault(self.running[-1], [0, 0])
@@ -66,6 +67,11 @@ class Layers:
         self.peak, self.program_peak = max(self.peak, high), max(self.program_peak, high)
         self.reset()
         return now
+
+    def name_allocations(self):
+        """What is allocated from now on is for what runs now."""
+        if self.names_allocations:
+            self.torch.cuda.memory._set_memory_metadata(" ".join(self.running[-1]).strip())
 
     def memory(self, which):
         return self.stats(None).get(f"allocated_bytes.all.{which}", 0)
@@ -78,13 +84,16 @@ class Layers:
         self.begun.append([self.note(), False])
         name, kind = self.names.get(module), type(module).__name__
         self.running.append(("forward", f"{name} ({kind})" if name else kind))
+        self.name_allocations()
 
     def forward_ends(self, module, inputs, output):
         now = self.note()
         before, others_inside = self.begun.pop()
         key = self.running.pop()
+        self.name_allocations()
         if not others_inside:
-            self.rows[key][1] = max(self.rows[key][1], now - before)
+            row = self.rows.setdefault(key, [0, 0])
+            row[1] = max(row[1], now - before)
             if isinstance(output, self.torch.Tensor) and output.grad_fn is not None:
                 output.grad_fn.register_prehook(lambda gradients: self.enter("backward", key[1]))
         if not self.begun:
@@ -93,6 +102,7 @@ class Layers:
     def enter(self, phase, layer):
         self.note()
         self.running[-1] = (phase, layer)
+        self.name_allocations()
 
     def install(self):
         cuda, modules = self.torch.cuda, self.torch.nn.modules.module
@@ -102,8 +112,10 @@ class Layers:
         optimizer = sys.modules["torch.optim.optimizer"]
         optimizer.register_optimizer_step_pre_hook(lambda o, a, k: self.enter("optimizer", type(o).__name__))
         optimizer.register_optimizer_step_post_hook(lambda o, a, k: self.enter("outside of layers", ""))
-        self.keep_the_programs_view()
-        atexit.register(self.print)
+        self.torch.cuda._lazy_call(self.name_allocations)
+        if self.peaks:
+            self.keep_the_programs_view()
+            atexit.register(self.print)
 
     def keep_the_programs_view(self):
         """The notes reset the peak; the program must not see that."""
@@ -142,22 +154,43 @@ class Layers:
             say(f"            and {len(rows) - ROWS} more")
 
 
-def take_snapshot(torch, path):
-    def dump():
-        if torch.cuda.is_initialized():
-            torch.cuda.memory._dump_snapshot(path)
-            say(f"sim/run: PyTorch's snapshot of its memory is in {path}")
+def write_snapshot(torch, path):
+    """Where the allocator is one that has a history."""
+    try:
+        torch.cuda.memory._dump_snapshot(path)
+        return True
+    except RuntimeError:
+        return False
 
-    torch.cuda._lazy_call(torch.cuda.memory._record_memory_history)  # once the program uses the device
-    atexit.register(dump)
+
+def record_history(torch, snapshot, report):
+    def record():
+        try:
+            # The page shows no call stacks, which take most of the time.
+            torch.cuda.memory._record_memory_history(**({} if snapshot else {"context": None}))
+        except RuntimeError as why:
+            if snapshot:
+                say(f"sim/run: there will be no snapshot: {str(why).splitlines()[0]}")
+
+    def write():
+        if not torch.cuda.is_initialized():
+            return
+        if report:
+            write_snapshot(torch, report)
+        if snapshot and write_snapshot(torch, snapshot):
+            say(f"sim/run: PyTorch's snapshot of its memory is in {snapshot}")
+
+    torch.cuda._lazy_call(record)  # once the program uses the device
+    atexit.register(write)
 
 
 def torch_is_loaded():
     torch = sys.modules["torch"]
-    if "SIM_RUN_PEAKS" in os.environ:
-        Layers(torch).install()
-    if "SIM_RUN_SNAPSHOT" in os.environ:
-        take_snapshot(torch, os.environ["SIM_RUN_SNAPSHOT"])
+    peaks, snapshot, report = (os.environ.get("SIM_RUN_" + name) for name in ("PEAKS", "SNAPSHOT", "REPORT"))
+    if peaks or report:
+        Layers(torch, bool(peaks), bool(report)).install()
+    if snapshot or report:
+        record_history(torch, snapshot, report)
 
 
 load_next_of_this_name()

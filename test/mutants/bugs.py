@@ -985,4 +985,18 @@ BUGS = [
         " || c == '<'", "", "tools/report_page", random=False),
     bug(0, "a layer that several traces saw counts in each", "tools/merged_trace.hpp",
         "      if (sources[layer].trace != i) continue;\n", "", "tools/merged_trace", random=False),
+
+    # ---- the simulated runtime's record of memory
+    bug(0, "memory counts as given back when its free is called, not when it executes", "sim/allocations/blocks.cpp",
+        "  a.free_number = ++r.memory_count;\n",
+        "  a.free_number = ++r.memory_count;\n  if (r.trace != nullptr) r.trace->gave_back(0, a);\n", "sim/trace",
+        random=False),
+    bug(0, "what is refused is not recorded", "sim/allocations/blocks.cpp",
+        "if (r.trace != nullptr) r.trace->refused(wanted);", "", "sim/trace", random=False),
+    bug(0, "a record goes on after a reset", "sim/control/reset.cpp", "  r.trace.reset();\n", "", "sim/trace",
+        random=False),
+    bug(0, "a second process overwrites the record of the first", "sim/model/allocation_trace.cpp",
+        'fopen(name_.c_str(), "wx")', 'fopen(name_.c_str(), "w")', "sim/trace", random=False),
+    bug(0, "what PyTorch's memory is for is lost", "tools/torch_history.hpp",
+        '"category", "user_metadata"}', '"category"}', "tools/torch_history", random=False),
 ]

@@ -72,6 +72,24 @@ std::string entries_refused(std::vector<std::string> const& entries, std::vector
 }
 bool mentions(std::string const& text, char const* part) { return text.find(part) != std::string::npos; }
 
+TEST_CASE("a category is what the program said its memory is for, where the entry has none of its own") {
+  auto const named = [](char const* category, char const* metadata) {
+    return dict({{"action", text("alloc")},
+                 {"addr", number(256)},
+                 {"size", number(1)},
+                 {"stream", number(0)},
+                 {"category", text(category)},
+                 {"user_metadata", text(metadata)}});
+  };
+  auto const category = [](std::string const& entry) {
+    std::string const bytes = snapshot({list({entry})});
+    return std::string(read_torch_snapshot(bytes).at(0).events.at(0).category);
+  };
+  CHECK(category(named("weights", "layer")) == "weights");
+  CHECK(category(named("", "layer")) == "layer");
+  CHECK(category(named("", "")).empty());
+}
+
 TEST_CASE("allocations and frees come out in order, with their streams") {
   CHECK(history({entry("segment_alloc", 0, 2048), entry("alloc", 256, 100), entry("alloc", 512, 200, 7),
                  entry("free_requested", 256, 100), entry("free_completed", 256, 100), entry("alloc", 256, 50, 7),

@@ -146,6 +146,13 @@ std::size_t live_bytes(int device);
 /// How many allocations that is, over all devices.
 std::size_t live_allocations();
 
+/// Records in `file`, from now to `reset`, what the program takes of the devices' memory, gives back, and is refused: a
+/// line of JSON each, as `weir::read_trace` reads them. Stream-ordered memory is given back when its free executes,
+/// virtual memory is taken where it is mapped. A tag says which kind it is: `cudaMalloc`, `cudaMallocAsync` or
+/// `cuMemCreate`. Pinned and managed memory, which the host holds, is left out. The file is made with the first line;
+/// if it cannot be, or is there already, a line on stderr says so and nothing is recorded.
+void trace_memory(std::string_view file);
+
 /// How many streams, events and memory pools the program created and did not destroy yet, and how many ranges of
 /// addresses it reserved (`cuMemAddressReserve`) and did not free. Graphs do not count.
 std::size_t live_handles();

@@ -21,7 +21,7 @@ struct device_history {
     std::uint64_t stream;
     bool allocates;
     std::uint64_t microseconds = 0;  ///< since 1970; 0 where the file does not say
-    std::string_view category = {};  ///< in the pickle's bytes
+    std::string_view category = {};  ///< or what `_set_memory_metadata` said then; in the pickle's bytes
   };
   std::size_t device;
   std::vector<event> events;
@@ -138,8 +138,10 @@ class device_history_reader {
     return v == nullptr ? 0 : pickle::number(*v).value_or(0);
   }
   std::string_view category(pickle::value const& entry) const {
-    pickle::value const* const v = in_.find(entry, "category");
-    return v == nullptr ? std::string_view() : in_.text(*v).value_or("");
+    for (char const* const name : {"category", "user_metadata"})
+      if (pickle::value const* const v = in_.find(entry, name))
+        if (auto const t = in_.text(*v); t && !t->empty()) return *t;
+    return {};
   }
 
   void read_segments(pickle::value const& segments) {
