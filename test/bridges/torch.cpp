@@ -16,6 +16,7 @@
 #include <support/destroyable_stream.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -31,6 +32,7 @@ namespace {
 /// The stacks that texts stand for here; `parse` has a test of its own, and takes long to compile.
 any_resource made_from(std::string const& text) {
   if (text == "pool") return any_resource(device{} | pool{.initial_bytes = 4_MiB} | checked{});
+  if (text == "unchecked") return any_resource(device{} | pool{.initial_bytes = 6_MiB});
   if (text == "limit") return any_resource(device{} | pool{} | limit{8_MiB} | checked{});
   if (text == "of 1") return any_resource(device{.device = 1} | pool{});
   throw std::invalid_argument("no stack is called '" + text + "'");
@@ -239,6 +241,65 @@ TEST_CASE_FIXTURE(idle_world, "memory of a graph is everyone's again after the l
   void* const all = memory.allocate(4_MiB, 0, b.get());
   write(b, all, 4_MiB);
   memory.deallocate(all, 4_MiB, 0, b.get());
+}
+
+TEST_CASE_FIXTURE(idle_world, "graphs of one pool have the memory that earlier ones gave back, and no others") {
+  memory.use("unchecked");  // nobody tells the check that these graphs run one after another
+  auto const captured = [&] { return numbers(memory.stack(0)).at(0).captured.value_or(0); };
+  void* kept = nullptr;
+  auto const reserved = [&] { return numbers(memory.stack(0)).at(0).reserved.value_or(0); };
+  // Two blocks, of which one outlives the capture.
+  auto const capture_for = [&](detail::graph_pool_id id) {
+    memory.begin_graph_pool(0, id, [&](cudaStream_t stream) { return stream == a.get(); });
+    begin_capture(a);
+    void* const p = memory.allocate(2_MiB, 0, a.get());
+    write(a, p, 2_MiB);
+    kept = memory.allocate(2_MiB, 0, a.get());
+    write(a, kept, 2_MiB);
+    memory.deallocate(p, 2_MiB, 0, a.get());
+    auto graph = std::make_unique<captured_graph>(a);
+    memory.end_graph_pool(0, id);
+    return std::pair{p, std::move(graph)};
+  };
+
+  auto const [first, first_graph] = capture_for({0, 1});
+  void* const first_kept = kept;
+  CHECK(captured() == 2_MiB);
+  auto const [second, second_graph] = capture_for({0, 1});
+  CHECK(second == first);  // given back in the capture before
+  CHECK(captured() == 2_MiB);
+  memory.deallocate(first_kept, 2_MiB, 0, a.get());
+  memory.deallocate(kept, 2_MiB, 0, a.get());
+  CHECK(captured() == 6_MiB);
+  auto const [third, third_graph] = capture_for({0, 1});  // what was given back between the captures, too
+  CHECK(reserved() == 6_MiB);
+  CHECK(captured() == 4_MiB);
+  auto const [other, other_graph] = capture_for({0, 2});
+  CHECK(reserved() > 6_MiB);
+  CHECK(captured() == 6_MiB);
+
+  for (int i = 0; i < 3; ++i) {
+    first_graph->launch(b);
+    second_graph->launch(b);
+    third_graph->launch(b);
+  }
+  for (int i = 0; i < 3; ++i) memory.release_graph_pool({0, 1});
+  CHECK(captured() == 2_MiB);
+  memory.release_graph_pool({0, 2});
+  CHECK(captured() == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world, "what a graph leaves when its pool ends is given back like other memory") {
+  memory.begin_graph_pool(0, {0, 1}, [](cudaStream_t) { return true; });
+  begin_capture(a);
+  void* const p = memory.allocate(1_MiB, 0, a.get());
+  { captured_graph const graph(a); }
+  memory.end_graph_pool(0, {0, 1});
+  memory.release_graph_pool({0, 1});
+  memory.deallocate(p, 1_MiB, 0, a.get());
+  CHECK(numbers(memory.stack(0)).at(1).captured == 0);
+  CHECK(memory.allocate(1_MiB, 0, a.get()) == p);
+  memory.deallocate(p, 1_MiB, 0, a.get());
 }
 
 TEST_CASE_FIXTURE(idle_world, "memory of a graph that ends while another is captured is given back later") {

@@ -986,6 +986,16 @@ BUGS = [
     bug(0, "a layer that several traces saw counts in each", "tools/merged_trace.hpp",
         "      if (sources[layer].trace != i) continue;\n", "", "tools/merged_trace", random=False),
 
+    # ---- graphs that share a pool
+    bug(0, "graphs of one pool share no memory", "bridges/detail/graph_pools.hpp",
+        "first != nullptr && open.joined == 0", "first != nullptr && open.joined != 0", "bridges/torch", random=False),
+    bug(0, "what is given back between two captures is not for the next", "bridges/torch.hpp",
+        "      of_graphs.emplace(capture);", "      static_cast<void>(capture);", "bridges/torch", random=False),
+    bug(0, "graphs of two devices share memory", "bridges/detail/graph_pools.hpp",
+        "return c.device == device; }", "return c.device == c.device; }", "bridges/detail/graph_pools", random=False),
+    bug(0, "a capture that left is still another's", "cuda/capture_owners.hpp",
+        "all_[i] = all_[--count_];", "--count_;", "cuda/capture_owners", random=False),
+
     # ---- the simulated runtime's record of memory
     bug(0, "memory counts as given back when its free is called, not when it executes", "sim/allocations/blocks.cpp",
         "  a.free_number = ++r.memory_count;\n",

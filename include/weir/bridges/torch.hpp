@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -73,8 +74,11 @@ class framework_memory {
     any_resource const& memory = stack(device);
     std::optional<device_guard> on_device;
     if (needs_device(stream)) on_device.emplace(device);
-    graph_pools_.note(device, stream);
-    return memory.allocate(stream_ref(stream), bytes);
+    std::optional<detail::graph_pool_id> const graphs = graph_pools_.note(device, stream);
+    void* const p = memory.allocate(stream_ref(stream), bytes);
+    if (graphs) [[unlikely]]
+      graph_pools_.add_block(p, *graphs);
+    return p;
   }
 
   /// Takes memory back with the size, device and stream that it was allocated with: it is used again after the work
@@ -87,6 +91,10 @@ class framework_memory {
       return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
                                    std::to_string(device) + ", on which weir has allocated nothing");
     std::vector<stream_ref> const others = recorded_.take(p);
+    std::optional<detail::acting_in_capture> of_graphs;
+    if (std::uint64_t const capture = capture_to_free_in(device, p, stream); capture != 0 && others.empty())
+        [[unlikely]]
+      of_graphs.emplace(capture);
     if (others.empty() && !needs_device(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
     detail::device_switch const on_device(device);
     if (!on_device.is_current()) return;  // kept for good: nobody could say when it is free
@@ -153,6 +161,18 @@ class framework_memory {
   }
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
+
+  /// The capture that a block of a graph pool belongs to and that has ended; 0 for others, which are given back as they
+  /// are.
+  std::uint64_t capture_to_free_in(int device, void* p, cudaStream_t stream) noexcept {
+    bool is_captured = false;
+    try {
+      is_captured = graph_pools_.note(device, stream).has_value();
+    } catch (std::bad_alloc const&) {  // then the capture shares no memory
+    }
+    std::uint64_t const capture = graph_pools_.take_block(device, p);
+    return is_captured ? 0 : capture;
+  }
 
   any_resource const& make_stack(int device) {
     detail::mutex_guard const lock(making_);

@@ -1,6 +1,7 @@
 #pragma once
 // Stream capture: how a program declares it, and how the library's own calls keep from breaking one.
 
+#include <weir/cuda/capture_owners.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/stream_ref.hpp>
@@ -26,14 +27,22 @@ inline constexpr std::uint64_t invalidated_capture = ~std::uint64_t{0};
 /// True while a program says that streams may be capturing. One load.
 inline bool captures_declared() noexcept { return __atomic_load_n(&declared_captures, __ATOMIC_RELAXED) != 0; }
 
-/// Asks CUDA for the id of the capture that a stream is in; 0: it is in none. Not for the legacy stream.
+/// Asks CUDA for the id of the capture that a stream is in, or of the one whose memory that one shares; 0: it is in
+/// none. Not for the legacy stream.
 inline cudaError_t capture_of(cudaStream_t stream, std::uint64_t& id) noexcept {
+  bool const may_be_of_others = __atomic_load_n(&captures_of_others, __ATOMIC_RELAXED) != 0;
+  if (may_be_of_others && acted_capture != 0) [[unlikely]] {
+    id = acted_capture;
+    return cudaSuccess;
+  }
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long number = 0;
   cudaError_t const code = cudaStreamGetCaptureInfo(stream, &status, &number);
   id = code != cudaSuccess || status == cudaStreamCaptureStatusNone ? 0
        : status == cudaStreamCaptureStatusActive                    ? number
                                                                     : invalidated_capture;
+  if (may_be_of_others && id != 0) [[unlikely]]
+    id = owners_of_captures.owner_of(id);
   return code;
 }
 
@@ -144,6 +153,30 @@ class capture_scope {
  private:
   unsigned made_after_ = detail::forks;  // changes only in a child with one thread
 };
+
+namespace detail {
+
+/// While it lives, what this thread gives back is given back as by a stream of that capture, though it may have ended.
+/// For memory of graphs that share it: the next of their captures may have it.
+class acting_in_capture {
+ public:
+  explicit acting_in_capture(std::uint64_t capture) noexcept : before_(acted_capture) {
+    __atomic_fetch_add(&captures_of_others, 1, __ATOMIC_SEQ_CST);
+    acted_capture = capture;
+  }
+  ~acting_in_capture() {
+    acted_capture = before_;
+    __atomic_fetch_sub(&captures_of_others, 1, __ATOMIC_SEQ_CST);
+  }
+  acting_in_capture(acting_in_capture const&) = delete;
+  acting_in_capture& operator=(acting_in_capture const&) = delete;
+
+ private:
+  capture_scope declared_;  // else nobody asks
+  std::uint64_t before_;
+};
+
+}  // namespace detail
 
 /// The id of the capture that `stream` takes part in (`cudaStreamGetCaptureInfo`), by which a pool can be told that its
 /// graph is gone. 0: none, or one that was invalidated. One CUDA call. Throws `cuda_error`.

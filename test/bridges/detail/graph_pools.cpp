@@ -7,6 +7,7 @@
 #include <support/destroyable_stream.hpp>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 using namespace weir;
@@ -19,12 +20,12 @@ namespace {
 bool all_streams(cudaStream_t) { return true; }
 bool no_stream(cudaStream_t) { return false; }
 
-/// What is allocated on a stream while it is captured.
-std::uint64_t note_in_capture(graph_pools& pools, stream_ref stream) {
+/// Allocates on a stream while it is captured. Whose memory that is.
+std::uint64_t note_in_capture(graph_pools& pools, stream_ref stream, int device = 0) {
   begin_capture(stream, cudaStreamCaptureModeRelaxed);
+  pools.note(device, stream.get());
+  pools.note(device, stream.get());
   std::uint64_t const id = capture_id(stream);
-  pools.note(0, stream.get());
-  pools.note(0, stream.get());
   captured_graph const ended(stream);
   return id;
 }
@@ -37,12 +38,43 @@ TEST_CASE_FIXTURE(watched_world, "a pool knows the captures that allocated for i
   pools.begin(0, {0, 1}, all_streams);
   std::uint64_t const first = note_in_capture(pools, stream);
   pools.end(0, {0, 1});
-  pools.begin(0, {0, 1}, all_streams);  // a second graph in the same pool
-  std::uint64_t const second = note_in_capture(pools, stream);
+  pools.begin(0, {0, 1}, all_streams);             // a second graph in the same pool
+  CHECK(note_in_capture(pools, stream) == first);  // whose memory it shares
   pools.end(0, {0, 1});
+  CHECK(note_in_capture(pools, stream) != first);  // of no pool
   CHECK(pools.release({0, 1}).empty());
-  CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, first}, {0, second}});
+  CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, first}});
   CHECK(pools.release({0, 1}).empty());
+}
+
+TEST_CASE_FIXTURE(watched_world, "graphs of different pools or devices share no memory") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  std::vector<std::uint64_t> seen;
+  for (auto const& [device, id] : {std::pair{0, 1ULL}, {0, 2ULL}, {1, 1ULL}}) {
+    pools.begin(device, {0, id}, all_streams);
+    seen.push_back(note_in_capture(pools, stream, device));
+    pools.end(device, {0, id});
+  }
+  CHECK(seen[0] != seen[1]);
+  CHECK(seen[0] != seen[2]);
+  pools.release({0, 1});
+  CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, seen[0]}, {1, seen[2]}});
+}
+
+TEST_CASE_FIXTURE(watched_world, "a live block is its pool's, as long as that is there") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  int here = 0, there = 0;
+  pools.begin(0, {0, 1}, all_streams);
+  std::uint64_t const capture = note_in_capture(pools, stream);
+  pools.end(0, {0, 1});
+  pools.add_block(&here, {0, 1});
+  pools.add_block(&there, {0, 1});
+  CHECK(pools.take_block(0, &here) == capture);
+  CHECK(pools.take_block(0, &here) == 0);
+  pools.release({0, 1});
+  CHECK(pools.take_block(0, &there) == 0);
 }
 
 TEST_CASE_FIXTURE(watched_world,

@@ -1,5 +1,5 @@
 #pragma once
-// Which stream captures took memory for which of a framework's graph pools: so that a pool that ends gives it back.
+// A framework's graph pools: whose stream captures share memory, and when it is everyone's again.
 
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream_ref.hpp>
@@ -12,6 +12,9 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -27,8 +30,10 @@ struct device_capture {
 };
 
 /// Pools by their id, from the first user until each `add_user` and `begin` has had its `release`. Several graphs may
-/// share one.
-/// Any thread. While no pool is open, `note` costs one load and takes no lock.
+/// share one: then a later capture may have what earlier ones gave back, since the framework never runs two of them at
+/// the same time. To weir's pools they are one capture, the first of the device.
+/// Any thread. While no pool is open, `note` costs one load and takes no lock; nor does `take_block` while no block of
+/// a pool is live.
 class graph_pools {
  public:
   /// Somebody keeps the pool who has allocated nothing yet.
@@ -48,26 +53,56 @@ class graph_pools {
     mutex_guard const lock(mutex_);
     open_.push_back(std::make_unique<open_pool>(device, id, std::move(belongs)));
     ++pools_[id].users;
-    __atomic_store_n(&open_count_, open_.size(), __ATOMIC_RELEASE);
+    publish();
   }
 
   void end(int device, graph_pool_id id) noexcept {
     mutex_guard const lock(mutex_);
     auto const last = std::find_if(open_.rbegin(), open_.rend(),
                                    [&](auto const& each) { return each->device == device && each->id == id; });
-    if (last != open_.rend()) open_.erase(std::next(last).base());
-    __atomic_store_n(&open_count_, open_.size(), __ATOMIC_RELEASE);
+    if (last == open_.rend()) return;
+    if ((*last)->joined != 0) owners_of_captures.leave((*last)->joined);
+    open_.erase(std::next(last).base());
+    publish();
   }
 
-  /// Memory was allocated on `stream`: if that is being captured for a pool, the pool remembers the capture.
-  void note(int device, cudaStream_t stream) {
-    if (__atomic_load_n(&open_count_, __ATOMIC_ACQUIRE) == 0) [[likely]]
-      return;
+  /// Memory is about to be allocated or given back on `stream`: if that is being captured for a pool, the pool
+  /// remembers the capture, or that it shares the memory of the pool's first one. Returns the pool; none where there is
+  /// no such.
+  std::optional<graph_pool_id> note(int device, cudaStream_t stream) {
+    if ((load() & some_open) == 0) [[likely]]
+      return std::nullopt;
     std::uint64_t const capture = capture_in(stream_ref(stream));
-    if (capture == 0) return;
+    if (capture == 0) return std::nullopt;
     mutex_guard const lock(mutex_);
+    std::optional<graph_pool_id> found;
     for (auto const& each : open_)
-      if (each->device == device && each->belongs(stream)) add(pools_[each->id].captures, {device, capture});
+      if (each->device == device && each->belongs(stream)) {
+        note_capture(*each, capture);
+        found = each->id;
+      }
+    return found;
+  }
+
+  /// A block was allocated for a pool. Where the host has no memory to remember that, no later capture has the block.
+  void add_block(void* p, graph_pool_id id) noexcept try {
+    mutex_guard const lock(mutex_);
+    blocks_[p] = id;
+    publish();
+  } catch (std::bad_alloc const&) {
+  }
+  /// A block is given back. The capture whose memory it is, if a pool that is still there has it; else 0.
+  std::uint64_t take_block(int device, void* p) noexcept {
+    if ((load() & some_live) == 0) [[likely]]
+      return 0;
+    mutex_guard const lock(mutex_);
+    auto const block = blocks_.find(p);
+    if (block == blocks_.end()) return 0;
+    auto const found = pools_.find(block->second);
+    blocks_.erase(block);
+    publish();
+    device_capture const* const first = found == pools_.end() ? nullptr : found->second.first_of(device);
+    return first == nullptr ? 0 : first->capture;
   }
 
   /// One user of a pool less. The captures whose memory nobody needs any more: those of the pool after its last user.
@@ -87,21 +122,43 @@ class graph_pools {
     int device;
     graph_pool_id id;
     std::function<bool(cudaStream_t)> belongs;
+    std::uint64_t joined = 0;  // its capture, where that shares the memory of an earlier one
     capture_scope declared;
   };
   struct pool {
     std::size_t users = 0;
-    std::vector<device_capture> captures;
+    std::vector<device_capture> captures;  // one of each device, but where there was no room to share
+
+    device_capture const* first_of(int device) const noexcept {
+      auto const found =
+          std::find_if(captures.begin(), captures.end(), [&](device_capture const& c) { return c.device == device; });
+      return found == captures.end() ? nullptr : &*found;
+    }
   };
 
-  static void add(std::vector<device_capture>& captures, device_capture one) {
-    if (std::find(captures.begin(), captures.end(), one) == captures.end()) captures.push_back(one);
+  void note_capture(open_pool& open, std::uint64_t capture) {
+    std::vector<device_capture>& captures = pools_[open.id].captures;
+    device_capture const now{open.device, capture};
+    if (std::find(captures.begin(), captures.end(), now) != captures.end()) return;
+    device_capture const* const first = pools_[open.id].first_of(open.device);
+    if (first != nullptr && open.joined == 0 && owners_of_captures.join(capture, first->capture))
+      open.joined = capture;
+    else
+      captures.push_back(now);
+  }
+
+  static constexpr unsigned some_open = 1, some_live = 2;
+  unsigned load() const noexcept { return __atomic_load_n(&there_are_, __ATOMIC_ACQUIRE); }
+  void publish() noexcept {
+    unsigned const now = (open_.empty() ? 0 : some_open) | (blocks_.empty() ? 0 : some_live);
+    __atomic_store_n(&there_are_, now, __ATOMIC_RELEASE);
   }
 
   mutable mutex mutex_;
   std::vector<std::unique_ptr<open_pool>> open_;
   std::map<graph_pool_id, pool> pools_;
-  std::size_t open_count_ = 0;  // changed under the lock, read without
+  std::unordered_map<void*, graph_pool_id> blocks_;  // live, of all pools
+  unsigned there_are_ = 0;                           // changed under the lock, read without
 };
 
 }  // namespace weir::detail
