@@ -3,6 +3,9 @@
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
@@ -106,6 +109,28 @@ TEST_CASE("threads on pools that share their chunks keep what they wrote, and th
   CHECK(refused_below_minimum == 0);
   CHECK(pages.numbers().allocated.current == 0);
   CHECK(pages.numbers().reserved.peak <= 16 * chunk);
+}
+
+TEST_CASE("threads on pools that share a budget and their chunks keep what they wrote, and the budget is kept") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{.max_bytes = 32 * chunk} | statistics{} | limit{16 * chunk} | tracking{});
+  std::atomic<int> wrong{0}, served{0};
+  {
+    auto first = make(share(pages) | limit{12 * chunk} | pool{.max_waste = 0});
+    auto second = make(share(pages) | pool{.max_waste = 0});
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < 4; ++i)
+      threads.emplace_back(
+          [&, i] { wrong += i % 2 == 0 ? churn(first, i, 300, served) : churn(second, i, 300, served); });
+  }
+  CHECK(wrong == 0);
+  CHECK(served > 400);
+  CHECK(find_limit(pages).used() == 0);
+  CHECK(find_limit(pages).peak() <= 16 * chunk);
+  CHECK(find<virtual_memory_resource>(pages).numbers().allocated.peak <= 16 * chunk);
+  CHECK(find<statistics_resource>(pages).numbers().requested.peak <= static_cast<std::int64_t>(16 * chunk));
+  CHECK(find<statistics_resource>(pages).numbers().live() == 0);
+  CHECK(pages.blocks().empty());
 }
 
 TEST_CASE("a pool is parked and unparked while other threads use another one on the same chunks") {

@@ -7,7 +7,10 @@
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/virtual_memory.hpp>
 
@@ -44,6 +47,11 @@ TEST_CASE("arena keeps the laws") {
 TEST_CASE("arena with a budget keeps the laws") { check_resource(device{} | arena{.max_bytes = 60 * mib}); }
 TEST_CASE("arena for each stream keeps the laws") { check_resource(device{} | arena{.per = arena::owner::stream}); }
 TEST_CASE("pool that grows in place keeps the laws") { check_resource(virtual_memory{} | pool{}, 512 * mib); }
+TEST_CASE("pool that grows in place through other layers keeps the laws") {
+  check_resource(virtual_memory{} | limit{512 * mib} | statistics{.by_tag = true} | tracking{} |
+                     limit{.max_bytes = 512 * mib, .reserve_bytes = 4 * mib} | logging{.path = "/dev/null"} | pool{},
+                 512 * mib);
+}
 TEST_CASE("arena that grows in place keeps the laws") { check_resource(virtual_memory{} | arena{}, 512 * mib); }
 TEST_CASE("arena with one for all keeps the laws") { check_resource(async{} | arena{.max_arenas = 1}); }
 

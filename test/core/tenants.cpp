@@ -87,6 +87,19 @@ TEST_CASE("a tenant above its minimum takes only what no promise needs") {
   CHECK_FALSE(all.take(b, [] { return false; }));
 }
 
+TEST_CASE("while a tenant takes memory, the others can be asked") {
+  tenants all(100);
+  program a("a", 10, 5, 40), b("b", 20, 20);
+  all.join(a);
+  all.join(b);
+  std::size_t held = 0;
+  CHECK(all.take(b, [&] {  // as a reclaimer below does, whose program uses another pool
+    held = all.joint(0, 0).held;
+    return all.reclaim(a, 5) == 0;
+  }));
+  CHECK(held == 30);
+}
+
 TEST_CASE("what cannot be promised is refused, with the numbers") {
   tenants none(0), some(100);
   program a("a", 0, 0, 60), b("b", 0, 0, 41), c("c", 0, 0, 40);

@@ -273,6 +273,10 @@ std::vector<subject> subjects_in_chunks() {
           of("virtual memory of peers, with a bound",
              virtual_memory{.max_bytes = 4_MiB, .peers = true, .scrub = true} | statistics{}),
           of("traced, growing in place", virtual_memory{.max_bytes = 4_MiB} | trace{} | pool{} | trace{}),
+          of("counted and limited, growing in place", virtual_memory{} | limit{6_MiB} | statistics{.by_tag = true} |
+                                                          tracking{} | limit{4_MiB} | logging{.path = "/dev/null"} |
+                                                          pool{}),
+          of("growing in place, from text", [] { return parse("virtual_memory | limit(4MiB) | pool"); }),
           of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB}),
           of("arenas on virtual memory", virtual_memory{} | arena{.per = arena::owner::stream, .max_arenas = 2})};
 }

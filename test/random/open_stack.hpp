@@ -61,6 +61,14 @@ template <class Layer>
 concept pads_segments = requires {
   Layer::segment_alignment;
 };
+/// Segments, or chunks of a growable upstream.
+template <class Layer, class Numbers>
+std::uint64_t pieces_held(Layer const& layer, Numbers const& now) {
+  if constexpr (requires { layer.upstream().chunk_bytes(); })
+    return now.reserved.current / layer.upstream().chunk_bytes();
+  else
+    return now.growths - now.releases;
+}
 template <class Layer>
 requires requires(Layer const& layer) { layer.numbers().pending; }
 account account_of(Layer const& layer) {
@@ -79,7 +87,7 @@ account account_of(Layer const& layer) {
           .served = now.allocations,
           .keeps = true,
           .held = now.reserved.current,
-          .segments = now.growths - now.releases,
+          .segments = pieces_held(layer, now),
           .pads_segments = pads_segments<Layer>,
           .wrong = wrong};
 }

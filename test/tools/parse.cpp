@@ -120,7 +120,7 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | statistics(1)").column == 20);
 }
 
-TEST_CASE("a pool right on virtual_memory grows in place, and moves chunks") {
+TEST_CASE("a pool on virtual_memory grows in place, and moves chunks, also through layers") {
   weir::sim::reset();
   // In segments of whole chunks 10 MiB hold two blocks of 3 MiB, and one of 5 MiB.
   std::string pool;
@@ -129,6 +129,12 @@ TEST_CASE("a pool right on virtual_memory grows in place, and moves chunks") {
   SUBCASE("arena") { pool = "arena"; }
   SUBCASE("fixed_size") { pool = "fixed_size(5MiB, blocks_per_chunk=1)", block = 5_MiB; }
   SUBCASE("under other layers") { pool = "pool | limit(1GiB)"; }
+  SUBCASE("on a budget") { pool = "limit(10MiB) | pool"; }
+  SUBCASE("on all layers that pass requests on") {
+    pool =
+        "aligned | limit(10MiB) | statistics(by_tag=true) | logging(/dev/null) | tracking | trace | "
+        "wait_for_memory(1) | pool | statistics";
+  }
   auto const memory = parse("virtual_memory(max=10MiB) | " + pool);
   std::vector<void*> blocks(10_MiB / block);
   for (void*& p : blocks) p = memory.allocate(weir::host_order, block);

@@ -1,7 +1,7 @@
 #pragma once
 // Raises the alignment of requests from a size on.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -54,8 +54,8 @@ struct aligned {
 /// A block has to be freed with the size and alignment that it was asked for with, as everywhere: from these follows
 /// which alignment the upstream was asked for.
 template <resource Upstream>
-class aligned_resource : public detail::adaptor_base<aligned_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<aligned_resource, Upstream>;
+class aligned_resource : public detail::passing_adaptor<aligned_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<aligned_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = aligned::layer_name;

@@ -1,11 +1,11 @@
 #pragma once
 // A budget: no more than so many bytes live at once.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/captured_charges.hpp>
 #include <weir/adaptors/detail/limit_below.hpp>
 #include <weir/adaptors/detail/limit_options.hpp>
 #include <weir/adaptors/detail/paid_ahead.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/reserve_account.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
@@ -39,9 +39,12 @@ namespace weir {
 /// With a reserve, what this limit charges to the ones below is always its own charges and what is left of the reserve,
 /// together. A request says to the next limit below how much of it the reserve pays (`paid_ahead`), and a free how much
 /// of it fills the reserve up again, so that nobody else can take that in between.
+///
+/// On a growable upstream what is mapped is charged, in bytes, whatever the granularity; a second view of a chunk
+/// (`alias`) counts as a chunk.
 template <resource Upstream>
-class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<limit_resource, Upstream>;
+class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<limit_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = limit::layer_name;
@@ -185,6 +188,7 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
  private:
   using base::upstream_;
   friend base;
+  friend detail::adaptor_base<limit_resource, Upstream>;
 
   /// What a request costs; 0 if that cannot be counted. The same for its free.
   std::size_t charge_for(std::size_t bytes, std::size_t alignment) const noexcept {
@@ -264,6 +268,43 @@ class limit_resource : public detail::adaptor_base<limit_resource<Upstream>, Ups
       return keep_if_captured(charge);
     if (!credit(charge)) [[unlikely]]
       this->report_excess(address, bytes);
+  }
+
+  // ---- a growable upstream: what is mapped is charged
+
+  /// As a request is, in whole chunks and nothing else. False, and nothing charged, where the budget has too little.
+  template <class Map>
+  bool map_by(void* p, std::size_t bytes, Map map) {
+    detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
+    std::size_t const ahead = ahead_of(told, bytes), own = bytes - ahead;
+    std::size_t held = used_.load();
+    if (own != 0 && !charge_own(own, held)) return refused_.add(1), false;
+    std::size_t const paid = reserve_.begin_request(own);
+    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + paid);
+    auto const undo = [&] {
+      credit(own);
+      reserve_.undo_request(paid);
+    };
+    try {
+      if (!map()) return undo(), false;
+    } catch (...) {
+      undo();
+      throw;
+    }
+    reserve_.end_request(own, paid);
+    raise_peak(held);
+    return true;
+  }
+  template <class Unmap>
+  bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
+    detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
+    std::size_t const ahead = ahead_of(told, bytes), own = bytes - ahead;
+    std::size_t const back = reserve_.begin_free(own);
+    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
+    if (!unmap()) return reserve_.undo_free(own, back), false;
+    if (!credit(own)) this->report_excess(reinterpret_cast<std::uintptr_t>(p), bytes);
+    reserve_.end_free(back);
+    return true;
   }
 
   void raise_peak(std::size_t held) noexcept {

@@ -1,9 +1,9 @@
 #pragma once
 // Writes every allocation and free to a CSV file that RMM's tools read.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/log_file.hpp>
 #include <weir/adaptors/detail/log_line.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -78,8 +78,8 @@ struct logging {
 /// destroyed and at exit (also if it never is); not by `abort` or a signal: set `buffer_bytes` to 0 for those. A forked
 /// child writes nothing. Layers that name the same file share it, with the options of the first.
 template <resource Upstream>
-class logging_resource : public detail::adaptor_base<logging_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<logging_resource, Upstream>;
+class logging_resource : public detail::passing_adaptor<logging_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<logging_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = logging::layer_name;
@@ -126,6 +126,28 @@ class logging_resource : public detail::adaptor_base<logging_resource<Upstream>,
 
  private:
   using base::upstream_;
+  friend base;
+
+  // ---- a growable upstream: a line for each chunk
+
+  template <class Map>
+  bool map_by(void* p, std::size_t bytes, Map map) try {
+    if (map()) return log_chunks("allocate", p, bytes), true;
+    return log_failure(host_order, bytes), false;
+  } catch (...) {
+    log_failure(host_order, bytes);
+    throw;
+  }
+  template <class Unmap>
+  bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
+    log_chunks("free", p, bytes);
+    bool const unmapped = unmap();
+    if (!unmapped) log_chunks("allocate", p, bytes);
+    return unmapped;
+  }
+  void log_chunks(char const* action, void* p, std::size_t bytes) noexcept {
+    this->for_each_chunk(p, bytes, [=, this](void* at) { log(action, at, this->chunk_bytes(), host_order); });
+  }
 
   static detail::log_file& opened(std::string const& path, logging const& options) {
     // So that no `deallocate` is the first to read the time zone. Once: glibc's own lock is invisible to TSan.

@@ -1,8 +1,8 @@
 #pragma once
 // Before a request is refused, asks the program's own caches to give something back.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/paid_ahead.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -111,8 +111,8 @@ class reclaiming_scope {
 /// stream that is being captured (a graph cannot wait for what they free, and what they call might break it), and for
 /// one that is too large to count. Those are refused as the upstream refused them.
 template <resource Upstream>
-class on_failure_resource : public detail::adaptor_base<on_failure_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<on_failure_resource, Upstream>;
+class on_failure_resource : public detail::passing_adaptor<on_failure_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<on_failure_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = on_failure::layer_name;
@@ -167,6 +167,19 @@ class on_failure_resource : public detail::adaptor_base<on_failure_resource<Upst
 
  private:
   using base::upstream_;
+  friend base;
+
+  /// A growable upstream that has too little is asked again as for a request.
+  template <class Map>
+  bool map_by(void*, std::size_t bytes, Map map) {
+    for (attempt made(*this, {bytes, 0, host_order});;) {
+      if (map()) {
+        if (made.has_reclaimed()) rescued_.add(1);
+        return true;
+      }
+      if (!made.reclaim(bytes)) return refused_.add(1), false;
+    }
+  }
 
   /// What the reclaimers do for one request.
   class attempt {

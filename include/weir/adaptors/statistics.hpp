@@ -1,9 +1,9 @@
 #pragma once
 // Counts what passes: live, peak and total, for the whole layer and for parts of a program.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/blocks_by_tag.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
@@ -116,10 +116,11 @@ class statistics_scope {
   memory_statistics numbers_;
 };
 
-/// What `statistics` stands as on an upstream. All functions may be called from any thread.
+/// What `statistics` stands as on an upstream. All functions may be called from any thread. On a growable upstream each
+/// chunk that is mapped counts as an allocation.
 template <resource Upstream>
-class statistics_resource : public detail::adaptor_base<statistics_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<statistics_resource, Upstream>;
+class statistics_resource : public detail::passing_adaptor<statistics_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<statistics_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = statistics::layer_name;
@@ -198,6 +199,7 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
  private:
   using base::upstream_;
   friend base;
+  friend detail::adaptor_base<statistics_resource, Upstream>;
   friend class statistics_scope;
 
   /// `give(upstream)` frees the block there.
@@ -214,6 +216,33 @@ class statistics_resource : public detail::adaptor_base<statistics_resource<Upst
     give(upstream_);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
       put_back(bytes, taken);
+  }
+
+  // ---- a growable upstream: each chunk that is mapped counts as a request for it
+
+  template <class Map>
+  bool map_by(void* p, std::size_t bytes, Map map) try {
+    if (!map()) return count_failure(), false;
+    auto const chunks = static_cast<std::int64_t>(bytes / this->chunk_bytes());
+    count([=](memory_statistics& n) { n.add(bytes, bytes, chunks); });
+    if (tags_ != nullptr)
+      this->for_each_chunk(p, bytes, [this](void* at) { tags_->add(at, this->chunk_bytes(), this->chunk_bytes()); });
+    return true;
+  } catch (...) {
+    count_failure();
+    throw;
+  }
+  /// Counted before others can have the memory, as a free.
+  template <class Unmap>
+  bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
+    auto const chunks = static_cast<std::int64_t>(bytes / this->chunk_bytes());
+    count([=](memory_statistics& n) { n.take_off(bytes, bytes, chunks); });
+    if (!unmap()) {
+      count([=](memory_statistics& n) { n.put_back(bytes, bytes, chunks); });
+      return false;
+    }
+    if (tags_ != nullptr) this->for_each_chunk(p, bytes, [this](void* at) { tags_->take_off(at); });
+    return true;
   }
 
   /// By scopes, of whichever thread, or by tag.

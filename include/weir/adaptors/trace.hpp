@@ -1,12 +1,11 @@
 #pragma once
 // Records the latest allocations and frees in a ring, for a file or a page that shows them.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/call_stacks.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/trace_ring.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
-#include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
@@ -55,8 +54,8 @@ struct trace {
 /// order of its life: an allocation is recorded after the upstream gave it, a free before the upstream has it back. On
 /// a growable upstream it is growable too, so that a pool on it grows in place.
 template <resource Upstream>
-class trace_resource : public detail::adaptor_base<trace_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<trace_resource, Upstream>;
+class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<trace_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = trace::layer_name;
@@ -115,30 +114,23 @@ class trace_resource : public detail::adaptor_base<trace_resource<Upstream>, Ups
                                       : ", of which the latest " + std::to_string(ring_.capacity()) + " are kept"));
   }
 
-  // ---- What a growable upstream can do: see `growable`.
-  std::size_t chunk_bytes() const noexcept requires growable<Upstream> { return upstream_.chunk_bytes(); }
-  address_range reserve_range(std::size_t most) requires growable<Upstream> { return upstream_.reserve_range(most); }
-  void release_range(address_range range) noexcept requires growable<Upstream> { upstream_.release_range(range); }
-  bool map(void* p, std::size_t bytes) requires growable<Upstream> {
-    bool const mapped = upstream_.map(p, bytes);
+ private:
+  using base::upstream_;
+  friend base;
+
+  template <class Map>
+  bool map_by(void* p, std::size_t bytes, Map map) {
+    bool const mapped = map();
     ring_.add(mapped ? trace_action::map : trace_action::out_of_memory, mapped ? p : nullptr, bytes, host_order, 0);
     return mapped;
   }
-  bool unmap(void* p, std::size_t bytes) noexcept requires growable<Upstream> {
+  template <class Unmap>
+  bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
     ring_.add(trace_action::unmap, p, bytes, host_order, 0);
-    bool const unmapped = upstream_.unmap(p, bytes);
+    bool const unmapped = unmap();
     if (!unmapped) ring_.add(trace_action::map, p, bytes, host_order, 0);
     return unmapped;
   }
-  bool alias(void* to, void* from, std::size_t bytes) requires growable<Upstream> {
-    bool const mapped = upstream_.alias(to, from, bytes);
-    if (mapped) ring_.add(trace_action::map, to, bytes, host_order, 0);
-    return mapped;
-  }
-  tenants& tenancy() noexcept requires has_tenants<Upstream> { return upstream_.tenancy(); }
-
- private:
-  using base::upstream_;
 
   /// Only what is out of memory is called that.
   [[gnu::noinline, gnu::cold]] void record_refusal(stream_ref stream, std::size_t bytes,

@@ -1,11 +1,11 @@
 #pragma once
 // Who holds what: every live block with its tag, thread, stream and call stack; leaks and wrong frees by name.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/call_stacks.hpp>
 #include <weir/adaptors/detail/holders.hpp>
 #include <weir/adaptors/detail/leak_exit.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/adaptors/detail/tracked_blocks.hpp>
 #include <weir/core/bytes.hpp>
@@ -75,10 +75,10 @@ struct tracking {
 ///
 /// A free that is wrong (a pointer that is not live here, another size or alignment than it was allocated with) goes to
 /// the misuse handler with all that is known of the block, and not to the upstream: the memory is kept. What is freed
-/// is forgotten before the upstream has it back.
+/// is forgotten before the upstream has it back. On a growable upstream each chunk that is mapped is a block.
 template <resource Upstream>
-class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<tracking_resource, Upstream>;
+class tracking_resource : public detail::passing_adaptor<tracking_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<tracking_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = tracking::layer_name;
@@ -179,6 +179,43 @@ class tracking_resource : public detail::adaptor_base<tracking_resource<Upstream
  private:
   using base::upstream_;
   friend base;
+
+  // ---- a growable upstream: each chunk is a block
+
+  template <class Map>
+  bool map_by(void* p, std::size_t bytes, Map map) {
+    std::size_t const chunk = this->chunk_bytes();
+    tag_name const tag = current_tag();
+    detail::call_stack_id const stack = stacks_.here();
+    blocks_.promise(tag, bytes / chunk);
+    bool mapped = false;
+    try {
+      mapped = map();
+    } catch (...) {
+      blocks_.forget_promise(bytes / chunk);
+      throw;
+    }
+    if (!mapped) return blocks_.forget_promise(bytes / chunk), false;
+    this->for_each_chunk(p, bytes, [&](void* at) {
+      blocks_.add({.address = reinterpret_cast<std::uintptr_t>(at),
+                   .bytes = chunk,
+                   .alignment = chunk,
+                   .taken = chunk,
+                   .tag = tag,
+                   .stream = host_order,
+                   .call_stack = stack});
+    });
+    return true;
+  }
+  /// A wrong one is refused by the upstream.
+  template <class Unmap>
+  bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
+    if (!unmap()) return false;
+    std::size_t const chunk = this->chunk_bytes();
+    tracked_block gone;
+    this->for_each_chunk(p, bytes, [&](void* at) { blocks_.take_off(at, chunk, chunk, gone); });
+    return true;
+  }
 
   /// `give(upstream)` frees the block there.
   template <class Give>

@@ -1,8 +1,8 @@
 #pragma once
 // Before a request is refused, waits a while for another thread to free something.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/memory_queue.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -63,8 +63,8 @@ struct wait_numbers {
 /// being captured is refused at once. While nobody waits, a request and a free cost a load more than without this
 /// layer.
 template <resource Upstream>
-class wait_for_memory_resource : public detail::adaptor_base<wait_for_memory_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<wait_for_memory_resource, Upstream>;
+class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<wait_for_memory_resource, Upstream>;
 
  public:
   static constexpr char const* layer_name = wait_for_memory::layer_name;
@@ -113,6 +113,25 @@ class wait_for_memory_resource : public detail::adaptor_base<wait_for_memory_res
 
  private:
   using base::upstream_;
+  friend base;
+
+  // ---- a growable upstream: who maps waits for others to unmap
+
+  template <class Map>
+  bool map_by(void*, std::size_t, Map map) {
+    if (!queue_.is_closed() && map()) return true;
+    for (detail::memory_queue::place own(queue_, time_ / 2, time_);;) {
+      bool const in_time = own.wait_for_turn();
+      if (map()) return rescued_.add(1), true;
+      if (!in_time) return timed_out_.add(1), false;
+    }
+  }
+  template <class Unmap>
+  bool unmap_by(void*, std::size_t, Unmap unmap) noexcept {
+    bool const unmapped = unmap();
+    queue_.on_free();
+    return unmapped;
+  }
 
   /// This layer's line, with what is to be said of one request.
   struct line {

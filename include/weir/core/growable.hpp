@@ -18,13 +18,13 @@ struct address_range {
 /// A resource that can also put memory behind addresses later, and take it away again, in whole chunks: what a pool
 /// needs to grow in place, and to move memory that it does not use to where it is needed. All sizes and addresses are
 /// multiples of `chunk_bytes()`, a power of two. Like `host_order`, these calls know no streams: nothing may use what
-/// is unmapped. `virtual_memory` is the source that has them.
+/// is unmapped. `virtual_memory` is the source that has them; adaptors that pass requests on as they are pass them on.
 ///
 /// - `reserve_range(most)`: addresses, aligned to a chunk, with nothing behind them; as many as the resource finds
 ///   right, at most `most` bytes. Throws `out_of_memory` or `cuda_error`.
 /// - `release_range(range)`: takes them back. Nothing is mapped there any more.
 /// - `map(p, n)`: puts memory behind [p, p + n), where there is none, for every device that may use it. False if there
-///   is not as much. Throws `cuda_error` for other failures. Either way nothing has changed then.
+///   is not as much. Throws `cuda_error` or `std::bad_alloc` for other failures. Either way nothing has changed then.
 /// - `unmap(p, n)`: takes the memory behind [p, p + n) away. It is kept for the next `map`; `trim` gives it to the
 ///   system. False if the driver refuses, after an error that ended the context: then all of it stays where it is.
 /// - `alias(to, from, n)`: shows what is behind [from, from + n) at `to` as well. What is written at one is read at the

@@ -108,18 +108,11 @@ class tenants {
   }
 
   /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
-  /// others; false then. Where promises were made, one such call at a time.
+  /// others; false then. Who is on the way counts in every usage, so that two of them may be refused where one of them
+  /// would fit, but never both be let in. The list is not locked while `map()` runs: it may call the program.
   template <class F>
   bool take(tenant& who, F map) {
-    if (!has_promises()) return map();
-    detail::mutex_guard const lock(mutex_);
-    std::size_t needed = 0;
-    for (tenant* t = first_; t != nullptr; t = t->next_) {
-      std::size_t const held = t->usage().held;
-      if (t == &who && held <= t->min_bytes) return map();
-      needed += held > t->min_bytes ? held : t->min_bytes;
-    }
-    return needed <= capacity_ && map();
+    return (!has_promises() || keeps_promises(who)) && map();
   }
 
   /// A line for each tenant.
@@ -143,6 +136,17 @@ class tenants {
       all.held += has.held;
     }
     return all;
+  }
+  /// With what `who` has now, what is on its way included.
+  bool keeps_promises(tenant const& who) const noexcept {
+    detail::mutex_guard const lock(mutex_);
+    std::size_t needed = 0;
+    for (tenant* t = first_; t != nullptr; t = t->next_) {
+      std::size_t const held = t->usage().held;
+      if (t == &who && held <= t->min_bytes) return true;
+      needed += held > t->min_bytes ? held : t->min_bytes;
+    }
+    return needed <= capacity_;
   }
   bool has_promises() const noexcept {
     detail::mutex_guard const lock(mutex_);

@@ -15,13 +15,13 @@ namespace weir::detail {
 template <class T>
 class blocks_by_address {
  public:
-  /// Keeps a place for one `insert`. May throw `std::bad_alloc`, and has changed nothing then.
-  void promise() {
-    if (size_ + promised_ >= limit()) grow();
-    ++promised_;
+  /// Keeps a place for one `insert`, or for `count` of them. May throw `std::bad_alloc`, and has promised nothing then.
+  void promise(std::size_t count = 1) {
+    while (size_ + promised_ + count > limit()) grow();
+    promised_ += count;
   }
   /// There will be no `insert`.
-  void forget_promise() noexcept { --promised_; }
+  void forget_promise(std::size_t count = 1) noexcept { promised_ -= count; }
   /// Has `value` for `address`, which is not 0, instead of what it had, in the place that was promised.
   void insert(std::uintptr_t address, T const& value) noexcept {
     --promised_;

@@ -14,6 +14,7 @@
 #include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
+#include <weir/core/any_growable.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
@@ -102,21 +103,19 @@ using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, li
   layer.fail("no adaptor is called '" + std::string(layer.name()) + "'; there are " + adaptors_in_text::names());
 }
 
-/// One adaptor over what `upstream` makes; the kind of memory stays.
-template <class Any, recipe Upstream>
-Any add_layer(Upstream const& upstream, config_layer& layer) {
-  std::optional<Any> made;
+/// One adaptor over what `upstream` makes, by `take(recipe)`; the kind of memory stays.
+template <recipe Upstream, class Take>
+void add_layer(Upstream const& upstream, config_layer& layer, Take take) {
   auto const add = [&](auto options) {
     layer.take_options(options);
-    made.emplace(made_from(layer, [&] {
+    made_from(layer, [&] {
       if constexpr (requires { options.adaptor(); })
-        return Any(upstream | options.adaptor());
+        take(upstream | options.adaptor());
       else
-        return Any(upstream | options);
-    }));
+        take(upstream | options);
+    });
   };
-  if (adaptors_in_text::find(layer.name(), add)) return *made;
-  refuse_adaptor(layer);
+  if (!adaptors_in_text::find(layer.name(), add)) refuse_adaptor(layer);
 }
 
 /// What a parsed stack's memory can be reached by is known when it runs; this states it for the types.
@@ -150,18 +149,35 @@ class promised_resource {
   basic_any_resource<false, false> stack_;
 };
 
-/// The adaptors of a stack on its source. Two kinds of upstream are enough for all: with a device, and without. But
-/// what stands right on growable memory is made on its type, since a pool that does not know it cannot grow in place.
+/// A source and the adaptors on it up to `made`, the first that is no longer growable included: a pool that does not
+/// know that its upstream grows cannot grow in place.
+template <class Erased, recipe Bottom>
+Erased build_growable(Bottom const& bottom, std::vector<config_layer>& layers, std::size_t& made) {
+  any_growable growing(bottom);
+  std::optional<Erased> top;
+  auto const take = [&]<class F>(F const& f) {
+    if constexpr (growable<made_by<F>>)
+      growing = any_growable(f);
+    else
+      top.emplace(f);
+  };
+  while (!top && made < layers.size()) add_layer(growing, layers[made++], take);
+  return top ? *top : Erased(growing);
+}
+
+/// The adaptors of a stack on its source. Three kinds of upstream are enough for all: with a device, without, and those
+/// that grow.
 template <class Erased, class Source>
 Erased build(Source const& source, std::vector<config_layer>& layers) {
   auto const bottom = [&] { return made_from(layers.front(), source); };
   std::size_t made = 1;
   Erased stack = [&] {
     if constexpr (growable<made_by<Source>>)
-      if (layers.size() > 1) return add_layer<Erased>(bottom, layers[made++]);
-    return Erased(bottom);
+      return build_growable<Erased>(bottom, layers, made);
+    else
+      return Erased(bottom);
   }();
-  while (made < layers.size()) stack = add_layer<Erased>(stack, layers[made++]);
+  while (made < layers.size()) add_layer(stack, layers[made++], [&](auto const& f) { stack = Erased(f); });
   return stack;
 }
 
@@ -194,8 +210,8 @@ Any build_as(Source const& source, std::vector<config_layer>& layers) {
 /// Bytes are written `4096`, `64KiB`, `1.5GiB`. `Any` is the promise wanted: `any_resource` (the default), or
 /// `any_host_resource`, `any_host_device_resource`, or `basic_any_resource<false, false>` for memory of any kind.
 /// Throws `config_error` for text that is no stack, and whatever making the stack throws. Each layer costs a virtual
-/// call a request: where the stack is known when compiled, write it in C++. A pool grows in place where it stands right
-/// on `virtual_memory`.
+/// call a request: where the stack is known when compiled, write it in C++. A pool grows in place on `virtual_memory`,
+/// right on it or with layers between that pass requests on.
 template <class Any = any_resource>
 [[nodiscard]] Any parse(std::string_view text) {
   std::vector<detail::config_layer> layers = detail::config_reader(text).layers();

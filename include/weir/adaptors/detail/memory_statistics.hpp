@@ -38,22 +38,22 @@ struct memory_statistics {
   /// How many allocations are live.
   std::int64_t live() const noexcept { return allocations.current; }
 
-  /// One request was served; `taken` is what it took of the upstream.
-  void add(std::size_t bytes, std::size_t taken) noexcept {
+  /// A request was served; `taken` is what it took of the upstream. Or `count` of them, that are so large together.
+  void add(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
     requested.add(static_cast<std::int64_t>(bytes));
     allocated.add(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
-    allocations.add(1);
+    allocations.add(count);
   }
-  void take_off(std::size_t bytes, std::size_t taken) noexcept {
+  void take_off(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
     requested.take_off(static_cast<std::int64_t>(bytes));
     allocated.take_off(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
-    allocations.take_off(1);
+    allocations.take_off(count);
   }
   /// As if `take_off` had not been called.
-  void put_back(std::size_t bytes, std::size_t taken) noexcept {
+  void put_back(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
     requested.current += static_cast<std::int64_t>(bytes);
     allocated.current += static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment));
-    allocations.current += 1;
+    allocations.current += count;
   }
   /// Peaks start again from what is live now.
   void reset_peaks() noexcept {

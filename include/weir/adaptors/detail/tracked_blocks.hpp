@@ -60,17 +60,17 @@ class tracked_blocks {
  public:
   tracked_blocks() : freed_(remembered_frees) {}
 
-  /// Makes room for a block of this tag, so that `add` can be called after it, or `forget_promise`. May throw
-  /// `std::bad_alloc`, and has changed nothing then.
-  void promise(tag_name tag) {
+  /// Makes room for `count` blocks of this tag, so that `add` can be called after it for each, or `forget_promise` for
+  /// all of them. May throw `std::bad_alloc`, and has changed nothing then.
+  void promise(tag_name tag, std::size_t count = 1) {
     spin_guard const lock(lock_);
     by_tag_.make_room(tag);
-    blocks_.promise();
+    blocks_.promise(count);
   }
   /// The request failed, and is counted as that.
-  void forget_promise() noexcept {
+  void forget_promise(std::size_t count = 1) noexcept {
     spin_guard const lock(lock_);
-    blocks_.forget_promise();
+    blocks_.forget_promise(count);
     ++numbers_.failures;
   }
   /// Of the calling thread, now.
