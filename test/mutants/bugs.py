@@ -929,6 +929,21 @@ BUGS = [
     bug(0, "memory that waits for work is counted for no stream", "tools/summary.hpp",
         "piece.state == memory_state::pending", "false", "tools/summary", random=False),
 
+    bug(0, "chunks are moved, and nobody says so", "pool/growable_range.hpp",
+        "    if (idle.bytes() != 0) note_event(", "    if (false) note_event(", "tools/trace_of", random=False),
+    bug(0, "every trace below records what a layer did", "core/note_event.hpp",
+        "noted = noted || ", "noted = ", "core/note_event", random=False),
+    bug(0, "contents come back from the host, and nobody says so", "adaptors/detail/spill_copies.hpp",
+        "    note_event(memory_, trace_action::unspill, to, b.bytes, stream);\n", "", "adaptors/spill", random=False),
+    bug(0, "a report that comes late takes a later one's place", "adaptors/detail/latest_reports.hpp",
+        "    if (number < place.number) return;  // a later one was quicker\n", "", "adaptors/detail/latest_reports",
+        random=False),
+    bug(0, "whoever notes a move is taken for who holds segments", "tools/torch_memory.hpp",
+        "if (is_of_segment(e.action)) keeper_", "if (!is_request(e.action)) keeper_", "tools/torch_memory",
+        random=False),
+    bug(0, "a page does not tell why a request was refused", "tools/report_page.hpp",
+        "      if (e.report != 0) (text_", "      if (false) (text_", "tools/report_page", random=False),
+
     # ---- a text that is checked and not made
     bug(0, "options that cannot be are found when the stack is made", "tools/parse.hpp",
         "          detail::require_valid(options);\n      });", "          options.valid();\n      });", "tools/parse",

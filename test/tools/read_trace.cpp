@@ -17,7 +17,8 @@ recorded_trace sample() {
                        .lost = 3,
                        .layers = {"top: trace", "trace"},
                        .tags = {"", "a,\"b\"\n"},
-                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}}};
+                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}},
+                       .reports = {"", "weir: out of memory\n  hint <b>"}};
   trace.events = {
       {.address = 0x7f00, .bytes = 2048, .layer = 1, .device = 0, .action = trace_action::grow},
       {.nanoseconds = 2000,
@@ -33,8 +34,11 @@ recorded_trace sample() {
        .stream = 1,
        .thread = 8,
        .device = -1,
-       .action = trace_action::out_of_memory},
-      {.nanoseconds = 4000, .address = 0x7f00, .bytes = 1000, .thread = 7, .device = 0, .action = trace_action::free}};
+       .action = trace_action::out_of_memory,
+       .report = 1},
+      {.nanoseconds = 4000, .address = 0x7f00, .bytes = 1000, .thread = 7, .device = 0, .action = trace_action::free},
+      {.nanoseconds = 5000, .address = 0x7f00, .bytes = 64, .layer = 1, .device = 0, .action = trace_action::move},
+      {.nanoseconds = 6000, .address = 0x7f00, .bytes = 64, .layer = 1, .device = 0, .action = trace_action::unspill}};
   return trace;
 }
 

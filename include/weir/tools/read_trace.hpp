@@ -30,6 +30,7 @@ class trace_names {
   std::uint32_t call_stack(std::vector<std::string> const& frames) {
     return frames.empty() ? 0 : number(call_stacks_, trace_.call_stacks, frames);
   }
+  std::uint32_t report(std::string const& text) { return text.empty() ? 0 : number(reports_, trace_.reports, text); }
 
  private:
   template <class Name>
@@ -40,7 +41,7 @@ class trace_names {
   }
 
   recorded_trace& trace_;
-  std::map<std::string, std::uint32_t> tags_, layers_;
+  std::map<std::string, std::uint32_t> tags_, layers_, reports_;
   std::map<std::vector<std::string>, std::uint32_t> call_stacks_;
 };
 
@@ -130,9 +131,10 @@ inline trace_event read_json_event(text_lines const& in, std::string_view line, 
     if (m.name == "device" && m.text != "null") e.device = device(m);
     if (m.name == "tag") e.tag = names.tag(m.text);
     if (m.name == "layer") e.layer = names.layer(m.text);
+    if (m.name == "report") e.report = names.report(m.text);
     if (m.name == "frames") e.call_stack = names.call_stack(m.list);
     if (m.name != "action") return;
-    for (unsigned i = 0; i <= static_cast<unsigned>(trace_action::unmap); ++i)
+    for (unsigned i = 0; i < trace_actions; ++i)
       if (auto const action = static_cast<trace_action>(i); m.text == name_of(action)) {
         e.action = action;
         has_action = true;

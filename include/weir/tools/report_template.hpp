@@ -94,7 +94,7 @@ tbody th { color: inherit; min-width: 9em; }
 .events button:hover, .events .here { background: var(--grid); }
 .events .when { flex: 0 0 7.5em; color: var(--quiet); text-align: right; }
 .events .mark { flex: none; width: 9px; height: 9px; border-radius: 50%; margin-top: 6px; }
-.events pre { margin: 2px 0 8px; padding: 10px 12px; overflow-x: auto; background: var(--page); border-radius: 8px;
+pre { margin: 2px 0 8px; padding: 10px 12px; overflow-x: auto; background: var(--page); border-radius: 8px;
   font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace; white-space: pre; }
 .better { color: var(--good); } .worse { color: var(--bad); }
 details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color: var(--quiet); }
@@ -146,6 +146,7 @@ details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color
     <canvas id="timeline" role="slider" tabindex="0" aria-label="Moment"
       aria-describedby="timeline-help"></canvas>
     <p id="moment" class="moment"></p>
+    <pre id="report" aria-label="Report of the refused request" tabindex="0" hidden></pre>
     <ul id="legend" class="legend" aria-label="Colours of the tags"></ul>
     <p id="timeline-help" class="quiet help">Click or drag to choose a moment. Arrow keys move by one operation, with
       Shift by a hundredth, Page Up and Page Down by a tenth, Home and End to the ends; P goes to the peak, plus and
@@ -241,12 +242,12 @@ class Run {
     const each = visit => {
       for (let b = 0; b < this.bytes.length; ++b) {
         if (this.from[b] > 0) visit(this.from[b], b);
-        if (this.freed[b] <= this.count) visit(this.freed[b], b);
+)page",
+    R"page(        if (this.freed[b] <= this.count) visit(this.freed[b], b);
       }
     };
     each(m => { ++starts[m]; });
-)page",
-    R"page(    for (let m = 0, sum = 0; m < starts.length; ++m) {
+    for (let m = 0, sum = 0; m < starts.length; ++m) {
       const here = starts[m];
       starts[m] = sum;
       sum += here;
@@ -438,8 +439,9 @@ const percentText = part => `${(100 * part).toFixed(1)} %`;
 
 const palette = ["#3f7de0", "#e8833a", "#2fa57f", "#c9508f", "#8b6ad6", "#c7a42b", "#36a5c2", "#a8674a", "#8894a6"];
 const colourOf = index => palette[index % palette.length];
-const actionColours = {out_of_memory: "#d43d3d", no_segment: "#e8833a", grow: "#2fa57f", trim: "#8b6ad6", map: "#36a5c2", unmap: "#c7a42b"};
-const actionNames = {out_of_memory: "out of memory", no_segment: "refused below", grow: "grow", trim: "trim", map: "map", unmap: "unmap"};
+const actionColours = {out_of_memory: "#d43d3d", no_segment: "#e8833a", grow: "#2fa57f", trim: "#8b6ad6", map: "#36a5c2", unmap: "#c7a42b",
+  move: "#3f7de0", spill: "#a8674a", unspill: "#c9508f"};
+const actionNames = {out_of_memory: "out of memory", no_segment: "refused below", grow: "grow", trim: "trim", map: "map", unmap: "unmap", move: "move", spill: "spill", unspill: "bring back"};
 const themeColour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 /// The context of a canvas made as large as it is shown, in CSS pixels.
@@ -509,13 +511,13 @@ function columnsOf(scale) {
 /// Stacked areas of live bytes by group, the reserved bytes, the peak, what happened, and the other run's line.
 function drawTimeline(canvas, run, view, other) {
   const {context: c, width, height} = contextOf(canvas);
-  const scale = new TimelineScale(run, view, width, height);
+)page",
+    R"page(  const scale = new TimelineScale(run, view, width, height);
   drawGrid(c, scale);
   const columns = columnsOf(scale);
   drawAreas(c, scale, columns);
   const isVisible = run.knowsSegments && columns.some(each => each.reserved <= view.top);
-)page",
-    R"page(  if (isVisible) drawSteps(c, scale, columns.map(each => [each.x, each.reserved]), themeColour("reserved"), [5, 3]);
+  if (isVisible) drawSteps(c, scale, columns.map(each => [each.x, each.reserved]), themeColour("reserved"), [5, 3]);
   if (other) drawOther(c, scale, other);
   drawPeak(c, scale);
   drawHappenings(c, scale);
@@ -811,15 +813,15 @@ let moments = runs.map(run => run.peak);
 let colouring = "tag";
 let picture = null, scale = null, map = null;
 
-const run = () => runs[shown];
+)page",
+    R"page(const run = () => runs[shown];
 const view = () => views[shown];
 const moment = () => moments[shown];
 
 /// When a moment was.
 const whenText = (r, m) => timeless ? `event ${countText(m)}` : timeText(r.timeAt(m));
 
-)page",
-    R"page(/// An element with text and children. Text is never taken for HTML.
+/// An element with text and children. Text is never taken for HTML.
 function element(name, {text, className, children = [], ...others} = {}) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -908,13 +910,14 @@ function showEvents(r) {
       element("span", {text: whenText(r, h.moment), className: "when"}), mark, happeningText(r, h)]});
     button.dataset.moment = h.moment;
     button.addEventListener("click", () => choose(h.moment));
-    return element("li", {children: [button]});
+    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true})] : [button]});
   }));
 }
 function happeningText(r, h) {
   const layer = r.layers[h.layer] ? `, ${r.layers[h.layer]}` : "";
   const tag = r.tags[h.tag] ? `, tag ${r.tags[h.tag]}` : "";
-  const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back", map: "Mapped", unmap: "Unmapped"};
+  const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back",
+    map: "Mapped", unmap: "Unmapped", move: "Moved idle chunks,", spill: "Spilled to the host", unspill: "Brought back from the host"};
   return `${words[h.action]} ${bytesText(h.bytes)}${tag}${layer}`;
 }
 
@@ -979,8 +982,19 @@ function choose(wanted) {
   showMap(r, m);
   showHolders(r, m);
   showFragmentation(r, m);
-  for (const button of $("events").querySelectorAll("button"))
-    button.classList.toggle("here", Number(button.dataset.moment) === m);
+  showReport(r, m);
+  for (const button of $("events").querySelectorAll("button")) {
+    const isHere = Number(button.dataset.moment) === m;
+    button.classList.toggle("here", isHere);
+    if (button.nextSibling) button.nextSibling.hidden = !isHere;
+  }
+}
+
+/// What the error said, where a request was refused at this moment.
+function showReport(r, m) {
+  const refused = r.happenings.find(h => h.moment === m && h.report);
+  $("report").hidden = !refused;
+  $("report").textContent = refused ? refused.report : "";
 }
 
 function showMoment(r, m) {
@@ -1023,7 +1037,8 @@ function showMap(r, m) {
   const counted = (n, one, many) => n === 0 ? [] : [`${countText(n)} ${n === 1 ? one : many}`];
   const kinds = [...counted(known.length - ranges, "segment", "segments"), ...counted(ranges, "growable range", "growable ranges")];
   const words = segments.size === 0 ? "Nothing is held." : known.length === 0
-    ? `Segments were not recorded: these are the addresses that blocks had${segments.size === 1 ? "" : `, in ${countText(segments.size)} pieces`}.`
+)page",
+    R"page(    ? `Segments were not recorded: these are the addresses that blocks had${segments.size === 1 ? "" : `, in ${countText(segments.size)} pieces`}.`
     : `${bytesText(bytes)} in ${kinds.join(" and ")}: ` +
       `${bytesText(r.live[m])} live, ${bytesText(r.pending[m])} pending, ${bytesText(Math.max(0, bytes - r.live[m] - r.pending[m]))} free.`;
   $("map-summary").textContent = words + (map.layout.leftOut > 0 ? ` ${countText(map.layout.leftOut)} small pieces are left out.` : "");
@@ -1033,8 +1048,7 @@ function showBlocks(r, m) {
   const blocks = [...map.blocks].sort((x, y) => r.bytes[y] - r.bytes[x]).slice(0, 100);
   table("blocks", ["Address", "#Bytes", "State", "Tag", "Stream", "Since"], blocks.map(b => [
     r.hex(r.address[b]), countText(r.bytes[b]), r.isLive(b, m) ? "live" : "pending", r.tagName(r.tag[b]),
-)page",
-    R"page(    r.streamName(r.stream[b]), whenText(r, r.from[b])]));
+    r.streamName(r.stream[b]), whenText(r, r.from[b])]));
 }
 function showPointed(event) {
   const r = run(), m = moment();
@@ -1108,7 +1122,12 @@ $("timeline").addEventListener("keydown", event => {
   event.preventDefault();
   action(event.shiftKey);
 });
-function chooseAt(event) { choose(scale.momentAt(event.clientX - $("timeline").getBoundingClientRect().left)); }
+/// A refused request is hit a little beside its mark, too.
+function chooseAt(event) {
+  const x = event.clientX - $("timeline").getBoundingClientRect().left;
+  const near = run().happenings.find(h => h.action === "out_of_memory" && Math.abs(scale.x(h.moment) - x) <= 4);
+  choose(near ? near.moment : scale.momentAt(x));
+}
 $("timeline").addEventListener("pointerdown", event => {
   $("timeline").setPointerCapture(event.pointerId);
   chooseAt(event);

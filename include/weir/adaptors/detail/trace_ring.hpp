@@ -21,13 +21,14 @@ class trace_ring {
 
   /// Of the calling thread, now.
   [[gnu::always_inline]] void add(trace_action action, void const* p, std::size_t bytes, stream_ref stream,
-                                  std::uint32_t call_stack) noexcept {
+                                  std::uint32_t call_stack, std::uint32_t report = 0) noexcept {
     shown_event event{.address = reinterpret_cast<std::uintptr_t>(p),
                       .bytes = bytes,
                       .stream = stream_number(stream),
                       .tag = current_tag(),
                       .thread = static_cast<std::uint32_t>(thread_id()),
                       .call_stack = call_stack,
+                      .report = report,
                       .action = action};
     spin_guard const lock(lock_);
     event.ticks = tick_count();
