@@ -944,6 +944,12 @@ BUGS = [
     bug(0, "a page does not tell why a request was refused", "tools/report_page.hpp",
         "      if (e.report != 0) (text_", "      if (false) (text_", "tools/report_page", random=False),
 
+    bug(0, "segments of PyTorch's are of the program's layer", "tools/read_trace.hpp",
+        'names.layer("PyTorch: segments") : top', "top : top", "tools/read_trace", random=False),
+    bug(0, "what PyTorch has freed and not got back is free", "tools/torch_segments.hpp",
+        'if (!state.starts_with("active")) return out;', 'if (state != "active_allocated") return out;',
+        "tools/torch_segments", random=False),
+
     # ---- a text that is checked and not made
     bug(0, "options that cannot be are found when the stack is made", "tools/parse.hpp",
         "          detail::require_valid(options);\n      });", "          options.valid();\n      });", "tools/parse",

@@ -112,6 +112,13 @@ def lists_what_layers_did(page):
     expect("and counted", "1 × move" in text(page, "events-summary"), text(page, "events-summary"))
 
 
+def says_what_is_not_known(opens):
+    said = {name: text(opens(name), "not-known") for name in ("segments", "log", "hostile")}
+    expect("a stack with a trace below its pool knows most", said["segments"] == "Not known: what was pending before the end.", said)
+    expect("one without does not know when segments came", "when segments came and went" in said["hostile"], said)
+    expect("a log knows no segments", said["log"] == "Not known: which segments there were; what was freed and still pending.", said)
+
+
 def has_names(page):
     """Everything that can be reached or is a picture has a name for who does not see it."""
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
@@ -175,6 +182,7 @@ def main():
         obeys(pages["segments"])
         shows_reports(pages["segments"])
         lists_what_layers_did(opens("moves"))
+        says_what_is_not_known(opens)
         has_names(pages["segments"])
         keeps_data_in_its_place(pages["hostile"])
         does_little(pages["large"], known["large"])

@@ -13,7 +13,9 @@
 #include <weir/sources/device.hpp>
 #include <weir/sources/pinned.hpp>
 #include <weir/sources/virtual_memory.hpp>
+#include <weir/tools/read_trace.hpp>
 #include <weir/tools/report_page.hpp>
+#include <weir/tools/trace_text.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -158,6 +160,8 @@ int main(int, char** argv) {
                       {"one growable range", weir::trace_of(range), weir::snapshot(range)}},
                      folder + "/both.html");
   weir::write_report({{"nothing", {}, {}}}, folder + "/nothing.html");
+  weir::write_report({{"a log", weir::read_trace(weir::trace_csv(weir::trace_of(segments))), {}}},
+                     folder + "/log.html");
   moves();
   hostile();
   large();

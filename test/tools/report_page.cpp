@@ -48,6 +48,11 @@ TEST_CASE("a page holds the data of its runs, in columns") {
   CHECK(has(page, "\"streams\":[\"0x7\",\"0x0\"]"));
 }
 
+TEST_CASE("a page says whether the memory at the end is known") {
+  CHECK(has(weir::report_page({{"", small(), {}}}), "\"hasEnd\":false"));
+  CHECK(has(weir::report_page({{"", small(), {.taken = 1}}}), "\"hasEnd\":true"));
+}
+
 TEST_CASE("times never go back, whatever the events say") {
   CHECK(has(weir::report_page({{"", small(), {}}}), "\"time\":[5,9,9,10]"));
 }

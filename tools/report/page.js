@@ -67,6 +67,7 @@ function showRun() {
   if (runs.length > 1) groups.push([themeColour("ink"), `${runs[1 - shown].name} (line)`]);
   legend("legend", groups);
   showEvents(r);
+  $("not-known").textContent = r.count === 0 ? "" : `Not known: ${r.notKnown().join("; ")}.`;
   setView(0, r.count);
 }
 

@@ -59,6 +59,8 @@ class report_data {
     (text_ += R"({"name":)") += json_string(run.name);
     member("began", run.trace.began / 1'000'000);  // milliseconds
     member("lost", run.trace.lost);
+    bool const has_end = run.snapshot.taken != 0 || !run.snapshot.segments.empty();
+    text_ += has_end ? R"(,"hasEnd":true)" : R"(,"hasEnd":false)";
     ((text_ += R"(,"base":")") += std::to_string(base)) += '"';
     texts("tags", timeline.tags);
     texts("layers", run.trace.layers);

@@ -166,6 +166,7 @@ details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color
     <p id="map-summary" class="quiet"></p>
     <canvas id="map" role="img" aria-labelledby="map-title map-summary"></canvas>
     <ul id="map-legend" class="legend" aria-label="Colours of the map"></ul>
+    <p id="not-known" class="quiet help"></p>
     <p id="pointed" class="moment" aria-live="polite">Point at a block to see what it is.</p>
     <details>
       <summary>The largest blocks of this moment, as a table</summary>
@@ -219,7 +220,7 @@ function lastAtMost(values, wanted) {
 
 class Run {
   constructor(data) {
-    Object.assign(this, data);  // name, began, lost, tags, streams, layers, time, segments, happenings, fragmentation
+    Object.assign(this, data);  // name, began, lost, hasEnd, tags, streams, layers, time, segments, happenings, fragmentation
     this.base = BigInt(data.base);
     this.count = data.time.length;
     const blocks = data.blocks;
@@ -413,6 +414,18 @@ class Run {
   /// Time counts from the first event.
   timeAt(moment) { return moment === 0 ? 0 : this.time[moment - 1] - this.time[0]; }
   momentAtTime(time) { return lastAtMost(this.time, time + this.time[0]) + 1; }
+  /// What a map of this run cannot show, in words.
+  notKnown() {
+    const changes = ["grow", "trim", "map", "unmap"];
+    const said = [];
+    if (this.lost > 0) said.push(`what ${countText(this.lost)} earlier events did`);
+    if (!this.knowsSegments) said.push("which segments there were");
+    else if (!this.happenings.some(h => changes.includes(h.action))) said.push("when segments came and went (they are those of the end)");
+    else if (!this.hasEnd) said.push("segments that were there before and never went");
+    if (this.knowsSegments && this.segments.some(s => !s.known)) said.push("the segments of some blocks");
+    said.push(this.hasEnd ? "what was pending before the end" : "what was freed and still pending");
+    return said;
+  }
   get duration() { return this.timeAt(this.count); }
   tagName(tag) { return this.tags[tag] === "" ? "(no tag)" : this.tags[tag]; }
   streamName(stream) { return this.streams[stream]; }
@@ -494,7 +507,8 @@ function columnsOf(scale) {
   let column = null;
   for (let m = view.from; m <= view.to; ++m) {
     const x = Math.floor(scale.x(m));
-    if (column !== null && column.x !== x) column.after = sums.slice();
+)page",
+    R"page(    if (column !== null && column.x !== x) column.after = sums.slice();
     if (m > view.from) run.change(sums, m);
     if (column === null || column.x !== x) columns.push(column = {x, live: -1, sums: null, after: null, reserved: 0});
     if (run.live[m] > column.live) {
@@ -511,8 +525,7 @@ function columnsOf(scale) {
 /// Stacked areas of live bytes by group, the reserved bytes, the peak, what happened, and the other run's line.
 function drawTimeline(canvas, run, view, other) {
   const {context: c, width, height} = contextOf(canvas);
-)page",
-    R"page(  const scale = new TimelineScale(run, view, width, height);
+  const scale = new TimelineScale(run, view, width, height);
   drawGrid(c, scale);
   const columns = columnsOf(scale);
   drawAreas(c, scale, columns);
@@ -795,7 +808,8 @@ function drawFragmentation(canvas, run, moment) {
     c.lineTo(points[0][0], bottom);
     c.globalAlpha = 0.16;
     c.fillStyle = colourOf(1);
-    c.fill();
+)page",
+    R"page(    c.fill();
     c.globalAlpha = 1;
   }
   c.strokeStyle = themeColour("accent");
@@ -813,8 +827,7 @@ let moments = runs.map(run => run.peak);
 let colouring = "tag";
 let picture = null, scale = null, map = null;
 
-)page",
-    R"page(const run = () => runs[shown];
+const run = () => runs[shown];
 const view = () => views[shown];
 const moment = () => moments[shown];
 
@@ -871,6 +884,7 @@ function showRun() {
   if (runs.length > 1) groups.push([themeColour("ink"), `${runs[1 - shown].name} (line)`]);
   legend("legend", groups);
   showEvents(r);
+  $("not-known").textContent = r.count === 0 ? "" : `Not known: ${r.notKnown().join("; ")}.`;
   setView(0, r.count);
 }
 
@@ -1027,7 +1041,8 @@ function mapLegend(r) {
   return entries;
 }
 function showMap(r, m) {
-  map = drawMap($("map"), r, m, colourOfBlock(r));
+)page",
+    R"page(  map = drawMap($("map"), r, m, colourOfBlock(r));
   legend("map-legend", mapLegend(r));
   const extents = r.extentsAt(m);
   const segments = new Set(extents.map(each => each[0]));
@@ -1037,8 +1052,7 @@ function showMap(r, m) {
   const counted = (n, one, many) => n === 0 ? [] : [`${countText(n)} ${n === 1 ? one : many}`];
   const kinds = [...counted(known.length - ranges, "segment", "segments"), ...counted(ranges, "growable range", "growable ranges")];
   const words = segments.size === 0 ? "Nothing is held." : known.length === 0
-)page",
-    R"page(    ? `Segments were not recorded: these are the addresses that blocks had${segments.size === 1 ? "" : `, in ${countText(segments.size)} pieces`}.`
+    ? `Segments were not recorded: these are the addresses that blocks had${segments.size === 1 ? "" : `, in ${countText(segments.size)} pieces`}.`
     : `${bytesText(bytes)} in ${kinds.join(" and ")}: ` +
       `${bytesText(r.live[m])} live, ${bytesText(r.pending[m])} pending, ${bytesText(Math.max(0, bytes - r.live[m] - r.pending[m]))} free.`;
   $("map-summary").textContent = words + (map.layout.leftOut > 0 ? ` ${countText(map.layout.leftOut)} small pieces are left out.` : "");
