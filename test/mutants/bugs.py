@@ -944,6 +944,11 @@ BUGS = [
     bug(0, "a page does not tell why a request was refused", "tools/report_page.hpp",
         "      if (e.report != 0) (text_", "      if (false) (text_", "tools/report_page", random=False),
 
+    bug(0, "host memory that is refused comes without advice", "sources/host.hpp",
+        "    own.hint(detail::hint_for(bytes,", "    static_cast<void>(detail::hint_for(bytes,", "sources/host",
+        random=False),
+    bug(0, "a size below zero is told as a full machine", "core/error.hpp",
+        "return bytes <= most ? hint :", "return true ? hint :", "core/error", random=False),
     bug(0, "segments of PyTorch's are of the program's layer", "tools/read_trace.hpp",
         'names.layer("PyTorch: segments") : top', "top : top", "tools/read_trace", random=False),
     bug(0, "what PyTorch has freed and not got back is free", "tools/torch_segments.hpp",
