@@ -26,6 +26,8 @@ PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
+CHARGES = "adaptors/detail/charges.hpp"
+BIASED = "support/biased_lock.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 CHUNKS = "sources/physical_chunks.hpp"
 RANGES = "sources/address_ranges.hpp"
@@ -187,9 +189,10 @@ BUGS = [
           "    detail::last_call.clear();\n    if (detail::last_call.what == detail::")],
         "adaptors/statistics", random=False),
     Bug(27, "a budget is looked at first and charged afterwards",
-        [(LIMIT, "while (!used_.replace_acquire(held, held + charge));",
-          "while (false);\n    sched_yield();\n    used_.add(charge);"),
-         (LIMIT, "#include <cstddef>", "#include <sched.h>\n\n#include <cstddef>")], "adaptors/limit", random=False),
+        [(CHARGES, "    biased_guard const lock(lock_);\n    std::size_t const now = now_.load();\n    if (static_cast",
+          "    std::size_t const now = now_.load();\n    if (static_cast"),
+         (CHARGES, "    now_.store_release(now + charge);\n", "    sched_yield();\n    now_.add(charge);\n")],
+        "adaptors/limit", random=False),
     bug(27, "a budget is credited with whatever size the caller names", LIMIT,
         "charge == 0 || used_.load() < own) return", "charge == 0) return",
         "adaptors/limit", random=False),
@@ -272,7 +275,7 @@ BUGS = [
         "adaptors/pool", random=False),
     bug(32, "alignments are not looked at", "core/error.hpp", "if (is_valid_alignment(alignment)) [[likely]]",
         "if (alignment + 1 != 0)", "core/error", random=False),
-    bug(33, "a budget's sum wraps", LIMIT, "if (wanted <= 0) return 0;", "if (wanted == 0) return 0;", "adaptors/limit", random=False),
+    bug(33, "a budget's sum wraps", CHARGES, "if (wanted <= 0) return 0;", "if (wanted == 0) return 0;", "adaptors/limit", random=False),
     bug(34, "CUDA is called though the process exits", "cuda/process_exit.hpp",
         "__cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
         "static_cast<void>(writes);", "shutdown/ends", arguments=["early"], random=False),
@@ -742,8 +745,8 @@ BUGS = [
     bug(0, "a soft limit is told by each request above it", LIMIT,
         "if (held <= soft_ || held - charge > soft_) return held;", "if (held <= soft_) return held;", "adaptors/limit",
         random=False),
-    bug(0, "a budget that was lowered serves what is charged beyond it", LIMIT,
-        "if (static_cast<std::ptrdiff_t>(most - held) < wanted) return 0;", "if (most - held < charge) return 0;",
+    bug(0, "a budget that was lowered serves what is charged beyond it", CHARGES,
+        "if (static_cast<std::ptrdiff_t>(most - now) < wanted) return 0;", "if (most - now < charge) return 0;",
         "adaptors/limit", random=False),
     bug(0, "what a tenant frees is not kept for its reserve", RESERVE,
         "covered < bytes_ ? bytes_ - covered : 0", "0", "adaptors/limit_reserve", random=False),
@@ -828,8 +831,8 @@ BUGS = [
     bug(0, "the peaks of a CUDA pool that is someone else's are reset", ASYNC,
         "if (life_.is_exiting() || !pool_.is_owned()) return;", "if (life_.is_exiting()) return;", "core/numbers",
         random=False),
-    bug(0, "a limit whose peak was reset forgets what is charged", LIMIT,
-        "    raise_peak(used_.load());\n", "", "core/numbers", random=False),
+    bug(0, "a limit whose peak was reset forgets what is charged", CHARGES,
+        "peak_.store_release(now_.load());", "peak_.store_release(0);", "core/numbers", random=False),
 
     # ---- programs on the simulated runtime
     bug(0, "a node does not depend on the stream that joined before it", "sim/scheduler/capture.cpp",
@@ -954,6 +957,16 @@ BUGS = [
     bug(0, "what PyTorch has freed and not got back is free", "tools/torch_segments.hpp",
         'if (!state.starts_with("active")) return out;', 'if (state != "active_allocated") return out;',
         "tools/torch_segments", random=False),
+
+    # ---- locks with an owner
+    bug(0, "who takes a lock from its owner does not look whether that one is inside", BIASED,
+        "__atomic_load_n(&owner_is_inside_, __ATOMIC_ACQUIRE); ++round)", "false; ++round)", "support/biased_lock",
+        random=False),
+    bug(0, "a lock is taken from its owner without a barrier", BIASED,
+        "    process_barrier::pass();\n", "", "support/biased_lock", random=False),
+    bug(0, "a lock has a new owner as soon as before", BIASED,
+        "if (needed_ < longest_streak) needed_ *= 2;", "static_cast<void>(longest_streak);", "support/biased_lock",
+        random=False),
 
     # ---- a text that is checked and not made
     bug(0, "options that cannot be are found when the stack is made", "tools/parse.hpp",

@@ -136,10 +136,10 @@ TEST_CASE("a refusal has the bytes that were asked for, and what was written wit
   std::string const bytes = snapshot({list({entry("alloc", 256, 3), dict({{"action", text("oom")},
                                                                           {"device_free", number(5)},
                                                                           {"size", number(9)},
-                                                                          {"user_metadata", text("full")}})})});
+                                                                          {"report", text("full")}})})});
   auto const found = read_torch_snapshot(bytes);
   CHECK(written(found.at(0)) == "+256:3@0 !0:9@0 ");
-  CHECK(found[0].events[1].metadata == "full");
+  CHECK(found[0].events[1].report == "full");
 }
 
 TEST_CASE("entries that cannot be are refused, with device and entry") {

@@ -192,7 +192,7 @@ inline recorded_trace torch_trace(std::vector<device_history> const& histories) 
                               .tag = names.tag(std::string(e.category)),
                               .device = static_cast<std::int32_t>(history.device),
                               .action = e.action,
-                              .report = names.report(std::string(e.metadata))});
+                              .report = names.report(std::string(e.report))});
     }
   return trace;
 }

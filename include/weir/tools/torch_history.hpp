@@ -22,8 +22,8 @@ struct device_history {
     std::uint64_t stream;
     trace_action action;
     std::uint64_t microseconds = 0;  ///< since 1970; 0 where the file does not say
-    std::string_view category = {};  ///< in the pickle's bytes
-    std::string_view metadata = {};  ///< of a refusal, the same: what weir wrote there is its report
+    std::string_view category = {};  ///< or what `_set_memory_metadata` said then; in the pickle's bytes
+    std::string_view report = {};    ///< of a refusal that weir wrote, the same
   };
   std::size_t device;
   std::vector<event> events;
@@ -99,8 +99,8 @@ class device_history_reader {
     if (action == "segment_map") return change_segment(entry, trace_action::map);
     if (action == "segment_unmap") return change_segment(entry, trace_action::unmap);
     if (action == "oom")
-      return events_.push_back({0, number(entry, "size"), 0, trace_action::out_of_memory, time(entry),
-                                optional_text(entry, "category"), optional_text(entry, "user_metadata")});
+      return events_.push_back({0, number(entry, "size"), 0, trace_action::out_of_memory, time(entry), category(entry),
+                                optional_text(entry, "report")});
     if (action == "snapshot" || action == "user_defined") return;
     fail(entry, "action is '" + std::string(action.substr(0, 40)) +
                     "'; it can be alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
@@ -113,7 +113,7 @@ class device_history_reader {
     block& b = known_.try_emplace(address, block{state::gone, 0, 0}).first->second;
     if (b.is == state::live) fail(entry, "allocates " + hex(address) + ", which is live");
     b = {state::live, bytes, stream};
-    events_.push_back({address, bytes, stream, trace_action::allocate, time(entry), optional_text(entry, "category")});
+    events_.push_back({address, bytes, stream, trace_action::allocate, time(entry), category(entry)});
     has_blocks_ = true;
   }
   void change_segment(pickle::value const& entry, trace_action action) {
@@ -150,6 +150,10 @@ class device_history_reader {
   std::uint64_t time(pickle::value const& entry) const {
     pickle::value const* const v = in_.find(entry, "time_us");
     return v == nullptr ? 0 : pickle::number(*v).value_or(0);
+  }
+  std::string_view category(pickle::value const& entry) const {
+    std::string_view const own = optional_text(entry, "category");
+    return own.empty() ? optional_text(entry, "user_metadata") : own;
   }
   std::string_view optional_text(pickle::value const& entry, char const* name) const {
     pickle::value const* const v = in_.find(entry, name);

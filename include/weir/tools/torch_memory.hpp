@@ -282,7 +282,7 @@ class torch_writer {
     out_.member("stream", is_of_segment(e.action) ? 0 : e.stream);  // segments are no stream's
     out_.member("time_us", (trace_.began + e.nanoseconds) / 1000);
     if (e.tag != 0) out_.member("category", trace_.tags[e.tag]);
-    if (e.report != 0) out_.member("user_metadata", trace_.reports[e.report]);
+    if (e.report != 0) out_.member("report", trace_.reports[e.report]);
     write_frames(e.call_stack);
     out_.end_dict();
   }
