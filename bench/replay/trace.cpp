@@ -163,11 +163,13 @@ std::vector<trace> read_snapshot(file& in, std::string const& name, std::string 
     std::unordered_map<std::uint64_t, std::uint32_t> live;
     std::unordered_map<std::string, std::uint32_t> streams;
     for (device_history::event const& e : history.events) {
-      if (e.allocates) {
+      bool const allocates = e.action == weir::trace_action::allocate;
+      if (!allocates && e.action != weir::trace_action::free) continue;
+      if (allocates) {
         live[e.address] = static_cast<std::uint32_t>(out.sizes.size());
         out.sizes.push_back(e.bytes);
       }
-      out.events.push_back({live.at(e.address), numbered(streams, std::to_string(e.stream)), 0, e.allocates});
+      out.events.push_back({live.at(e.address), numbered(streams, std::to_string(e.stream)), 0, allocates});
     }
     out.streams = streams.size();
     found.push_back(std::move(out));

@@ -1,6 +1,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/spillable.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
@@ -9,6 +10,7 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/virtual_memory.hpp>
+#include <weir/tools/trace_of.hpp>
 
 #include <doctest/doctest.h>
 
@@ -93,6 +95,34 @@ TEST_CASE("it goes on spilling until the request fits") {
   void* const p = memory.allocate(a, 2_MiB);                                  // which are no neighbours
   CHECK(memory.numbers().spills > 2);
   memory.deallocate(a, p, 2_MiB);
+}
+
+TEST_CASE("a trace below records what went to the host and came back, and for whom") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(device{} | pool{.max_bytes = 4_MiB} | trace{} | spill{.to = share(host)});
+  stream const a;
+  auto handles = make_handles(memory, a, 4);
+  auto const address = reinterpret_cast<std::uintptr_t>(handles.front().pin(a).data());
+  fill_pinned(handles.back(), a, 4);
+  find<trace_resource>(memory).clear();
+  {
+    tag const scope{"batch"};
+    memory.deallocate(a, memory.allocate(a, 1_MiB), 1_MiB);  // the second handle goes
+  }
+  static_cast<void>(std::next(handles.begin())->pin(a));
+  recorded_trace const trace = trace_of(memory);
+  std::string text;
+  for (trace_event const& e : trace.events) text += std::string(name_of(e.action)) + " ";
+  CHECK(text == "out_of_memory spill free allocate free allocate unspill ");
+  REQUIRE(trace.events.size() == 7);
+  trace_event const &spilled = trace.events[1], &back = trace.events[6];
+  CHECK(spilled.address != address);
+  CHECK(spilled.address == trace.events[2].address);
+  CHECK(spilled.bytes == 1_MiB);
+  CHECK(trace.tags[spilled.tag] == "batch");
+  CHECK(back.address == trace.events[5].address);
+  CHECK(trace.tags[back.tag].empty());
 }
 
 TEST_CASE("what is pinned stays; the refusal says what there was") {

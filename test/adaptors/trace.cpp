@@ -1,10 +1,12 @@
 #include <weir/adaptors/trace.hpp>
 
 #include <weir/core/resource_ref.hpp>
+#include <weir/tools/recorded_trace.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,17 +28,21 @@ static_assert(!growable<traced>);
 struct reader final : detail::event_visitor {
   void see_begin(detail::tick_moment const&, std::uint64_t) override {}
   void see(detail::shown_event const& e) override {
-    constexpr char const* names[] = {"allocate", "free", "out of memory"};
-    text += names[static_cast<int>(e.action)] + (" " + std::to_string(e.bytes)) + "\n";
+    text += name_of(e.action) + (" " + std::to_string(e.bytes)) + "\n";
     addresses.push_back(e.address);
     last_stack = e.call_stack;
+    if (e.report != 0) refusals.push_back(e.report);
   }
   void see_frame(std::uint32_t call_stack, char const* frame) override {
     frames += std::to_string(call_stack) + " " + frame + "\n";
   }
 
+  void see_report(std::uint32_t report, std::string const& said) override { reports[report] = said; }
+
   std::string text, frames;
   std::vector<std::uintptr_t> addresses;
+  std::vector<std::uint32_t> refusals;
+  std::map<std::uint32_t, std::string> reports;
   std::uint32_t last_stack = 0;
 };
 template <class Memory>
@@ -70,12 +76,34 @@ TEST_CASE("allocations, frees and refusals are recorded, and nothing else") {
   CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 4000)), std::logic_error);
   memory.deallocate(stream, p, 1000);
   reader const seen = read(memory);
-  CHECK(seen.text == "allocate 1000\nout of memory 2000\nout of memory 3000\nfree 1000\n");
+  CHECK(seen.text == "allocate 1000\nout_of_memory 2000\nout_of_memory 3000\nfree 1000\n");
   CHECK(seen.addresses[0] == reinterpret_cast<std::uintptr_t>(p));
   CHECK(seen.addresses[1] == 0);
   CHECK(memory.count() == 4);
   memory.clear();
   CHECK(read(memory).text.empty());
+}
+
+TEST_CASE("a refusal is recorded with the report that the caller gets") {
+  source_state state;
+  state.fail = failing::out_of_memory;
+  auto memory = make(source{&state} | trace{.name = "search"});
+  std::string given;
+  for (int i = 0; i < 2; ++i) given = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(stream, 7)); });
+  reader const seen = read(memory);
+  REQUIRE(seen.refusals.size() == 2);
+  CHECK(seen.refusals[0] != seen.refusals[1]);
+  CHECK(seen.reports.at(seen.refusals[1]) == given);
+  CHECK(contains(given, "chain: search: trace > source"));
+}
+
+TEST_CASE("what another layer did is recorded too") {
+  source_state state;
+  auto memory = make(source{&state} | trace{});
+  int place = 0;
+  CHECK(memory.note_event(trace_action::spill, &place, 100, stream));
+  CHECK(read(memory).text == "spill 100\n");
+  CHECK(read(memory).addresses.at(0) == reinterpret_cast<std::uintptr_t>(&place));
 }
 
 TEST_CASE("a free is recorded before the upstream has the memory back, an allocation after it gave it") {

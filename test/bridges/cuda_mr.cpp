@@ -267,6 +267,7 @@ TEST_CASE("a resource that has no more is weir's out of memory, whichever way it
     FAIL("nothing was thrown");
   } catch (out_of_memory const& error) {
     CHECK(std::string(error.what()).find("refused by cuda_mr; chain: cuda_mr") != std::string::npos);
+    CHECK(std::string(error.hint()).starts_with("the cuda::mr resource has no more, and does not say of what"));
   }
   CHECK_THROWS_AS(telling.allocate(host_order, 2_MiB), out_of_memory);
 }

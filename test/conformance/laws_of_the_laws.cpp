@@ -124,6 +124,14 @@ struct speaks_of_other_sizes : sound<> {
   }
 };
 
+struct says_nothing_of_what_to_do : sound<> {
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
+    return sound::allocate(stream, bytes, alignment);
+  } catch (out_of_memory const& error) {
+    throw out_of_memory(error.request(), "x", {});
+  }
+};
+
 /// Hands a freed block to whoever asks next. One cache for all streams, or one for each handle.
 template <bool ByHandle>
 struct reuses_at_once : sound<> {
@@ -275,6 +283,9 @@ TEST_CASE("the laws see an allocation of nothing") { CHECK(breaks<makes_somethin
 TEST_CASE("the laws see sizes that wrap") { CHECK(breaks<rounds_without_looking>("overflow: a request of")); }
 TEST_CASE("the laws see an error about another size") {
   CHECK(breaks<speaks_of_other_sizes>("overflow: the error for"));
+}
+TEST_CASE("the laws see a report without a hint") {
+  CHECK(breaks<says_nothing_of_what_to_do>("out of memory: the report does not say what to do"));
 }
 TEST_CASE("the laws see memory reused before its work is done") {
   CHECK(breaks<reuses_at_once<false>>("stream order (lazy)"));

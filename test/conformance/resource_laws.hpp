@@ -174,6 +174,7 @@ inline void expect_refused(subject& memory, findings& found, stream_ref stream, 
                  "the error for " + which + " speaks of " + std::to_string(error.bytes()) + " B");
     found.expect(std::string(error.what()).find(error.refused_by()) != std::string::npos,
                  "the report does not name the layer that refused");
+    found.expect(*error.hint() != '\0', "the report does not say what to do");
   } catch (std::exception const& error) {
     found.expect(false, "a request of " + which + " failed with something else than out_of_memory: " + error.what());
   }

@@ -194,6 +194,7 @@ TEST_CASE_TEMPLATE("out of memory names the source and leaves no last error", So
   } catch (out_of_memory const& error) {
     std::string const words = "refused by " + name + "; chain: " + name + "(0)\n  " + name;
     CHECK(std::string(error.what()).find(words) != std::string::npos);
+    CHECK(std::string(error.hint()).find("free something") != std::string::npos);
   }
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }

@@ -27,6 +27,12 @@ std::string heard;
 void listen(char const* what) noexcept { heard = what; }
 }  // namespace
 
+TEST_CASE("a source's hint is its own, but for a size that no machine has") {
+  constexpr std::size_t most = std::size_t{1} << 47;
+  CHECK(std::string(detail::hint_for(most, "free something")) == "free something");
+  CHECK(std::string(detail::hint_for(most + 1, "free something")).starts_with("no machine has as much"));
+}
+
 TEST_CASE("out of memory says what was asked, who refused, and what each layer holds") {
   report state;
   state.below("limit(1.00 KiB)", "512 B charged");

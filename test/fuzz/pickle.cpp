@@ -128,8 +128,10 @@ void check_snapshot(std::string_view bytes) try {
     require(!history.events.empty(), "a history has events");
     std::unordered_map<std::uint64_t, weir::detail::device_history::event> live;
     for (auto const& e : history.events) {
+      if (e.action == weir::trace_action::out_of_memory) continue;
       require(e.bytes != 0, "no empty allocations");
-      if (e.allocates) {
+      if (weir::is_of_segment(e.action)) continue;
+      if (e.action == weir::trace_action::allocate) {
         require(live.emplace(e.address, e).second, "allocates what is not live");
         continue;
       }

@@ -14,7 +14,8 @@ namespace {
 
 void check(weir::recorded_trace const& trace) {
   for (weir::trace_event const& e : trace.events)
-    require(e.tag < trace.tags.size() && e.layer < trace.layers.size() && e.call_stack < trace.call_stacks.size(),
+    require(e.tag < trace.tags.size() && e.layer < trace.layers.size() && e.call_stack < trace.call_stacks.size() &&
+                e.report < trace.reports.size(),
             "names have numbers in the lists");
 }
 
@@ -34,8 +35,16 @@ void check_snapshot(weir::recorded_trace const& trace) {
 int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   std::string_view const bytes(reinterpret_cast<char const*>(data), size);
   try {
-    weir::recorded_trace const trace = weir::read_trace(bytes, "file");
+    auto const [trace, snapshot] = weir::read_memory(bytes, "file");
     check(trace);
+    for (weir::memory_segment const& segment : snapshot.segments) {
+      std::uint64_t at = segment.address;
+      for (weir::memory_block const& block : segment.blocks) {
+        require(block.address == at && block.requested <= block.bytes, "blocks follow each other");
+        at += block.bytes;
+      }
+      require(segment.address + segment.bytes == at, "and fill their segment");
+    }
     // Once its names are UTF-8, it stays as it is.
     weir::recorded_trace const valid = weir::read_trace(weir::trace_json_lines(trace));
     require(valid.events.size() == trace.events.size(), "JSON lines have all events");

@@ -39,7 +39,7 @@ weir::report_run made_run(fuzz::input& in) {
                                 .bytes = bytes(in),
                                 .layer = in.byte() % 2,
                                 .tag = in.byte() % 2,
-                                .action = static_cast<weir::trace_action>(in.byte() % 7)});
+                                .action = static_cast<weir::trace_action>(in.byte() % weir::trace_actions)});
   while (!in.empty() && run.snapshot.segments.size() < 8) {
     weir::memory_segment segment{.address = address(in), .is_range = in.byte() % 2 == 1};
     for (unsigned n = in.byte() % 8; n > 0; --n) {

@@ -26,6 +26,8 @@ PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
+CHARGES = "adaptors/detail/charges.hpp"
+BIASED = "support/biased_lock.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 CHUNKS = "sources/physical_chunks.hpp"
 RANGES = "sources/address_ranges.hpp"
@@ -187,9 +189,10 @@ BUGS = [
           "    detail::last_call.clear();\n    if (detail::last_call.what == detail::")],
         "adaptors/statistics", random=False),
     Bug(27, "a budget is looked at first and charged afterwards",
-        [(LIMIT, "while (!used_.replace_acquire(held, held + charge));",
-          "while (false);\n    sched_yield();\n    used_.add(charge);"),
-         (LIMIT, "#include <cstddef>", "#include <sched.h>\n\n#include <cstddef>")], "adaptors/limit", random=False),
+        [(CHARGES, "    biased_guard const lock(lock_);\n    std::size_t const now = now_.load();\n    if (static_cast",
+          "    std::size_t const now = now_.load();\n    if (static_cast"),
+         (CHARGES, "    now_.store_release(now + charge);\n", "    sched_yield();\n    now_.add(charge);\n")],
+        "adaptors/limit", random=False),
     bug(27, "a budget is credited with whatever size the caller names", LIMIT,
         "charge == 0 || used_.load() < own) return", "charge == 0) return",
         "adaptors/limit", random=False),
@@ -272,7 +275,7 @@ BUGS = [
         "adaptors/pool", random=False),
     bug(32, "alignments are not looked at", "core/error.hpp", "if (is_valid_alignment(alignment)) [[likely]]",
         "if (alignment + 1 != 0)", "core/error", random=False),
-    bug(33, "a budget's sum wraps", LIMIT, "if (wanted <= 0) return 0;", "if (wanted == 0) return 0;", "adaptors/limit", random=False),
+    bug(33, "a budget's sum wraps", CHARGES, "if (wanted <= 0) return 0;", "if (wanted == 0) return 0;", "adaptors/limit", random=False),
     bug(34, "CUDA is called though the process exits", "cuda/process_exit.hpp",
         "__cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
         "static_cast<void>(writes);", "shutdown/ends", arguments=["early"], random=False),
@@ -406,7 +409,7 @@ BUGS = [
         "owner == shared || (own != shared && tracker_.available(own, owner, heap_.sequence(id)))",
         "owner == shared || (own != shared && !tracker_.is_captured(owner))", "pool/growable_range"),
     bug(0, "a pool takes what another one was promised", TENANTS,
-        "return needed <= capacity_ && map();", "return map();", "core/tenants", random=False),
+        "return needed <= capacity_;", "return true;", "core/tenants", random=False),
     bug(0, "a pool is asked for what it was promised", TENANTS,
         "std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;",
         "std::size_t const held = t->usage().held, most = keep > held ? held : held;", "core/tenants", random=False),
@@ -742,8 +745,8 @@ BUGS = [
     bug(0, "a soft limit is told by each request above it", LIMIT,
         "if (held <= soft_ || held - charge > soft_) return held;", "if (held <= soft_) return held;", "adaptors/limit",
         random=False),
-    bug(0, "a budget that was lowered serves what is charged beyond it", LIMIT,
-        "if (static_cast<std::ptrdiff_t>(most - held) < wanted) return 0;", "if (most - held < charge) return 0;",
+    bug(0, "a budget that was lowered serves what is charged beyond it", CHARGES,
+        "if (static_cast<std::ptrdiff_t>(most - now) < wanted) return 0;", "if (most - now < charge) return 0;",
         "adaptors/limit", random=False),
     bug(0, "what a tenant frees is not kept for its reserve", RESERVE,
         "covered < bytes_ ? bytes_ - covered : 0", "0", "adaptors/limit_reserve", random=False),
@@ -828,8 +831,8 @@ BUGS = [
     bug(0, "the peaks of a CUDA pool that is someone else's are reset", ASYNC,
         "if (life_.is_exiting() || !pool_.is_owned()) return;", "if (life_.is_exiting()) return;", "core/numbers",
         random=False),
-    bug(0, "a limit whose peak was reset forgets what is charged", LIMIT,
-        "    raise_peak(used_.load());\n", "", "core/numbers", random=False),
+    bug(0, "a limit whose peak was reset forgets what is charged", CHARGES,
+        "peak_.store_release(now_.load());", "peak_.store_release(0);", "core/numbers", random=False),
 
     # ---- programs on the simulated runtime
     bug(0, "a node does not depend on the stream that joined before it", "sim/scheduler/capture.cpp",
@@ -928,6 +931,42 @@ BUGS = [
         "    if (options.leak_exit_status != 0) detail::leak_exit::arm();\n", "", "adaptors/tracking", random=False),
     bug(0, "memory that waits for work is counted for no stream", "tools/summary.hpp",
         "piece.state == memory_state::pending", "false", "tools/summary", random=False),
+
+    bug(0, "chunks are moved, and nobody says so", "pool/growable_range.hpp",
+        "    if (idle.bytes() != 0) note_event(", "    if (false) note_event(", "tools/trace_of", random=False),
+    bug(0, "every trace below records what a layer did", "core/note_event.hpp",
+        "noted = noted || ", "noted = ", "core/note_event", random=False),
+    bug(0, "contents come back from the host, and nobody says so", "adaptors/detail/spill_copies.hpp",
+        "    note_event(memory_, trace_action::unspill, to, b.bytes, stream);\n", "", "adaptors/spill", random=False),
+    bug(0, "a report that comes late takes a later one's place", "adaptors/detail/latest_reports.hpp",
+        "    if (number < place.number) return;  // a later one was quicker\n", "", "adaptors/detail/latest_reports",
+        random=False),
+    bug(0, "whoever notes a move is taken for who holds segments", "tools/torch_memory.hpp",
+        "if (is_of_segment(e.action)) keeper_", "if (!is_request(e.action)) keeper_", "tools/torch_memory",
+        random=False),
+    bug(0, "a page does not tell why a request was refused", "tools/report_page.hpp",
+        "      if (e.report != 0) (text_", "      if (false) (text_", "tools/report_page", random=False),
+
+    bug(0, "host memory that is refused comes without advice", "sources/host.hpp",
+        "    own.hint(detail::hint_for(bytes,", "    static_cast<void>(detail::hint_for(bytes,", "sources/host",
+        random=False),
+    bug(0, "a size below zero is told as a full machine", "core/error.hpp",
+        "return bytes <= most ? hint :", "return true ? hint :", "core/error", random=False),
+    bug(0, "segments of PyTorch's are of the program's layer", "tools/read_trace.hpp",
+        'names.layer("PyTorch: segments") : top', "top : top", "tools/read_trace", random=False),
+    bug(0, "what PyTorch has freed and not got back is free", "tools/torch_segments.hpp",
+        'if (!state.starts_with("active")) return out;', 'if (state != "active_allocated") return out;',
+        "tools/torch_segments", random=False),
+
+    # ---- locks with an owner
+    bug(0, "who takes a lock from its owner does not look whether that one is inside", BIASED,
+        "__atomic_load_n(&owner_is_inside_, __ATOMIC_ACQUIRE); ++round)", "false; ++round)", "support/biased_lock",
+        random=False),
+    bug(0, "a lock is taken from its owner without a barrier", BIASED,
+        "    process_barrier::pass();\n", "", "support/biased_lock", random=False),
+    bug(0, "a lock has a new owner as soon as before", BIASED,
+        "if (needed_ < longest_streak) needed_ *= 2;", "static_cast<void>(longest_streak);", "support/biased_lock",
+        random=False),
 
     # ---- a text that is checked and not made
     bug(0, "options that cannot be are found when the stack is made", "tools/parse.hpp",

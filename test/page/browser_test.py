@@ -88,6 +88,37 @@ def obeys(page):
     expect("blocks are a table too", rows == report(page)["drawn"], rows)
 
 
+def shows_reports(page):
+    """What was said when a request was refused, where that is chosen in the list or on the timeline."""
+    page.to_front()
+    page.value("[...document.querySelectorAll('#events button')].find(b => b.innerText.includes('Out of memory')).click()")
+    shown = text(page, "report")
+    expect("a refusal shows its report", shown.startswith("weir: out of memory: ") and "\n  hint " in shown, shown)
+    listed = page.value("[...document.querySelectorAll('#events pre')].filter(p => !p.hidden).map(p => p.innerText)")
+    expect("also in the list", listed == [shown], listed)
+    page.value("document.getElementById('timeline').focus()")
+    page.key("Home")
+    expect("and nothing else does", page.value("document.getElementById('report').hidden") is True
+           and page.value("[...document.querySelectorAll('#events pre')].every(p => p.hidden)"))
+    beside = page.value("(scale.x(run().happenings.find(h => h.action === 'out_of_memory').moment) + 2) / $('timeline').clientWidth")
+    page.click("timeline", beside)
+    expect("a click beside its mark goes there", text(page, "report").startswith("weir: out of memory: "), text(page, "report"))
+
+
+def lists_what_layers_did(page):
+    listed = text(page, "events")
+    for words in ("Moved idle chunks, 4.00 MiB, tag batch", "Spilled to the host 4.00 MiB, tag batch", "Brought back from the host 4.00 MiB"):
+        expect(f"it is listed: {words}", words in listed, listed)
+    expect("and counted", "1 × move" in text(page, "events-summary"), text(page, "events-summary"))
+
+
+def says_what_is_not_known(opens):
+    said = {name: text(opens(name), "not-known") for name in ("segments", "log", "hostile")}
+    expect("a stack with a trace below its pool knows most", said["segments"] == "Not known: what was pending before the end.", said)
+    expect("one without does not know when segments came", "when segments came and went" in said["hostile"], said)
+    expect("a log knows no segments", said["log"] == "Not known: which segments there were; what was freed and still pending.", said)
+
+
 def has_names(page):
     """Everything that can be reached or is a picture has a name for who does not see it."""
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
@@ -149,6 +180,9 @@ def main():
             shows_what_the_library_knows(opens(name), known[name])
         pages = dict(opened)
         obeys(pages["segments"])
+        shows_reports(pages["segments"])
+        lists_what_layers_did(opens("moves"))
+        says_what_is_not_known(opens)
         has_names(pages["segments"])
         keeps_data_in_its_place(pages["hostile"])
         does_little(pages["large"], known["large"])

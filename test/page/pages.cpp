@@ -4,14 +4,18 @@
 
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/spillable.hpp>
 #include <weir/adaptors/trace.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/tag.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/pinned.hpp>
 #include <weir/sources/virtual_memory.hpp>
+#include <weir/tools/read_trace.hpp>
 #include <weir/tools/report_page.hpp>
+#include <weir/tools/trace_text.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -83,6 +87,31 @@ void serve(Memory& memory) {
   // The weights stay: the page shows them at the end.
 }
 
+/// A pool that moves chunks, over handles that go to the host.
+void moves() {
+  auto host = weir::make(weir::pinned{} | weir::pool{});
+  auto memory = weir::make(weir::virtual_memory{.max_bytes = 8_MiB} | weir::trace{} | weir::pool{} |
+                           weir::spill{.to = weir::share(host)});
+  weir::stream const stream;
+  void* blocks[4];
+  for (void*& b : blocks) b = memory.allocate(stream, 2_MiB);
+  for (int const i : {0, 2}) memory.deallocate(stream, blocks[i], 2_MiB);
+  stream.synchronize();
+  {
+    weir::tag const tag("batch");
+    memory.deallocate(stream, memory.allocate(stream, 4_MiB), 4_MiB);  // of two pieces
+  }
+  for (int const i : {1, 3}) memory.deallocate(stream, blocks[i], 2_MiB);
+  weir::spillable<char> table(memory, stream, 4_MiB);
+  static_cast<void>(table.pin(stream));
+  {
+    weir::tag const tag("batch");
+    memory.deallocate(stream, memory.allocate(stream, 8_MiB), 8_MiB);
+  }
+  static_cast<void>(table.pin(stream));
+  weir::write_report(memory, folder + "/moves.html");
+}
+
 /// Names that want out of the page.
 void hostile() {
   auto memory = weir::make(weir::device{} | weir::pool{} | weir::trace{});
@@ -131,6 +160,9 @@ int main(int, char** argv) {
                       {"one growable range", weir::trace_of(range), weir::snapshot(range)}},
                      folder + "/both.html");
   weir::write_report({{"nothing", {}, {}}}, folder + "/nothing.html");
+  weir::write_report({{"a log", weir::read_trace(weir::trace_csv(weir::trace_of(segments))), {}}},
+                     folder + "/log.html");
+  moves();
   hostile();
   large();
 }

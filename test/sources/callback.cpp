@@ -209,10 +209,27 @@ TEST_CASE("null is out of memory, and so is bad_alloc, with its words") {
   CHECK(message_of<out_of_memory>([&] { of_null.allocate(stream, 1000); }) ==
         "weir: out of memory: 1000 B (1000 B, rounded to 1024 B) on stream 0x55d0\n"
         "  refused by theirs: callback; chain: theirs: callback\n"
-        "  theirs: callback allocate returned null");
+        "  theirs: callback allocate returned null\n"
+        "  hint       the functions do not say of what they have no more: free something, ask for less, or let a layer "
+        "give way (on_failure, fallback)");
   options.allocate = [](stream_ref, std::size_t, std::size_t) -> void* { throw std::bad_alloc(); };
   auto of_throw = make(options);
   CHECK(contains(message_of<out_of_memory>([&] { of_throw.allocate(stream, 1000); }), "allocate threw std::bad_alloc"));
+}
+
+TEST_CASE("a refusal says what to do, also of a size that no machine has") {
+  auto const hint = [](std::size_t bytes) {
+    auto memory =
+        make(host_callback{.allocate = [](auto...) -> void* { return nullptr; }, .deallocate = [](auto...) {}});
+    try {
+      memory.allocate(host_order, bytes);
+    } catch (out_of_memory const& refused) {
+      return std::string(refused.hint());
+    }
+    return std::string();
+  };
+  CHECK(hint(100).starts_with("the functions do not say of what they have no more: free something"));
+  CHECK(hint(~std::size_t{0} - 5).starts_with("no machine has as much"));
 }
 
 TEST_CASE("what else a function throws passes, an out_of_memory with its own report") {

@@ -43,6 +43,7 @@ TEST_CASE("sizes beyond what an object can have are out of memory") {
       FAIL("nothing was thrown");
     } catch (out_of_memory const& error) {
       CHECK(error.refused_by() == std::string("host"));
+      CHECK(std::string(error.hint()).starts_with("no machine has as much"));
     }
   }
 }

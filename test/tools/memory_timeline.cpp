@@ -71,8 +71,8 @@ TEST_CASE("a block that two layers saw counts once") {
 }
 
 TEST_CASE("events that say nothing are no blocks") {
-  CHECK(blocks(timeline({allocate(1000, 0), free(0, 0), free(1000, 0), event(trace_action::out_of_memory, 0, 5)})) ==
-        "");
+  CHECK(blocks(timeline({allocate(1000, 0), free(0, 0), free(1000, 0), event(trace_action::out_of_memory, 0, 5),
+                         event(trace_action::move, 4096, 5), event(trace_action::spill, 1000, 1)})) == "");
   CHECK(weir::peak_of(timeline({})).bytes == 0);
 }
 

@@ -27,10 +27,13 @@ TEST_CASE("events come by their time, with the names they had") {
   second.tags[1] = "b";
   second.call_stacks = {{}, {"f", "main"}};
   second.events[1].call_stack = 1;
+  first.reports = {"", "refused"};
+  first.events[1].report = 1;
   auto const both = weir::merged({first, second});
   CHECK(text(both) == "5 1 x a; 10 3 y b; 11 4 y; 50 2 x; ");
   CHECK(both.began == 1000);
   CHECK(both.lost == 2);
+  CHECK(both.reports[both.events[3].report] == "refused");
   CHECK(both.call_stacks[both.events[2].call_stack] == std::vector<std::string>{"f", "main"});
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 using namespace weir;
 
@@ -17,7 +18,8 @@ recorded_trace sample() {
                        .lost = 3,
                        .layers = {"top: trace", "trace"},
                        .tags = {"", "a,\"b\"\n"},
-                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}}};
+                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}},
+                       .reports = {"", "weir: out of memory\n  hint <b>"}};
   trace.events = {
       {.address = 0x7f00, .bytes = 2048, .layer = 1, .device = 0, .action = trace_action::grow},
       {.nanoseconds = 2000,
@@ -33,8 +35,11 @@ recorded_trace sample() {
        .stream = 1,
        .thread = 8,
        .device = -1,
-       .action = trace_action::out_of_memory},
-      {.nanoseconds = 4000, .address = 0x7f00, .bytes = 1000, .thread = 7, .device = 0, .action = trace_action::free}};
+       .action = trace_action::out_of_memory,
+       .report = 1},
+      {.nanoseconds = 4000, .address = 0x7f00, .bytes = 1000, .thread = 7, .device = 0, .action = trace_action::free},
+      {.nanoseconds = 5000, .address = 0x7f00, .bytes = 64, .layer = 1, .device = 0, .action = trace_action::move},
+      {.nanoseconds = 6000, .address = 0x7f00, .bytes = 64, .layer = 1, .device = 0, .action = trace_action::unspill}};
   return trace;
 }
 
@@ -91,15 +96,35 @@ TEST_CASE("times of a log go on after midnight, and lines may be a little out of
   CHECK(trace.events[4].nanoseconds == 2'000'000'000);
 }
 
-TEST_CASE("a snapshot for PyTorch is read back to its requests") {
-  recorded_trace const trace = read_trace(torch_memory(sample()));
-  REQUIRE(trace.events.size() == 2);
-  CHECK(trace.events[0].action == trace_action::allocate);
-  CHECK(trace.events[0].address == 0x7f00);
-  CHECK(trace.events[0].bytes == 1000);
-  CHECK(trace.tags.at(trace.events[0].tag) == "a,\"b\"\n");
-  CHECK(trace.events[1].nanoseconds == 2000);
-  CHECK(trace.events[1].device == 0);
+TEST_CASE("a snapshot for PyTorch is read back to its requests, refusals and segments") {
+  memory_snapshot const end{
+      .segments = {{.address = 0x7f00, .bytes = 2048, .device = 0, .blocks = {{.address = 0x7f00, .bytes = 2048}}}}};
+  recorded_memory const memory = read_memory(torch_memory(sample(), end));
+  recorded_trace const& trace = memory.trace;
+  REQUIRE(trace.events.size() == 4);
+  CHECK(trace.layers == std::vector<std::string>{"PyTorch", "PyTorch: segments"});
+  CHECK(trace.events[0].action == trace_action::grow);
+  CHECK(trace.events[0].bytes == 2048);
+  CHECK(trace.events[0].layer == 1);
+  CHECK(trace.events[1].action == trace_action::allocate);
+  CHECK(trace.events[1].address == 0x7f00);
+  CHECK(trace.events[1].bytes == 1000);
+  CHECK(trace.events[1].layer == 0);
+  CHECK(trace.tags.at(trace.events[1].tag) == "a,\"b\"\n");
+  CHECK(trace.events[2].action == trace_action::out_of_memory);
+  CHECK(trace.events[2].bytes == 5000);
+  CHECK(trace.reports.at(trace.events[2].report) == sample().reports[1]);
+  CHECK(trace.events[3].nanoseconds == 4000);
+  CHECK(trace.events[3].device == 0);
+  REQUIRE(memory.snapshot.segments.size() == 1);
+  CHECK(memory.snapshot.segments[0].address == 0x7f00);
+  CHECK(memory.snapshot.segments[0].bytes == 2048);
+  CHECK(memory.snapshot.segments[0].blocks.at(0).state == memory_state::free);
+}
+
+TEST_CASE("a log and JSON lines say nothing of the segments at the end") {
+  CHECK(read_memory(trace_csv(sample())).snapshot == memory_snapshot{});
+  CHECK(read_memory(trace_json_lines(sample())).snapshot == memory_snapshot{});
 }
 
 TEST_CASE("what is no trace is refused with the place") {

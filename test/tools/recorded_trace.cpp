@@ -11,6 +11,8 @@ TEST_CASE("each action has its word, and a trace is a plain value") {
   CHECK(std::string(name_of(trace_action::out_of_memory)) == "out_of_memory");
   CHECK(std::string(name_of(trace_action::grow)) == "grow");
   CHECK(std::string(name_of(trace_action::unmap)) == "unmap");
+  CHECK(std::string(name_of(trace_action::move)) == "move");
+  CHECK(std::string(name_of(trace_action::unspill)) == "unspill");
   recorded_trace const empty;
   CHECK(empty.tags.at(0).empty());
   CHECK(empty.call_stacks.at(0).empty());

@@ -25,10 +25,12 @@ bool has(std::string const& text, std::string const& part) { return count(text, 
 
 weir::recorded_trace small() {
   weir::recorded_trace trace{.began = 1'700'000'000'000'000'000, .layers = {"program", "source"}, .tags = {"", "kv"}};
-  trace.events = {{.nanoseconds = 5, .address = 4096, .bytes = 2048, .layer = 1, .action = weir::trace_action::grow},
-                  {.nanoseconds = 9, .address = 4352, .bytes = 100, .stream = 7, .tag = 1},
-                  {.nanoseconds = 8, .bytes = 4000, .layer = 1, .action = weir::trace_action::out_of_memory},
-                  {.nanoseconds = 10, .bytes = 5000, .tag = 1, .action = weir::trace_action::out_of_memory}};
+  trace.events = {
+      {.nanoseconds = 5, .address = 4096, .bytes = 2048, .layer = 1, .action = weir::trace_action::grow},
+      {.nanoseconds = 9, .address = 4352, .bytes = 100, .stream = 7, .tag = 1},
+      {.nanoseconds = 8, .bytes = 4000, .layer = 1, .action = weir::trace_action::out_of_memory},
+      {.nanoseconds = 10, .bytes = 5000, .tag = 1, .action = weir::trace_action::out_of_memory, .report = 1}};
+  trace.reports.emplace_back("full </pre>");
   return trace;
 }
 
@@ -46,6 +48,11 @@ TEST_CASE("a page holds the data of its runs, in columns") {
   CHECK(has(page, "\"streams\":[\"0x7\",\"0x0\"]"));
 }
 
+TEST_CASE("a page says whether the memory at the end is known") {
+  CHECK(has(weir::report_page({{"", small(), {}}}), "\"hasEnd\":false"));
+  CHECK(has(weir::report_page({{"", small(), {.taken = 1}}}), "\"hasEnd\":true"));
+}
+
 TEST_CASE("times never go back, whatever the events say") {
   CHECK(has(weir::report_page({{"", small(), {}}}), "\"time\":[5,9,9,10]"));
 }
@@ -54,6 +61,8 @@ TEST_CASE("what a source refuses is not refused to the program") {
   std::string const page = weir::report_page({{"", small(), {}}});
   CHECK(has(page, "{\"moment\":3,\"action\":\"no_segment\",\"bytes\":4000"));
   CHECK(has(page, "{\"moment\":4,\"action\":\"out_of_memory\",\"bytes\":5000"));
+  CHECK(has(page, "\"report\":\"full \\u003c/pre>\"}"));
+  CHECK(count(page, "\"report\":") == 1);
 }
 
 TEST_CASE("no name ends the script that holds the data") {

@@ -49,8 +49,9 @@ std::string snapshot(std::vector<std::string> const& devices, std::vector<std::s
 
 std::string written(device_history const& h) {
   std::string out;
+  constexpr char const* marks[] = {"+", "-", "!", "grow ", "trim ", "map ", "unmap "};
   for (auto const& e : h.events)
-    out += (e.allocates ? "+" : "-") + std::to_string(e.address) + ":" + std::to_string(e.bytes) + "@" +
+    out += marks[static_cast<int>(e.action)] + std::to_string(e.address) + ":" + std::to_string(e.bytes) + "@" +
            std::to_string(e.stream) + " ";
   return out;
 }
@@ -90,11 +91,13 @@ TEST_CASE("a category is what the program said its memory is for, where the entr
   CHECK(category(named("", "")).empty());
 }
 
-TEST_CASE("allocations and frees come out in order, with their streams") {
+TEST_CASE("allocations, frees and segments come out in order, with their streams") {
   CHECK(history({entry("segment_alloc", 0, 2048), entry("alloc", 256, 100), entry("alloc", 512, 200, 7),
                  entry("free_requested", 256, 100), entry("free_completed", 256, 100), entry("alloc", 256, 50, 7),
                  entry("segment_free", 0, 2048), entry("snapshot", 0, 0)}) ==
-        "+256:100@0 +512:200@7 -256:100@0 +256:50@7 ");
+        "grow 0:2048@0 +256:100@0 +512:200@7 -256:100@0 +256:50@7 trim 0:2048@0 ");
+  CHECK(history({entry("segment_map", 4096, 64, 7), entry("alloc", 4096, 1), entry("segment_unmap", 4096, 32),
+                 entry("segment_map", 8192, 0)}) == "map 4096:64@7 +4096:1@0 unmap 4096:32@0 ");
 }
 
 TEST_CASE("a free counts when it is asked for, or when it is done if that was not recorded") {
@@ -143,9 +146,17 @@ TEST_CASE("a small snapshot that holds one list in many places is refused before
                        doctest::Contains("device 50, entry 0: more entries and blocks than are read"), damaged_pickle);
 }
 
-TEST_CASE("empty allocations, and an out of memory, are left out") {
-  auto const oom = dict({{"action", text("oom")}, {"device_free", number(5)}, {"size", number(9)}});
-  CHECK(history({entry("alloc", 256, 0), oom, entry("free_requested", 256, 0), entry("alloc", 256, 3)}) == "+256:3@0 ");
+TEST_CASE("empty allocations are left out") {
+  CHECK(history({entry("alloc", 256, 0), entry("free_requested", 256, 0), entry("alloc", 256, 3)}) == "+256:3@0 ");
+}
+
+TEST_CASE("a refusal has the bytes that were asked for, and what was written with it") {
+  std::string const bytes = snapshot({list(
+      {entry("alloc", 256, 3),
+       dict({{"action", text("oom")}, {"device_free", number(5)}, {"size", number(9)}, {"report", text("full")}})})});
+  auto const found = read_torch_snapshot(bytes);
+  CHECK(written(found.at(0)) == "+256:3@0 !0:9@0 ");
+  CHECK(found[0].events[1].report == "full");
 }
 
 TEST_CASE("entries that cannot be are refused, with device and entry") {
@@ -170,6 +181,7 @@ TEST_CASE("what holds no history is refused") {
   CHECK(mentions(refusal(pickled(dict({{"device_traces", text("x")}}))), "there is no list 'device_traces'"));
   CHECK(mentions(refusal(snapshot({})), "holds no allocation"));
   CHECK(mentions(refusal(snapshot({list({})})), "holds no allocation"));
+  CHECK(mentions(refusal(snapshot({list({entry("segment_alloc", 256, 512)})})), "holds no allocation"));
   CHECK(mentions(refusal(snapshot({text("x")})), "device 0, entry 0: is no list"));
 }
 

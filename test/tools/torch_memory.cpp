@@ -88,6 +88,17 @@ std::string seen(Memory& memory) {
 
 }  // namespace
 
+TEST_CASE("what PyTorch has no word for is left out, whichever layer it is of") {
+  recorded_trace trace{.began = 1'000'000, .layers = {"top", "trace"}};
+  trace.events = {{.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::map},
+                  {.address = 4096, .bytes = 1024, .layer = 0},
+                  {.address = 4096, .bytes = 1024, .layer = 0, .action = trace_action::spill},
+                  {.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::move},
+                  {.address = 4096, .bytes = 1024, .layer = 0, .action = trace_action::free},
+                  {.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::unmap}};
+  CHECK(python(viewer, torch_memory(trace)) == "segment_map alloc free_requested free_completed segment_unmap; 1024");
+}
+
 TEST_CASE_FIXTURE(fresh_world, "a pool's growth, requests and refusals are shown, and what is live at the end") {
   stream const a;
   auto memory = make(device{} | trace{} | pool{.max_bytes = 4_MiB, .growth_bytes = 2_MiB} | trace{});

@@ -87,6 +87,41 @@ TEST_CASE_FIXTURE(fresh_world, "a pool grows in place through a trace, which tel
   CHECK(actions(trace_of(memory)).ends_with("unmap 4194304"));
 }
 
+TEST_CASE_FIXTURE(fresh_world, "a pool that moves idle chunks says so, with the tag of the request that they serve") {
+  auto memory = make(virtual_memory{.max_bytes = 8_MiB} | trace{} | pool{});
+  void* blocks[4];
+  for (void*& b : blocks) b = memory.allocate(stream, 2_MiB);
+  for (int const i : {0, 2}) memory.deallocate(stream, blocks[i], 2_MiB);
+  synchronize(memory);
+  find<trace_resource>(memory).clear();
+  tag const scope{"batch"};
+  void* const p = memory.allocate(stream, 4_MiB);  // the two that are free lie apart
+  recorded_trace const trace = trace_of(memory);
+  std::string const done = actions(trace);
+  CHECK_MESSAGE(done.ends_with(", move 4194304"), done);
+  trace_event const& moved = trace.events.back();
+  CHECK(moved.address == reinterpret_cast<std::uintptr_t>(p));
+  CHECK(trace.tags[moved.tag] == "batch");
+  CHECK(find<pool_resource>(memory).numbers().moved == 4_MiB);
+  memory.deallocate(stream, p, 4_MiB);
+  for (int const i : {1, 3}) memory.deallocate(stream, blocks[i], 2_MiB);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "each refusal has its own report, whichever layer saw it") {
+  auto memory = make(device{} | trace{} | pool{.max_bytes = 4_MiB} | trace{.name = "top"});
+  std::string given;
+  for (std::size_t const bytes : {8_MiB, 9_MiB}) try {
+      static_cast<void>(memory.allocate(stream, bytes));
+    } catch (out_of_memory const& refused) {
+      given = refused.what();
+    }
+  recorded_trace const trace = trace_of(memory);
+  REQUIRE(trace.events.size() == 2);
+  CHECK(trace.reports.size() == 3);
+  CHECK(trace.reports[trace.events[0].report].starts_with("weir: out of memory: 8.00 MiB"));
+  CHECK(trace.reports[trace.events[1].report] == given);
+}
+
 TEST_CASE_FIXTURE(fresh_world, "what was forgotten is counted, and call stacks of two layers are told apart") {
   auto memory = make(device{} | trace{.frames = 2} | pool{} | trace{.events = 3, .frames = 2});
   for (int i = 0; i < 4; ++i) memory.deallocate(stream, memory.allocate(stream, 1000), 1000);

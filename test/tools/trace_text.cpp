@@ -17,7 +17,8 @@ recorded_trace sample() {
                        .lost = 3,
                        .layers = {"top: trace", "trace"},
                        .tags = {"", "a,\"b\"\n", "=1+1\xff"},
-                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}}};
+                       .call_stacks = {{}, {"program(run()+0x1)", "program(main+0x2)"}},
+                       .reports = {"", "weir: out of memory\n  hint <b>"}};
   trace.events = {
       {.nanoseconds = 10, .address = 0x7f00, .bytes = 2048, .layer = 1, .device = 0, .action = trace_action::grow},
       {.nanoseconds = 2'000'000,
@@ -34,13 +35,15 @@ recorded_trace sample() {
        .stream = 1,
        .thread = 8,
        .tag = 2,
-       .action = trace_action::out_of_memory},
+       .action = trace_action::out_of_memory,
+       .report = 1},
       {.nanoseconds = 3'000'000'000,
        .address = 0xffff'ffff'ffff'ff00,
        .bytes = 1000,
        .thread = 7,
        .device = 0,
-       .action = trace_action::free}};
+       .action = trace_action::free},
+      {.nanoseconds = 3'000'000'001, .address = 0x7f00, .bytes = 64, .layer = 1, .action = trace_action::move}};
   return trace;
 }
 
@@ -60,13 +63,15 @@ TEST_CASE("a log has the requests at the outermost layer, as RMM writes them") {
 TEST_CASE("Python reads each line of JSON") {
   CHECK(python("lines = [json.loads(line) for line in BYTES.decode().splitlines()]\n"
                "print(lines[0])\nprint(lines[2])\nprint(ascii([l.get('tag') for l in lines]),\n"
-               "[l.get('action') for l in lines], lines[3]['device'])",
+               "[l.get('action') for l in lines], lines[3]['report'])",
                trace_json_lines(sample())) ==
         "{'weir_trace': 1, 'began': 1700000000123456789, 'lost': 3, 'layers': ['top: trace', 'trace']}\n"
         "{'ns': 2000000, 'action': 'allocate', 'layer': 'top: trace', 'device': 0, 'address': '0xffffffffffffff00', "
         "'bytes': 1000, 'stream': '0x55d0', 'thread': 7, 'tag': 'a,\"b\"\\n', "
         "'frames': ['program(run()+0x1)', 'program(main+0x2)']}\n"
-        "[None, None, 'a,\"b\"\\n', '=1+1\\ufffd', None] [None, 'grow', 'allocate', 'out_of_memory', 'free'] None");
+        "[None, None, 'a,\"b\"\\n', '=1+1\\ufffd', None, None] [None, 'grow', 'allocate', 'out_of_memory', 'free', "
+        "'move'] "
+        "weir: out of memory\n  hint <b>");
 }
 
 TEST_CASE("Python reads a snapshot") {

@@ -81,6 +81,26 @@ check("a page", 0, [page], "page", log, more, "--output", page)
 written = Path(page).read_text()
 expect("with both runs", '"name":"a.csv"' in written and '"name":"c.csv"' in written, written[-3000:])
 
+# What PyTorch wrote has its segments: those of the end, and when they came and went.
+def block(size, state):
+    return {"size": size, "requested_size": size, "state": state, "frames": []}
+def event(action, address, size, at):
+    return {"action": action, "addr": address, "size": size, "stream": 0, "time_us": at, "frames": []}
+torch = {"segments": [{"device": 0, "address": 0x1000000, "total_size": 4 * MIB, "stream": 0, "is_expandable": False, "frames": [],
+                       "blocks": [block(MIB, "active_allocated"), block(MIB, "active_pending_free"), block(2 * MIB, "inactive")]}],
+         "device_traces": [[event("segment_alloc", 0x1000000, 4 * MIB, 1), event("alloc", 0x1000000, MIB, 2),
+                            event("segment_alloc", 0x8000000, 2 * MIB, 3), event("segment_free", 0x8000000, 2 * MIB, 4),
+                            {"action": "oom", "device_free": 5, "size": 64 * MIB, "stream": 0, "time_us": 5, "frames": []}]]}
+torch = file("torch.pickle", pickle.dumps(torch))
+check("a snapshot of PyTorch", 0, ["peak in use         1.00 MiB", "out of memory       1 time\n"], "summary", torch)
+check("as a page", 0, [page], "page", torch, "-o", page)
+written = Path(page).read_text()
+expect("with its segments", f'"mapped":[[0,{4 * MIB},1,6]]' in written and f',{2 * MIB},3,4]' in written and '"hasEnd":true' in written, written[-3000:])
+expect("and what is pending", f'"bytes":[{MIB},{MIB}]' in written, written[-3000:])
+check("and on to another one", 0, [], "convert", torch, "--to", "torch", "-o", str(folder / "again.pickle"))
+again = pickle.loads((folder / "again.pickle").read_bytes())
+expect("which has them too", [s["total_size"] for s in again["segments"]] == [4 * MIB], str(again["segments"]))
+
 check("a replay", 0, ["4 blocks, peak in use 4.00 MiB", "async | pool\n    held ", "CUDA calls"], "replay", log)
 check("on stacks of one's own", 0, ["device\n    held 4.00 MiB, 1.000 of the peak; ", "smallest device 4.00 MiB"], "replay", log, "--stack", "device", "--smallest")
 check("that is out of memory", 1, ["out of memory at event 3 of 6", "refused by limit"], "replay", log, "--stack", "device | limit(3MiB)")

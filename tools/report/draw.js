@@ -3,8 +3,9 @@
 
 const palette = ["#3f7de0", "#e8833a", "#2fa57f", "#c9508f", "#8b6ad6", "#c7a42b", "#36a5c2", "#a8674a", "#8894a6"];
 const colourOf = index => palette[index % palette.length];
-const actionColours = {out_of_memory: "#d43d3d", no_segment: "#e8833a", grow: "#2fa57f", trim: "#8b6ad6", map: "#36a5c2", unmap: "#c7a42b"};
-const actionNames = {out_of_memory: "out of memory", no_segment: "refused below", grow: "grow", trim: "trim", map: "map", unmap: "unmap"};
+const actionColours = {out_of_memory: "#d43d3d", no_segment: "#e8833a", grow: "#2fa57f", trim: "#8b6ad6", map: "#36a5c2", unmap: "#c7a42b",
+  move: "#3f7de0", spill: "#a8674a", unspill: "#c9508f"};
+const actionNames = {out_of_memory: "out of memory", no_segment: "refused below", grow: "grow", trim: "trim", map: "map", unmap: "unmap", move: "move", spill: "spill", unspill: "bring back"};
 const themeColour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 /// The context of a canvas made as large as it is shown, in CSS pixels.

@@ -18,7 +18,7 @@ function lastAtMost(values, wanted) {
 
 class Run {
   constructor(data) {
-    Object.assign(this, data);  // name, began, lost, tags, streams, layers, time, segments, happenings, fragmentation
+    Object.assign(this, data);  // name, began, lost, hasEnd, tags, streams, layers, time, segments, happenings, fragmentation
     this.base = BigInt(data.base);
     this.count = data.time.length;
     const blocks = data.blocks;
@@ -211,6 +211,18 @@ class Run {
   /// Time counts from the first event.
   timeAt(moment) { return moment === 0 ? 0 : this.time[moment - 1] - this.time[0]; }
   momentAtTime(time) { return lastAtMost(this.time, time + this.time[0]) + 1; }
+  /// What a map of this run cannot show, in words.
+  notKnown() {
+    const changes = ["grow", "trim", "map", "unmap"];
+    const said = [];
+    if (this.lost > 0) said.push(`what ${countText(this.lost)} earlier events did`);
+    if (!this.knowsSegments) said.push("which segments there were");
+    else if (!this.happenings.some(h => changes.includes(h.action))) said.push("when segments came and went (they are those of the end)");
+    else if (!this.hasEnd) said.push("segments that were there before and never went");
+    if (this.knowsSegments && this.segments.some(s => !s.known)) said.push("the segments of some blocks");
+    said.push(this.hasEnd ? "what was pending before the end" : "what was freed and still pending");
+    return said;
+  }
   get duration() { return this.timeAt(this.count); }
   tagName(tag) { return this.tags[tag] === "" ? "(no tag)" : this.tags[tag]; }
   streamName(stream) { return this.streams[stream]; }

@@ -67,6 +67,7 @@ function showRun() {
   if (runs.length > 1) groups.push([themeColour("ink"), `${runs[1 - shown].name} (line)`]);
   legend("legend", groups);
   showEvents(r);
+  $("not-known").textContent = r.count === 0 ? "" : `Not known: ${r.notKnown().join("; ")}.`;
   setView(0, r.count);
 }
 
@@ -106,13 +107,14 @@ function showEvents(r) {
       element("span", {text: whenText(r, h.moment), className: "when"}), mark, happeningText(r, h)]});
     button.dataset.moment = h.moment;
     button.addEventListener("click", () => choose(h.moment));
-    return element("li", {children: [button]});
+    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true})] : [button]});
   }));
 }
 function happeningText(r, h) {
   const layer = r.layers[h.layer] ? `, ${r.layers[h.layer]}` : "";
   const tag = r.tags[h.tag] ? `, tag ${r.tags[h.tag]}` : "";
-  const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back", map: "Mapped", unmap: "Unmapped"};
+  const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back",
+    map: "Mapped", unmap: "Unmapped", move: "Moved idle chunks,", spill: "Spilled to the host", unspill: "Brought back from the host"};
   return `${words[h.action]} ${bytesText(h.bytes)}${tag}${layer}`;
 }
 
@@ -177,8 +179,19 @@ function choose(wanted) {
   showMap(r, m);
   showHolders(r, m);
   showFragmentation(r, m);
-  for (const button of $("events").querySelectorAll("button"))
-    button.classList.toggle("here", Number(button.dataset.moment) === m);
+  showReport(r, m);
+  for (const button of $("events").querySelectorAll("button")) {
+    const isHere = Number(button.dataset.moment) === m;
+    button.classList.toggle("here", isHere);
+    if (button.nextSibling) button.nextSibling.hidden = !isHere;
+  }
+}
+
+/// What the error said, where a request was refused at this moment.
+function showReport(r, m) {
+  const refused = r.happenings.find(h => h.moment === m && h.report);
+  $("report").hidden = !refused;
+  $("report").textContent = refused ? refused.report : "";
 }
 
 function showMoment(r, m) {
@@ -305,7 +318,12 @@ $("timeline").addEventListener("keydown", event => {
   event.preventDefault();
   action(event.shiftKey);
 });
-function chooseAt(event) { choose(scale.momentAt(event.clientX - $("timeline").getBoundingClientRect().left)); }
+/// A refused request is hit a little beside its mark, too.
+function chooseAt(event) {
+  const x = event.clientX - $("timeline").getBoundingClientRect().left;
+  const near = run().happenings.find(h => h.action === "out_of_memory" && Math.abs(scale.x(h.moment) - x) <= 4);
+  choose(near ? near.moment : scale.momentAt(x));
+}
 $("timeline").addEventListener("pointerdown", event => {
   $("timeline").setPointerCapture(event.pointerId);
   chooseAt(event);

@@ -45,6 +45,7 @@ inline figures figures_of(recorded_trace const& trace) {
   figures f{.events = trace.events.size(), .lost = trace.lost};
   std::set<std::uint64_t> streams, threads;
   for (trace_event const& e : trace.events) {
+    if (!is_request(e.action)) continue;
     streams.insert(e.stream);
     threads.insert(e.thread);
     f.refused += e.action == trace_action::out_of_memory;

@@ -26,6 +26,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -121,9 +122,10 @@ std::optional<arguments> parse_arguments(int argc, char** argv) {
 std::string name_of_file(std::string const& path) {
   return path == "-" ? "standard input" : path.substr(path.rfind('/') + 1);
 }
-weir::recorded_trace read(std::string const& path, arguments const& a) {
-  return weir::read_trace(read_file(path, a.max_bytes), path);
+weir::recorded_memory read_all(std::string const& path, arguments const& a) {
+  return weir::read_memory(read_file(path, a.max_bytes), path);
 }
+weir::recorded_trace read(std::string const& path, arguments const& a) { return read_all(path, a).trace; }
 void need_traces(arguments const& a, std::size_t least, std::size_t most) {
   if (a.traces.size() < least)
     throw wrong_argument(a.command + " needs " + (least == 1 ? "a trace" : std::to_string(least) + " traces"));
@@ -147,7 +149,10 @@ int compare(arguments const& a) {
 int draw(arguments const& a) {
   need_traces(a, 1, 2);
   std::vector<weir::report_run> runs;
-  for (std::string const& path : a.traces) runs.push_back({name_of_file(path), read(path, a), {}});
+  for (std::string const& path : a.traces) {
+    weir::recorded_memory memory = read_all(path, a);
+    runs.push_back({name_of_file(path), std::move(memory.trace), std::move(memory.snapshot)});
+  }
   std::string const output = a.output.empty() ? "memory.html" : a.output;
   weir::write_report(runs, output);
   std::printf("%s\n", weir::printable(output).c_str());
@@ -167,10 +172,10 @@ int convert(arguments const& a) {
   if (a.to != "csv" && a.to != "json" && a.to != "torch")
     throw wrong_argument(a.to.empty() ? "convert needs --to csv, json or torch"
                                       : "--to is '" + weir::printable(a.to) + "'; it can be csv, json or torch");
-  weir::recorded_trace const trace = read(a.traces[0], a);
+  auto const [trace, snapshot] = read_all(a.traces[0], a);
   write(a.output, a.to == "csv"    ? weir::trace_csv(trace)
                   : a.to == "json" ? weir::trace_json_lines(trace)
-                                   : weir::torch_memory(trace));
+                                   : weir::torch_memory(trace, snapshot));
   return 0;
 }
 

@@ -2,6 +2,7 @@
 // A budget: no more than so many bytes live at once.
 
 #include <weir/adaptors/detail/captured_charges.hpp>
+#include <weir/adaptors/detail/charges.hpp>
 #include <weir/adaptors/detail/limit_below.hpp>
 #include <weir/adaptors/detail/limit_options.hpp>
 #include <weir/adaptors/detail/paid_ahead.hpp>
@@ -76,7 +77,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     std::size_t const charge = charge_for(bytes, alignment);
-    std::size_t held = charge_up_to(plain_up_to_.load(), charge);
+    std::size_t held = used_.charge_up_to(plain_up_to_.load(), charge);
     if (held == 0) [[unlikely]]
       return allocate_otherwise(stream, bytes, alignment);
     detail::last_call.clear();
@@ -132,13 +133,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// What is left of `reserve_bytes`: charged to the limits below, and not in use.
   std::size_t reserve_left() const noexcept { return reserve_.left(); }
   /// The most bytes that were charged at one time by requests that were served.
-  std::size_t peak() const noexcept { return peak_.load(); }
+  std::size_t peak() const noexcept { return used_.peak(); }
   /// Lets the peak start again from what is charged now.
-  void reset_peaks() noexcept {
-    peak_.store_release(0);
-    used_.add_ordered(0);  // who charges from here on raises the new peak; what was charged before is seen below
-    raise_peak(used_.load());
-  }
+  void reset_peaks() noexcept { used_.reset_peak(); }
   /// How many requests this layer refused. Those that failed further down do not count.
   std::uint64_t refused() const noexcept { return refused_.load(); }
 
@@ -195,21 +192,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     return round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_);
   }
 
-  /// Charges if it fits: what is charged then, else 0. Acquires what `credit` releases, so that whoever is let in by a
-  /// free reaches the upstream after that free did.
-  std::size_t charge_up_to(std::size_t most, std::size_t charge) noexcept {
-    auto const wanted = static_cast<std::ptrdiff_t>(charge);
-    if (wanted <= 0) return 0;  // rounding up wrapped, or it exceeds any memory
-    std::size_t held = used_.load();
-    do {
-      if (static_cast<std::ptrdiff_t>(most - held) < wanted) return 0;  // below 0 where the budget was lowered
-    } while (!used_.replace_acquire(held, held + charge));
-    return held + charge;
-  }
-  /// The same up to the budget. Who crosses the soft limit upwards tells; each crossing is one request's, so that none
-  /// is told twice.
+  /// Charges up to the budget: what is charged then, else 0. Who crosses the soft limit upwards tells; each crossing is
+  /// one request's, so that none is told twice.
   std::size_t charge_and_tell(std::size_t charge) {
-    std::size_t const held = charge_up_to(max_.load(), charge);
+    std::size_t const held = used_.charge_up_to(max_.load(), charge);
     if (held <= soft_ || held - charge > soft_) return held;
     soft_crossed_.add(1);
     if (on_soft_) try {
@@ -229,22 +215,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     plain_up_to_.store_release(has_reserves_.load() ? 0 : soft_ < most ? soft_ : most);
   }
 
-  /// Takes a charge back; false, and nothing below zero, if there was less. A subtraction that is undone afterwards
-  /// would let another thread see a wrong number meanwhile.
-  bool credit(std::size_t charge) const noexcept {
-    std::size_t held = used_.load();
-    do {
-      if (held < charge) [[unlikely]]
-        return credit_all();
-    } while (!used_.replace_release(held, held - charge));
-    return true;
-  }
-  [[gnu::noinline, gnu::cold]] bool credit_all() const noexcept {
-    std::size_t held = used_.load();
-    while (!used_.replace_release(held, 0)) {
-    }
-    return false;
-  }
+  /// Takes a charge back; false, and nothing below zero, if there was less.
+  bool credit(std::size_t charge) const noexcept { return used_.credit(charge); }
   /// The same here and below, but for what fills the reserve up again.
   void give_back(std::size_t bytes) const noexcept {
     std::size_t const back = reserve_.begin_free(bytes);
@@ -307,11 +279,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     return true;
   }
 
-  void raise_peak(std::size_t held) noexcept {
-    std::size_t seen = peak_.load();
-    while (held > seen && !peak_.replace(seen, held)) {
-    }
-  }
+  void raise_peak(std::size_t held) noexcept { used_.raise_peak(held); }
 
   // ---- captures
 
@@ -458,9 +426,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   detail::atomic<std::size_t> max_;
   detail::atomic<std::size_t> plain_up_to_;
   detail::atomic<bool> has_reserves_;  // its own, or those of limits above
-  // On a line of its own: every request of every thread writes it. Changed by questions too, which credit.
-  alignas(64) mutable detail::atomic<std::size_t> used_;
-  detail::atomic<std::size_t> peak_;
+  mutable detail::charges used_;       // changed by questions too, which credit
   detail::atomic<std::uint64_t> refused_;
   detail::atomic<std::uint64_t> soft_crossed_;
   mutable detail::captured_charges captured_;

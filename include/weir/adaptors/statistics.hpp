@@ -15,7 +15,7 @@
 #include <weir/core/resource.hpp>
 #include <weir/core/tag.hpp>
 #include <weir/support/atomic.hpp>
-#include <weir/support/spin_lock.hpp>
+#include <weir/support/biased_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -51,10 +51,11 @@ class statistics_scope;
 
 namespace detail {
 
-/// The counters of one layer. They change together under one short lock, which costs one atomic operation where three
-/// exact peaks without a lock would cost three. On a line of its own: every request of every thread writes it.
+/// The counters of one layer. They change together under one short lock, which costs the thread that mostly counts no
+/// atomic operation; three exact peaks without a lock would cost three. On a line of its own: every request of every
+/// thread writes it.
 struct alignas(64) statistics_counters {
-  mutable spin_lock lock{};
+  mutable biased_lock lock{};
   atomic<int> watchers{};  ///< open scopes, and one where it counts by tag
   memory_statistics numbers{};
 };
@@ -142,7 +143,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     {
-      detail::spin_guard const lock(counters_.lock);
+      detail::biased_guard const lock(counters_.lock);
       counters_.numbers.add(bytes, taken);
     }
     if (is_watched()) [[unlikely]]
@@ -164,7 +165,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
   memory_statistics numbers() const noexcept {
-    detail::spin_guard const lock(counters_.lock);
+    detail::biased_guard const lock(counters_.lock);
     return counters_.numbers;
   }
   /// Whose numbers they are; empty: nobody said.
@@ -177,7 +178,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
     if (tags_ != nullptr) tags_->reset_peaks();
-    detail::spin_guard const lock(counters_.lock);
+    detail::biased_guard const lock(counters_.lock);
     counters_.numbers.reset_peaks();
   }
   /// The numbers as a table for people, and with `by_tag` those of the 20 tags that hold most.
@@ -265,7 +266,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   template <class Change>
   void count(Change change) noexcept {
     {
-      detail::spin_guard const lock(counters_.lock);
+      detail::biased_guard const lock(counters_.lock);
       change(counters_.numbers);
     }
     statistics_scope::for_each_on(counters_, change);
@@ -273,7 +274,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   /// False, and nothing changed, if so much is not live.
   bool take_off(std::size_t bytes, std::size_t taken) noexcept {
-    detail::spin_guard const lock(counters_.lock);
+    detail::biased_guard const lock(counters_.lock);
     memory_statistics& numbers = counters_.numbers;
     bool const is_live =
         bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;

@@ -2,6 +2,7 @@
 // Records the latest allocations and frees in a ring, for a file or a page that shows them.
 
 #include <weir/adaptors/detail/call_stacks.hpp>
+#include <weir/adaptors/detail/latest_reports.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/trace_ring.hpp>
 #include <weir/core/deallocate_after.hpp>
@@ -24,9 +25,9 @@ template <resource Upstream>
 class trace_resource;
 
 /// Records the latest events: time, address, bytes, stream, tag and thread of each allocation, free and refusal that
-/// passes. `weir::trace_of(stack)` reads them out. On a pool it sees what the program asks for; between a pool and its
-/// source, what the pool takes and gives back. When not to use it: for all that a long program does, `logging` writes
-/// files; for what is live now, `tracking` knows it however old it is.
+/// passes, and the reports of the latest refusals. `weir::trace_of(stack)` reads them out. On a pool it sees what the
+/// program asks for; between a pool and its source, what the pool takes and gives back. When not to use it: for all
+/// that a long program does, `logging` writes files; for what is live now, `tracking` knows it however old it is.
 struct trace {
   std::size_t events = 65536;  ///< how many are kept, the latest; 56 bytes of host memory for each
   /// How many calls of its call stack are kept with each allocation, the innermost first; 0: none. Costs microseconds a
@@ -74,7 +75,7 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
                                         std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::call_stack_id const stack = has_stacks_ ? stacks_.here() : 0;
-    void* const p = this->pass(stream, bytes, alignment, [=, this] { record_refusal(stream, bytes, stack); });
+    void* const p = ask_and_record(stream, bytes, alignment, stack);
     ring_.add(trace_action::allocate, p, bytes, stream, stack);
     return p;
   }
@@ -98,11 +99,19 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
   /// Whose events they are; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
 
-  /// For `weir::trace_of`: the events, then the frames of all call stacks. Requests go on meanwhile.
+  /// Records what a layer above did by itself (`detail::note_event`).
+  bool note_event(trace_action action, void const* p, std::size_t bytes, stream_ref stream) noexcept {
+    ring_.add(action, p, bytes, stream, 0);
+    return true;
+  }
+
+  /// For `weir::trace_of`: the events, then the frames of all call stacks and the reports that are kept. Requests go on
+  /// meanwhile.
   void show_events(detail::event_visitor& visitor) const {
     ring_.show(visitor);
     for (detail::call_stack_id id = 1; id <= stacks_.count(); ++id)
       for (std::string const& line : stacks_.lines_of(id)) visitor.see_frame(id, line.c_str());
+    reports_.show(visitor);
   }
 
   void describe_layer(report& out) const {
@@ -132,19 +141,25 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
     return unmapped;
   }
 
-  /// Only what is out of memory is called that.
-  [[gnu::noinline, gnu::cold]] void record_refusal(stream_ref stream, std::size_t bytes,
-                                                   detail::call_stack_id stack) noexcept try {
+  /// Only what is out of memory is called that. Its report is kept with this layer's own line.
+  void* ask_and_record(stream_ref stream, std::size_t bytes, std::size_t alignment, detail::call_stack_id stack) try {
+    return this->ask(stream, bytes, alignment);
+  } catch (out_of_memory& failure) {
+    std::uint32_t const number = reports_.begin();
+    ring_.add(trace_action::out_of_memory, nullptr, bytes, stream, stack, number);
+    failure.passed_through(*this);
+    reports_.keep(number, failure.what());
     throw;
   } catch (std::bad_alloc const&) {
     ring_.add(trace_action::out_of_memory, nullptr, bytes, stream, stack);
-  } catch (...) {
+    throw;
   }
 
   std::string name_;
   bool has_stacks_;
   detail::call_stacks stacks_;
   detail::trace_ring ring_;
+  detail::latest_reports reports_;
 };
 
 }  // namespace weir

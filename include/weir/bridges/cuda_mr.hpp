@@ -139,8 +139,7 @@ class cuda_mr_source<R>::type {
     void* const p = shifted_.allocate(
         bytes, alignment, [&](std::size_t n) { return take(stream, n); },
         [&](void* base) { give(stream, base, asked_for(bytes, alignment)); });
-    if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "cuda_mr", report_of(*this));
+    if (p == nullptr) refuse(stream, bytes);
     return p;
   }
 
@@ -162,6 +161,14 @@ class cuda_mr_source<R>::type {
   void describe(report& out) const { out.below("cuda_mr", "a cuda::mr resource; it does not say what it holds"); }
 
  private:
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+    report own = report_of(*this);
+    own.hint(hint_for(bytes,
+                      "the cuda::mr resource has no more, and does not say of what: free something, ask for less, or "
+                      "raise its own limit"));
+    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, "cuda_mr", own);
+  }
+
   static std::size_t asked_for(std::size_t bytes, std::size_t alignment) noexcept {
     return alignment <= default_alignment ? bytes : padded_or_zero(bytes, alignment);
   }

@@ -153,6 +153,12 @@ inline void require_alignment(std::size_t alignment) {
   refuse_alignment(alignment);
 }
 
+/// What a source that refused `bytes` says to do: its own `hint`, but for a size that no machine has.
+inline char const* hint_for(std::size_t bytes, char const* hint) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 47;
+  return bytes <= most ? hint : "no machine has as much: look where the size comes from, it may have gone below zero";
+}
+
 /// Options are checked when a resource is made. `problem()` is empty for valid ones.
 template <class Options>
 Options const& require_valid(Options const& options) {

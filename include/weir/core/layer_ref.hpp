@@ -5,6 +5,9 @@
 #include <weir/core/layers.hpp>
 #include <weir/core/limit_ref.hpp>
 #include <weir/core/live_block.hpp>
+#include <weir/core/note_event.hpp>
+#include <weir/core/shown_events.hpp>
+#include <weir/cuda/stream_ref.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -16,7 +19,6 @@ namespace weir {
 namespace detail {
 
 class memory_visitor;  // in shown_memory.hpp
-class event_visitor;   // in shown_events.hpp
 
 /// The functions of a layer whose type is forgotten; one table a type.
 struct layer_functions {
@@ -33,6 +35,7 @@ struct layer_functions {
   live_block (*find_block)(void* layer, void const* p) noexcept;
   void (*show_memory)(void* layer, memory_visitor& visitor);
   void (*show_events)(void const* layer, event_visitor& visitor);
+  bool (*note_event)(void* layer, trace_action action, void const* p, std::size_t bytes, stream_ref stream) noexcept;
 };
 template <class Layer>
 layer_functions const& functions_of_layer() noexcept;
@@ -72,6 +75,10 @@ class layer_ref {
   void show_memory(detail::memory_visitor& visitor) const { functions_->show_memory(layer_, visitor); }
   /// Shows what this layer recorded; nothing where it records nothing.
   void show_events(detail::event_visitor& visitor) const { functions_->show_events(layer_, visitor); }
+  /// Records what another layer did; false where this layer records nothing. See `detail::note_event`.
+  bool note_event(trace_action action, void const* p, std::size_t bytes, stream_ref stream) const noexcept {
+    return functions_->note_event(layer_, action, p, bytes, stream);
+  }
 
   /// Shows the layers that stand beside the upstream, as those of bins do.
   void visit_parts(layer_visitor& visitor) const { functions_->visit_parts(layer_, visitor); }
@@ -125,6 +132,9 @@ layer_functions const& functions_of_layer() noexcept {
       [](void* layer, memory_visitor& visitor) { detail::show_memory(*static_cast<Layer*>(layer), visitor); },
       [](void const* layer, event_visitor& visitor) {
         detail::show_events(*static_cast<Layer const*>(layer), visitor);
+      },
+      [](void* layer, trace_action action, void const* p, std::size_t bytes, stream_ref stream) noexcept {
+        return detail::note_event_in(*static_cast<Layer*>(layer), action, p, bytes, stream);
       },
   };
   return functions;

@@ -3,6 +3,7 @@
 
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
+#include <weir/core/note_event.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/pool/caching_allocator.hpp>
@@ -313,6 +314,7 @@ class growable_range {
     if (!is_filled) return false;
     reserved_.add(missing);
     moved_ += idle.bytes();
+    if (idle.bytes() != 0) note_event(upstream_, trace_action::move, holes.begin()->begin(), idle.bytes(), host_order);
     ++growths_;
     calls_.count_success();
     return true;

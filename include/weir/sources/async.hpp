@@ -237,7 +237,7 @@ class async_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
-    own.hint(detail::full_source_hint(held(), bytes, max_bytes_));
+    own.hint(detail::hint_for(bytes, detail::full_source_hint(held(), bytes, max_bytes_)));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, name_, own);
   }
   std::size_t held() const noexcept try {

@@ -198,6 +198,10 @@ class callback_resource {
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::string const& why) {
     report own;
     own.below(label_, printable(why));
+    own.hint(
+        detail::hint_for(bytes,
+                         "the functions do not say of what they have no more: free something, ask for less, or let "
+                         "a layer give way (on_failure, fallback)"));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, label_, own);
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_misaligned(stream_ref on, void* p, std::size_t bytes,

@@ -33,8 +33,7 @@ class host_resource {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
     void* const p = bytes > largest ? nullptr : ::operator new(bytes, real_alignment(alignment), std::nothrow);
-    if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "host", report_of(*this));
+    if (p == nullptr) refuse(stream, bytes);
     return p;
   }
 
@@ -60,6 +59,14 @@ class host_resource {
   // `operator delete` must be told the alignment that `operator new` was.
   static std::align_val_t real_alignment(std::size_t alignment) noexcept {
     return std::align_val_t{alignment < default_alignment ? default_alignment : alignment};
+  }
+
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+    report own = report_of(*this);
+    own.hint(detail::hint_for(bytes,
+                              "the host, or what this process may have of it (ulimit -v, its container), has no more: "
+                              "free something, or ask for less"));
+    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "host", own);
   }
 
   detail::process_exit life_;

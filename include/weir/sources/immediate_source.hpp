@@ -76,7 +76,7 @@ class immediate_source {
  private:
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
-    own.hint(Kind::hint);
+    own.hint(hint_for(bytes, Kind::hint));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, Kind::name, own);
   }
 

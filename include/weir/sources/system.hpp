@@ -82,8 +82,7 @@ class system_resource {
     life_.settle();
     std::size_t const real = alignment < default_alignment ? default_alignment : alignment;
     void* const p = bytes > most ? nullptr : std::aligned_alloc(real, round_up_or_zero(bytes, real));
-    if (p == nullptr)
-      throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, "system", report_of(*this));
+    if (p == nullptr) refuse(stream, bytes);
     if (headroom_bytes_ != 0) keep_headroom(p, bytes);
     return p;
   }
@@ -114,6 +113,15 @@ class system_resource {
   }
 
  private:
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+    report own = report_of(*this);
+    own.hint(
+        detail::hint_for(bytes,
+                         "the system, or what this process may have of it (ulimit -v, its container), has no more: "
+                         "free something, or ask for less"));
+    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, "system", own);
+  }
+
   static constexpr std::size_t most = detail::largest_request - max_alignment;  // so that it can be rounded up
 
   /// The first pages are for the device, as far as they leave the headroom, the others for the host. Whole pages only:

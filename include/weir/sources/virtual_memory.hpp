@@ -133,7 +133,9 @@ class virtual_memory_resource {
       address_range const made = detail::relaxed([&] { return ranges_.reserve(bytes); });
       if (made.begin != nullptr) return made;
     }
-    throw out_of_memory({most, whole_chunks(limit), host_order}, layer_name, report_of(*this));
+    report own = report_of(*this);
+    own.hint("this process has no addresses left for a range: set range_bytes to less, or use fewer pools");
+    throw out_of_memory({most, whole_chunks(limit), host_order}, layer_name, own);
   }
   void release_range(address_range range) noexcept {
     if (life_.is_exiting()) return;
@@ -278,7 +280,7 @@ class virtual_memory_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
     report own = report_of(*this);
-    own.hint(detail::full_source_hint(chunks_.now().held, bytes, max_bytes()));
+    own.hint(detail::hint_for(bytes, detail::full_source_hint(chunks_.now().held, bytes, max_bytes())));
     throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
   }
   std::string state() const {

@@ -25,16 +25,11 @@ class atomic {
   void subtract(T amount) noexcept { __atomic_fetch_sub(&value_, amount, __ATOMIC_RELAXED); }
 
   /// Stores `wanted` if the value is `seen`; else, or for no reason, returns false with what it is in `seen`.
-  bool replace(T& seen, T wanted) noexcept { return replace<__ATOMIC_RELAXED>(seen, wanted); }
-  bool replace_acquire(T& seen, T wanted) noexcept { return replace<__ATOMIC_ACQUIRE>(seen, wanted); }
-  bool replace_release(T& seen, T wanted) noexcept { return replace<__ATOMIC_RELEASE>(seen, wanted); }
-
- private:
-  template <int Order>
-  bool replace(T& seen, T wanted) noexcept {
-    return __atomic_compare_exchange_n(&value_, &seen, wanted, true, Order, __ATOMIC_RELAXED);
+  bool replace_release(T& seen, T wanted) noexcept {
+    return __atomic_compare_exchange_n(&value_, &seen, wanted, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   }
 
+ private:
   T value_{};
 };
 

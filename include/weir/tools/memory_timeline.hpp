@@ -130,7 +130,7 @@ class timeline_builder {
         return mapped_.begin(e.address, e.bytes, now);
       case trace_action::unmap:
         return mapped_.end(e.address, e.bytes, now);
-      case trace_action::out_of_memory:
+      default:  // of no block and no memory
         return;
     }
   }

@@ -44,7 +44,7 @@ inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
   }
   if (traces.empty()) out.began = 0;
 
-  std::map<std::string, std::uint32_t> layers, tags{{std::string(), 0}};
+  std::map<std::string, std::uint32_t> layers, tags{{std::string(), 0}}, reports{{std::string(), 0}};
   std::map<std::vector<std::string>, std::uint32_t> call_stacks{{std::vector<std::string>(), 0}};
   for (std::size_t i = 0; i < traces.size(); ++i) {
     recorded_trace const& trace = traces[i];
@@ -55,6 +55,7 @@ inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
       e.layer = detail::numbered(layers, out.layers, layer);
       e.tag = detail::numbered(tags, out.tags, trace.tags.at(e.tag));
       e.call_stack = detail::numbered(call_stacks, out.call_stacks, trace.call_stacks.at(e.call_stack));
+      e.report = detail::numbered(reports, out.reports, trace.reports.at(e.report));
       out.events.push_back(e);
     }
   }

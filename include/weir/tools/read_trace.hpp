@@ -3,8 +3,11 @@
 
 #include <weir/tools/json_reader.hpp>
 #include <weir/tools/log_reader.hpp>
+#include <weir/tools/memory_snapshot.hpp>
+#include <weir/tools/pickle_reader.hpp>
 #include <weir/tools/recorded_trace.hpp>
 #include <weir/tools/torch_history.hpp>
+#include <weir/tools/torch_segments.hpp>
 
 #include <charconv>
 #include <cstddef>
@@ -18,6 +21,13 @@
 #include <vector>
 
 namespace weir {
+
+/// What a file tells of memory: what happened, and what was there at the end.
+struct recorded_memory {
+  recorded_trace trace = {};
+  memory_snapshot snapshot = {};  ///< empty where the file does not say: only PyTorch's snapshots do
+};
+
 namespace detail {
 
 /// Gives names their numbers in a trace that is being read.
@@ -30,6 +40,7 @@ class trace_names {
   std::uint32_t call_stack(std::vector<std::string> const& frames) {
     return frames.empty() ? 0 : number(call_stacks_, trace_.call_stacks, frames);
   }
+  std::uint32_t report(std::string const& text) { return text.empty() ? 0 : number(reports_, trace_.reports, text); }
 
  private:
   template <class Name>
@@ -40,7 +51,7 @@ class trace_names {
   }
 
   recorded_trace& trace_;
-  std::map<std::string, std::uint32_t> tags_, layers_;
+  std::map<std::string, std::uint32_t> tags_, layers_, reports_;
   std::map<std::vector<std::string>, std::uint32_t> call_stacks_;
 };
 
@@ -130,9 +141,10 @@ inline trace_event read_json_event(text_lines const& in, std::string_view line, 
     if (m.name == "device" && m.text != "null") e.device = device(m);
     if (m.name == "tag") e.tag = names.tag(m.text);
     if (m.name == "layer") e.layer = names.layer(m.text);
+    if (m.name == "report") e.report = names.report(m.text);
     if (m.name == "frames") e.call_stack = names.call_stack(m.list);
     if (m.name != "action") return;
-    for (unsigned i = 0; i <= static_cast<unsigned>(trace_action::unmap); ++i)
+    for (unsigned i = 0; i < trace_actions; ++i)
       if (auto const action = static_cast<trace_action>(i); m.text == name_of(action)) {
         e.action = action;
         has_action = true;
@@ -161,11 +173,13 @@ inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
   return trace;
 }
 
-inline recorded_trace read_torch(std::string_view bytes, std::string const& name, std::size_t most_values) try {
-  recorded_trace trace{.layers = {"PyTorch"}};
+/// Requests are of a layer above the one whose segments come and go.
+inline recorded_trace torch_trace(std::vector<device_history> const& histories) {
+  recorded_trace trace;
   trace_names names(trace);
+  std::uint32_t const top = names.layer("PyTorch");
   std::uint64_t latest = 0;
-  for (device_history const& history : detail::read_torch_snapshot(bytes, {.values = most_values}))
+  for (device_history const& history : histories)
     for (device_history::event const& e : history.events) {
       std::uint64_t const microseconds = e.microseconds == 0 ? latest : e.microseconds;
       if (trace.began == 0) trace.began = microseconds * 1000;
@@ -174,30 +188,42 @@ inline recorded_trace read_torch(std::string_view bytes, std::string const& name
                               .address = e.address,
                               .bytes = e.bytes,
                               .stream = e.stream,
+                              .layer = is_of_segment(e.action) ? names.layer("PyTorch: segments") : top,
                               .tag = names.tag(std::string(e.category)),
                               .device = static_cast<std::int32_t>(history.device),
-                              .action = e.allocates ? trace_action::allocate : trace_action::free});
+                              .action = e.action,
+                              .report = names.report(std::string(e.report))});
     }
   return trace;
+}
+inline recorded_memory read_torch(std::string_view bytes, std::string const& name, std::size_t most_values) try {
+  pickle const in(bytes, {.values = most_values});
+  recorded_trace trace = detail::torch_trace(detail::torch_histories(in, most_values));
+  return {std::move(trace), detail::torch_segments(in, most_values)};
 } catch (damaged_pickle const& e) {
   throw damaged_trace(name + ": " + e.what());
 }
 
 }  // namespace detail
 
-/// Reads a trace from the bytes of a file; its beginning says which format it is: RMM's log, with or without weir's
-/// `Tag`, JSON lines (`trace_json_lines`), or a memory snapshot of PyTorch's or weir's (`torch_memory`), of which it
-/// takes the allocations and frees. `name` is the file's, for errors. Throws `damaged_trace` at the first thing that is
+/// Reads a file from its bytes; its beginning says which format it is: RMM's log, with or without weir's `Tag`, JSON
+/// lines (`trace_json_lines`), or a memory snapshot of PyTorch's or weir's (`torch_memory`), of which it takes the
+/// segments at the end, too. `name` is the file's, for errors. Throws `damaged_trace` at the first thing that is
 /// wrong. A log may free what it never allocated. Lines of a log that allocate no bytes or free a null pointer are left
 /// out. Uses some 20 times the bytes in memory at most.
-inline recorded_trace read_trace(std::string_view bytes, std::string const& name = "trace") {
+inline recorded_memory read_memory(std::string_view bytes, std::string const& name = "trace") {
   if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name, bytes.size() / 2);
   detail::text_lines in(bytes, name);
   std::string_view const header = in.next().value_or("");
-  if (auto const columns = detail::log_columns::of(header)) return detail::read_log(in, *columns);
-  if (header.starts_with('{')) return detail::read_json_lines(in, header);
+  if (auto const columns = detail::log_columns::of(header)) return {detail::read_log(in, *columns), {}};
+  if (header.starts_with('{')) return {detail::read_json_lines(in, header), {}};
   in.damaged("is neither '" + std::string(detail::log_columns::plain) +
              "' nor an object with \"weir_trace\" nor the beginning of a pickle of protocol 2 to 5");
+}
+
+/// The same, for who needs only what happened.
+inline recorded_trace read_trace(std::string_view bytes, std::string const& name = "trace") {
+  return weir::read_memory(bytes, name).trace;
 }
 
 }  // namespace weir

@@ -13,7 +13,7 @@ namespace weir {
 /// One thing that happened. Numbers of names are places in the lists of its `recorded_trace`.
 struct trace_event {
   std::uint64_t nanoseconds = 0;  ///< since the trace began
-  std::uint64_t address = 0;      ///< 0 for `out_of_memory`
+  std::uint64_t address = 0;      ///< 0 for `out_of_memory`; for `move` and `unspill`, where it went
   std::uint64_t bytes = 0;        ///< as the caller asked
   std::uint64_t stream = 0;       ///< CUDA's handle as a number; 0 in host order
   std::uint64_t thread = 0;       ///< the kernel's number
@@ -22,6 +22,7 @@ struct trace_event {
   std::uint32_t call_stack = 0;   ///< in `call_stacks`; 0: not kept
   std::int32_t device = -1;       ///< -1: memory of no device
   trace_action action = trace_action::allocate;
+  std::uint32_t report = 0;  ///< of a refusal, in `reports`; 0: not kept
 
   friend bool operator==(trace_event const&, trace_event const&) = default;
 };
@@ -35,13 +36,15 @@ struct recorded_trace {
   std::vector<std::string> layers = {};             ///< whose events: `trace`, or its name; no two alike
   std::vector<std::string> tags = {std::string()};  ///< as they were given; the first stands for none
   std::vector<std::vector<std::string>> call_stacks = {std::vector<std::string>()};  ///< innermost frame first
+  std::vector<std::string> reports = {std::string()};  ///< what the errors of refusals said; the first stands for none
 
   friend bool operator==(recorded_trace const&, recorded_trace const&) = default;
 };
 
 /// The word for an action in files and tables: `out_of_memory`.
 inline char const* name_of(trace_action action) noexcept {
-  constexpr char const* names[] = {"allocate", "free", "out_of_memory", "grow", "trim", "map", "unmap"};
+  constexpr char const* names[trace_actions] = {"allocate", "free",  "out_of_memory", "grow",  "trim",
+                                                "map",      "unmap", "move",          "spill", "unspill"};
   return names[static_cast<std::size_t>(action)];
 }
 

@@ -59,6 +59,8 @@ class report_data {
     (text_ += R"({"name":)") += json_string(run.name);
     member("began", run.trace.began / 1'000'000);  // milliseconds
     member("lost", run.trace.lost);
+    bool const has_end = run.snapshot.taken != 0 || !run.snapshot.segments.empty();
+    text_ += has_end ? R"(,"hasEnd":true)" : R"(,"hasEnd":false)";
     ((text_ += R"(,"base":")") += std::to_string(base)) += '"';
     texts("tags", timeline.tags);
     texts("layers", run.trace.layers);
@@ -104,11 +106,11 @@ class report_data {
     text_ += R"(,"time":)";
     list(trace_->events, [&](trace_event const& e) { number(last = std::max(last, e.nanoseconds)); });
   }
-  /// Layers that saw segments stand below a pool: what is refused there is not refused to the program.
+  /// Layers that saw segments come and go stand below a pool: what is refused there is not refused to the program.
   void find_layers_below() {
     is_below_.assign(std::max<std::size_t>(trace_->layers.size(), 1), false);
     for (trace_event const& e : trace_->events)
-      if (e.action >= trace_action::grow) is_below_.at(e.layer) = true;
+      if (is_of_segment(e.action)) is_below_.at(e.layer) = true;
   }
   /// Everything but allocations and frees. `moment` is the state right after it.
   template <class Address>
@@ -129,7 +131,9 @@ class report_data {
       member("tag", e.tag);
       member("layer", e.layer);
       member("stream", stream(e.stream));
-      text_ += R"(,"address":)", address(e.address), text_ += '}';
+      text_ += R"(,"address":)", address(e.address);
+      if (e.report != 0) (text_ += R"(,"report":)") += json_string(trace_->reports.at(e.report));
+      text_ += '}';
     });
   }
 

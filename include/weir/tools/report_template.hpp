@@ -94,7 +94,7 @@ tbody th { color: inherit; min-width: 9em; }
 .events button:hover, .events .here { background: var(--grid); }
 .events .when { flex: 0 0 7.5em; color: var(--quiet); text-align: right; }
 .events .mark { flex: none; width: 9px; height: 9px; border-radius: 50%; margin-top: 6px; }
-.events pre { margin: 2px 0 8px; padding: 10px 12px; overflow-x: auto; background: var(--page); border-radius: 8px;
+pre { margin: 2px 0 8px; padding: 10px 12px; overflow-x: auto; background: var(--page); border-radius: 8px;
   font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", monospace; white-space: pre; }
 .better { color: var(--good); } .worse { color: var(--bad); }
 details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color: var(--quiet); }
@@ -146,6 +146,7 @@ details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color
     <canvas id="timeline" role="slider" tabindex="0" aria-label="Moment"
       aria-describedby="timeline-help"></canvas>
     <p id="moment" class="moment"></p>
+    <pre id="report" aria-label="Report of the refused request" tabindex="0" hidden></pre>
     <ul id="legend" class="legend" aria-label="Colours of the tags"></ul>
     <p id="timeline-help" class="quiet help">Click or drag to choose a moment. Arrow keys move by one operation, with
       Shift by a hundredth, Page Up and Page Down by a tenth, Home and End to the ends; P goes to the peak, plus and
@@ -165,6 +166,7 @@ details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color
     <p id="map-summary" class="quiet"></p>
     <canvas id="map" role="img" aria-labelledby="map-title map-summary"></canvas>
     <ul id="map-legend" class="legend" aria-label="Colours of the map"></ul>
+    <p id="not-known" class="quiet help"></p>
     <p id="pointed" class="moment" aria-live="polite">Point at a block to see what it is.</p>
     <details>
       <summary>The largest blocks of this moment, as a table</summary>
@@ -218,7 +220,7 @@ function lastAtMost(values, wanted) {
 
 class Run {
   constructor(data) {
-    Object.assign(this, data);  // name, began, lost, tags, streams, layers, time, segments, happenings, fragmentation
+    Object.assign(this, data);  // name, began, lost, hasEnd, tags, streams, layers, time, segments, happenings, fragmentation
     this.base = BigInt(data.base);
     this.count = data.time.length;
     const blocks = data.blocks;
@@ -241,12 +243,12 @@ class Run {
     const each = visit => {
       for (let b = 0; b < this.bytes.length; ++b) {
         if (this.from[b] > 0) visit(this.from[b], b);
-        if (this.freed[b] <= this.count) visit(this.freed[b], b);
+)page",
+    R"page(        if (this.freed[b] <= this.count) visit(this.freed[b], b);
       }
     };
     each(m => { ++starts[m]; });
-)page",
-    R"page(    for (let m = 0, sum = 0; m < starts.length; ++m) {
+    for (let m = 0, sum = 0; m < starts.length; ++m) {
       const here = starts[m];
       starts[m] = sum;
       sum += here;
@@ -412,6 +414,18 @@ class Run {
   /// Time counts from the first event.
   timeAt(moment) { return moment === 0 ? 0 : this.time[moment - 1] - this.time[0]; }
   momentAtTime(time) { return lastAtMost(this.time, time + this.time[0]) + 1; }
+  /// What a map of this run cannot show, in words.
+  notKnown() {
+    const changes = ["grow", "trim", "map", "unmap"];
+    const said = [];
+    if (this.lost > 0) said.push(`what ${countText(this.lost)} earlier events did`);
+    if (!this.knowsSegments) said.push("which segments there were");
+    else if (!this.happenings.some(h => changes.includes(h.action))) said.push("when segments came and went (they are those of the end)");
+    else if (!this.hasEnd) said.push("segments that were there before and never went");
+    if (this.knowsSegments && this.segments.some(s => !s.known)) said.push("the segments of some blocks");
+    said.push(this.hasEnd ? "what was pending before the end" : "what was freed and still pending");
+    return said;
+  }
   get duration() { return this.timeAt(this.count); }
   tagName(tag) { return this.tags[tag] === "" ? "(no tag)" : this.tags[tag]; }
   streamName(stream) { return this.streams[stream]; }
@@ -438,8 +452,9 @@ const percentText = part => `${(100 * part).toFixed(1)} %`;
 
 const palette = ["#3f7de0", "#e8833a", "#2fa57f", "#c9508f", "#8b6ad6", "#c7a42b", "#36a5c2", "#a8674a", "#8894a6"];
 const colourOf = index => palette[index % palette.length];
-const actionColours = {out_of_memory: "#d43d3d", no_segment: "#e8833a", grow: "#2fa57f", trim: "#8b6ad6", map: "#36a5c2", unmap: "#c7a42b"};
-const actionNames = {out_of_memory: "out of memory", no_segment: "refused below", grow: "grow", trim: "trim", map: "map", unmap: "unmap"};
+const actionColours = {out_of_memory: "#d43d3d", no_segment: "#e8833a", grow: "#2fa57f", trim: "#8b6ad6", map: "#36a5c2", unmap: "#c7a42b",
+  move: "#3f7de0", spill: "#a8674a", unspill: "#c9508f"};
+const actionNames = {out_of_memory: "out of memory", no_segment: "refused below", grow: "grow", trim: "trim", map: "map", unmap: "unmap", move: "move", spill: "spill", unspill: "bring back"};
 const themeColour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 /// The context of a canvas made as large as it is shown, in CSS pixels.
@@ -492,7 +507,8 @@ function columnsOf(scale) {
   let column = null;
   for (let m = view.from; m <= view.to; ++m) {
     const x = Math.floor(scale.x(m));
-    if (column !== null && column.x !== x) column.after = sums.slice();
+)page",
+    R"page(    if (column !== null && column.x !== x) column.after = sums.slice();
     if (m > view.from) run.change(sums, m);
     if (column === null || column.x !== x) columns.push(column = {x, live: -1, sums: null, after: null, reserved: 0});
     if (run.live[m] > column.live) {
@@ -514,8 +530,7 @@ function drawTimeline(canvas, run, view, other) {
   const columns = columnsOf(scale);
   drawAreas(c, scale, columns);
   const isVisible = run.knowsSegments && columns.some(each => each.reserved <= view.top);
-)page",
-    R"page(  if (isVisible) drawSteps(c, scale, columns.map(each => [each.x, each.reserved]), themeColour("reserved"), [5, 3]);
+  if (isVisible) drawSteps(c, scale, columns.map(each => [each.x, each.reserved]), themeColour("reserved"), [5, 3]);
   if (other) drawOther(c, scale, other);
   drawPeak(c, scale);
   drawHappenings(c, scale);
@@ -793,7 +808,8 @@ function drawFragmentation(canvas, run, moment) {
     c.lineTo(points[0][0], bottom);
     c.globalAlpha = 0.16;
     c.fillStyle = colourOf(1);
-    c.fill();
+)page",
+    R"page(    c.fill();
     c.globalAlpha = 1;
   }
   c.strokeStyle = themeColour("accent");
@@ -818,8 +834,7 @@ const moment = () => moments[shown];
 /// When a moment was.
 const whenText = (r, m) => timeless ? `event ${countText(m)}` : timeText(r.timeAt(m));
 
-)page",
-    R"page(/// An element with text and children. Text is never taken for HTML.
+/// An element with text and children. Text is never taken for HTML.
 function element(name, {text, className, children = [], ...others} = {}) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -869,6 +884,7 @@ function showRun() {
   if (runs.length > 1) groups.push([themeColour("ink"), `${runs[1 - shown].name} (line)`]);
   legend("legend", groups);
   showEvents(r);
+  $("not-known").textContent = r.count === 0 ? "" : `Not known: ${r.notKnown().join("; ")}.`;
   setView(0, r.count);
 }
 
@@ -908,13 +924,14 @@ function showEvents(r) {
       element("span", {text: whenText(r, h.moment), className: "when"}), mark, happeningText(r, h)]});
     button.dataset.moment = h.moment;
     button.addEventListener("click", () => choose(h.moment));
-    return element("li", {children: [button]});
+    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true})] : [button]});
   }));
 }
 function happeningText(r, h) {
   const layer = r.layers[h.layer] ? `, ${r.layers[h.layer]}` : "";
   const tag = r.tags[h.tag] ? `, tag ${r.tags[h.tag]}` : "";
-  const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back", map: "Mapped", unmap: "Unmapped"};
+  const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back",
+    map: "Mapped", unmap: "Unmapped", move: "Moved idle chunks,", spill: "Spilled to the host", unspill: "Brought back from the host"};
   return `${words[h.action]} ${bytesText(h.bytes)}${tag}${layer}`;
 }
 
@@ -979,8 +996,19 @@ function choose(wanted) {
   showMap(r, m);
   showHolders(r, m);
   showFragmentation(r, m);
-  for (const button of $("events").querySelectorAll("button"))
-    button.classList.toggle("here", Number(button.dataset.moment) === m);
+  showReport(r, m);
+  for (const button of $("events").querySelectorAll("button")) {
+    const isHere = Number(button.dataset.moment) === m;
+    button.classList.toggle("here", isHere);
+    if (button.nextSibling) button.nextSibling.hidden = !isHere;
+  }
+}
+
+/// What the error said, where a request was refused at this moment.
+function showReport(r, m) {
+  const refused = r.happenings.find(h => h.moment === m && h.report);
+  $("report").hidden = !refused;
+  $("report").textContent = refused ? refused.report : "";
 }
 
 function showMoment(r, m) {
@@ -1013,7 +1041,8 @@ function mapLegend(r) {
   return entries;
 }
 function showMap(r, m) {
-  map = drawMap($("map"), r, m, colourOfBlock(r));
+)page",
+    R"page(  map = drawMap($("map"), r, m, colourOfBlock(r));
   legend("map-legend", mapLegend(r));
   const extents = r.extentsAt(m);
   const segments = new Set(extents.map(each => each[0]));
@@ -1033,8 +1062,7 @@ function showBlocks(r, m) {
   const blocks = [...map.blocks].sort((x, y) => r.bytes[y] - r.bytes[x]).slice(0, 100);
   table("blocks", ["Address", "#Bytes", "State", "Tag", "Stream", "Since"], blocks.map(b => [
     r.hex(r.address[b]), countText(r.bytes[b]), r.isLive(b, m) ? "live" : "pending", r.tagName(r.tag[b]),
-)page",
-    R"page(    r.streamName(r.stream[b]), whenText(r, r.from[b])]));
+    r.streamName(r.stream[b]), whenText(r, r.from[b])]));
 }
 function showPointed(event) {
   const r = run(), m = moment();
@@ -1108,7 +1136,12 @@ $("timeline").addEventListener("keydown", event => {
   event.preventDefault();
   action(event.shiftKey);
 });
-function chooseAt(event) { choose(scale.momentAt(event.clientX - $("timeline").getBoundingClientRect().left)); }
+/// A refused request is hit a little beside its mark, too.
+function chooseAt(event) {
+  const x = event.clientX - $("timeline").getBoundingClientRect().left;
+  const near = run().happenings.find(h => h.action === "out_of_memory" && Math.abs(scale.x(h.moment) - x) <= 4);
+  choose(near ? near.moment : scale.momentAt(x));
+}
 $("timeline").addEventListener("pointerdown", event => {
   $("timeline").setPointerCapture(event.pointerId);
   chooseAt(event);

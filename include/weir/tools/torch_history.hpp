@@ -1,6 +1,7 @@
 #pragma once
-// What a memory snapshot of PyTorch says was allocated and freed (the file of torch.cuda.memory._dump_snapshot).
+// What a memory snapshot of PyTorch says happened (the file of torch.cuda.memory._dump_snapshot).
 
+#include <weir/core/shown_events.hpp>
 #include <weir/tools/pickle_reader.hpp>
 
 #include <algorithm>
@@ -13,15 +14,16 @@
 
 namespace weir::detail {
 
-/// Allocations and frees on one device, in order.
+/// Allocations and frees on one device, segments that came and went, and refusals, in order.
 struct device_history {
   struct event {
-    std::uint64_t address;
+    std::uint64_t address;  ///< 0 for a refusal
     std::uint64_t bytes;
     std::uint64_t stream;
-    bool allocates;
+    trace_action action;
     std::uint64_t microseconds = 0;  ///< since 1970; 0 where the file does not say
     std::string_view category = {};  ///< or what `_set_memory_metadata` said then; in the pickle's bytes
+    std::string_view report = {};    ///< of a refusal that weir wrote, the same
   };
   std::size_t device;
   std::vector<event> events;
@@ -45,7 +47,8 @@ class device_history_reader {
       ++entry_;
     }
     entry_ = none;
-    if (segments != nullptr && !events_.empty()) read_segments(*segments);
+    if (!has_blocks_) return {device_, {}};
+    if (segments != nullptr) read_segments(*segments);
     std::sort(before_.begin(), before_.end(), [](auto const& a, auto const& b) { return a.address < b.address; });
     before_.insert(before_.end(), events_.begin(), events_.end());
     return {device_, std::move(before_)};
@@ -91,9 +94,14 @@ class device_history_reader {
     if (action == "alloc") return allocate(entry);
     if (action == "free_requested") return free(entry);
     if (action == "free_completed") return complete(entry);
-    for (char const* const other :
-         {"segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom", "user_defined"})
-      if (action == other) return;
+    if (action == "segment_alloc") return change_segment(entry, trace_action::grow);
+    if (action == "segment_free") return change_segment(entry, trace_action::trim);
+    if (action == "segment_map") return change_segment(entry, trace_action::map);
+    if (action == "segment_unmap") return change_segment(entry, trace_action::unmap);
+    if (action == "oom")
+      return events_.push_back({0, number(entry, "size"), 0, trace_action::out_of_memory, time(entry), category(entry),
+                                optional_text(entry, "report")});
+    if (action == "snapshot" || action == "user_defined") return;
     fail(entry, "action is '" + std::string(action.substr(0, 40)) +
                     "'; it can be alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
                     "segment_unmap, snapshot, oom or user_defined");
@@ -105,7 +113,12 @@ class device_history_reader {
     block& b = known_.try_emplace(address, block{state::gone, 0, 0}).first->second;
     if (b.is == state::live) fail(entry, "allocates " + hex(address) + ", which is live");
     b = {state::live, bytes, stream};
-    events_.push_back({address, bytes, stream, true, time(entry), category(entry)});
+    events_.push_back({address, bytes, stream, trace_action::allocate, time(entry), category(entry)});
+    has_blocks_ = true;
+  }
+  void change_segment(pickle::value const& entry, trace_action action) {
+    if (std::uint64_t const bytes = number(entry, "size"); bytes != 0)
+      events_.push_back({number(entry, "addr"), bytes, number(entry, "stream"), action, time(entry)});
   }
   void free(pickle::value const& entry) {
     std::uint64_t const address = number(entry, "addr"), bytes = number(entry, "size");
@@ -113,7 +126,7 @@ class device_history_reader {
     if (bytes == 0) return;
     auto const [found, is_new] = known_.try_emplace(address, block{state::live, bytes, stream});
     block& b = found->second;
-    if (is_new) before_.push_back({address, bytes, stream, true});
+    if (is_new) before_.push_back({address, bytes, stream, trace_action::allocate});
     if (b.is != state::live) fail(entry, "frees " + hex(address) + ", which is not live");
     if (b.bytes != bytes)
       fail(entry, "frees " + std::to_string(bytes) + " B at " + hex(address) + "; " + std::to_string(b.bytes) +
@@ -130,7 +143,8 @@ class device_history_reader {
       found->second.is = state::gone;
   }
   void leave(pickle::value const& entry, std::uint64_t address, block& b, state to) {
-    events_.push_back({address, b.bytes, b.stream, false, time(entry), {}});
+    events_.push_back({address, b.bytes, b.stream, trace_action::free, time(entry)});
+    has_blocks_ = true;
     b.is = to;
   }
   std::uint64_t time(pickle::value const& entry) const {
@@ -138,10 +152,12 @@ class device_history_reader {
     return v == nullptr ? 0 : pickle::number(*v).value_or(0);
   }
   std::string_view category(pickle::value const& entry) const {
-    for (char const* const name : {"category", "user_metadata"})
-      if (pickle::value const* const v = in_.find(entry, name))
-        if (auto const t = in_.text(*v); t && !t->empty()) return *t;
-    return {};
+    std::string_view const own = optional_text(entry, "category");
+    return own.empty() ? optional_text(entry, "user_metadata") : own;
+  }
+  std::string_view optional_text(pickle::value const& entry, char const* name) const {
+    pickle::value const* const v = in_.find(entry, name);
+    return v == nullptr ? std::string_view() : in_.text(*v).value_or("");
   }
 
   void read_segments(pickle::value const& segments) {
@@ -165,7 +181,7 @@ class device_history_reader {
     if (in_.find(b, "address") != nullptr) address = number(b, "address");
     std::uint64_t const bytes = in_.find(b, "requested_size") != nullptr ? number(b, "requested_size") : size;
     if (bytes != 0 && known_.try_emplace(address, block{state::live, bytes, stream}).second)
-      before_.push_back({address, bytes, stream, true});
+      before_.push_back({address, bytes, stream, trace_action::allocate});
   }
 
   static constexpr std::size_t none = ~std::size_t{0};
@@ -177,17 +193,17 @@ class device_history_reader {
   std::unordered_map<std::uint64_t, block> known_;
   std::vector<device_history::event> before_;
   std::vector<device_history::event> events_;
+  bool has_blocks_ = false;  // else nothing was allocated or freed
 };
 
-/// The histories that a snapshot's bytes hold, of the devices that have one. Depends on the bytes alone; throws
-/// `damaged_pickle` for anything else than a snapshot with a history.
-inline std::vector<device_history> read_torch_snapshot(std::string_view bytes, pickle_limits const& limits = {}) {
-  pickle const in(bytes, limits);
+/// The histories that a snapshot holds, of the devices on which something was allocated or freed. `left`: see
+/// `device_history_reader`. Throws `damaged_pickle` for anything else than a snapshot with a history.
+inline std::vector<device_history> torch_histories(pickle const& in, std::size_t left) {
   pickle::value const* const devices = in.find(in.root(), "device_traces");
   if (devices == nullptr || devices->is != pickle::kind::list)
     throw damaged_pickle(0, "is no snapshot of PyTorch's memory: there is no list 'device_traces'");
   std::vector<device_history> found;
-  std::size_t device = 0, left = limits.values;
+  std::size_t device = 0;
   for (pickle::value const& entries : in.items(*devices)) {
     device_history history = device_history_reader(in, device++, left).read(entries, in.find(in.root(), "segments"));
     if (!history.events.empty()) found.push_back(std::move(history));
@@ -196,6 +212,10 @@ inline std::vector<device_history> read_torch_snapshot(std::string_view bytes, p
     throw damaged_pickle(in.place(*devices),
                          "holds no allocation; was torch.cuda.memory._record_memory_history called before?");
   return found;
+}
+/// The same of a snapshot's bytes, alone.
+inline std::vector<device_history> read_torch_snapshot(std::string_view bytes, pickle_limits const& limits = {}) {
+  return detail::torch_histories(pickle(bytes, limits), limits.values);
 }
 
 }  // namespace weir::detail

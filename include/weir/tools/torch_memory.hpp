@@ -67,7 +67,7 @@ class torch_device {
       program_ = std::min(program_, e.layer);
     }
     for (trace_event const& e : trace.events)
-      if (!is_request(e.action)) keeper_ = std::min(keeper_, e.layer);
+      if (is_of_segment(e.action)) keeper_ = std::min(keeper_, e.layer);
     for (memory_segment const& s : snapshot.segments) add_segment(s);
     choose_events();
     add_missing_segments();
@@ -81,9 +81,6 @@ class torch_device {
   }
 
  private:
-  static bool is_request(trace_action action) noexcept {
-    return action == trace_action::allocate || action == trace_action::free || action == trace_action::out_of_memory;
-  }
   bool is_here(int device) const noexcept { return device_number(device) == device_number(device_); }
 
   /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first.
@@ -144,11 +141,14 @@ class torch_device {
         if (e.layer != keeper_ || !now.contains(e.address, end) || has_live(e.address, end)) return false;
         now.remove(e.address, end);
         return true;
-      default:
+      case trace_action::trim:
+      case trace_action::unmap:
         if (e.layer != keeper_ || now.overlaps(e.address, end) || missing_.overlaps(e.address, end)) return false;
         now.add(e.address, end);
         traced_.add(e.address, end);
         return true;
+      default:  // PyTorch has no word for it
+        return false;
     }
   }
 
@@ -270,17 +270,19 @@ class torch_writer {
         return write_event(e, "segment_unmap");
       case trace_action::out_of_memory:
         return write_event(e, "oom");
+      default:
+        return;
     }
   }
   void write_event(trace_event const& e, char const* action) {
-    bool const is_of_segment = e.action > trace_action::out_of_memory;
     out_.begin_dict();
     out_.member("action", action);
     out_.member(e.action == trace_action::out_of_memory ? "device_free" : "addr", e.address);
     out_.member("size", e.bytes);
-    out_.member("stream", is_of_segment ? 0 : e.stream);  // segments are no stream's
+    out_.member("stream", is_of_segment(e.action) ? 0 : e.stream);  // segments are no stream's
     out_.member("time_us", (trace_.began + e.nanoseconds) / 1000);
     if (e.tag != 0) out_.member("category", trace_.tags[e.tag]);
+    if (e.report != 0) out_.member("report", trace_.reports[e.report]);
     write_frames(e.call_stack);
     out_.end_dict();
   }

@@ -45,12 +45,17 @@ class event_collector final : public event_visitor {
                              .tag = number_of(seen.tag),
                              .call_stack = seen.call_stack == 0 ? 0 : seen.call_stack + stacks_before_,
                              .device = layer_.device.value_or(-1),
-                             .action = action_of(seen.action)});
+                             .action = action_of(seen.action),
+                             .report = seen.report});
   }
   void see_frame(std::uint32_t call_stack, char const* frame) override {
     std::size_t const number = call_stack + stacks_before_;
     if (trace_.call_stacks.size() <= number) trace_.call_stacks.resize(number + 1);
     trace_.call_stacks[number].push_back(frame);
+  }
+  void see_report(std::uint32_t report, std::string const& text) override {
+    reports_[{static_cast<std::uint32_t>(trace_.layers.size() - 1), report}] = trace_.reports.size();
+    trace_.reports.push_back(text);
   }
 
   /// All events by their time.
@@ -61,10 +66,12 @@ class event_collector final : public event_visitor {
     std::vector<trace_event> sorted;
     sorted.reserve(ticks_.size());
     for (auto const& [ticks, place] : ticks_) {
-      sorted.push_back(trace_.events[place]);
-      sorted.back().nanoseconds = scale.nanoseconds(ticks);
+      trace_event& e = sorted.emplace_back(trace_.events[place]);
+      e.nanoseconds = scale.nanoseconds(ticks);
       // A layer that kept no frames of a call stack shows none.
-      if (sorted.back().call_stack >= trace_.call_stacks.size()) sorted.back().call_stack = 0;
+      if (e.call_stack >= trace_.call_stacks.size()) e.call_stack = 0;
+      auto const kept = reports_.find({e.layer, e.report});
+      e.report = kept == reports_.end() ? 0 : static_cast<std::uint32_t>(kept->second);
     }
     trace_.events = std::move(sorted);
     trace_.began = began_->since_1970;
@@ -98,6 +105,7 @@ class event_collector final : public event_visitor {
   bool of_segments_ = false;
   std::uint32_t stacks_before_ = 0;
   std::map<unsigned, std::uint32_t> tags_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> reports_;  // by layer and its number there
 };
 
 }  // namespace detail

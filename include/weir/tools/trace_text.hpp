@@ -46,6 +46,7 @@ inline std::string json_event(recorded_trace const& trace, trace_event const& e)
                      detail::json_member("stream", "\"" + detail::hex_text(e.stream) + "\"") +
                      detail::json_member("thread", std::to_string(e.thread));
   if (e.tag != 0) text += detail::json_member("tag", detail::json_string(trace.tags[e.tag]));
+  if (e.report != 0) text += detail::json_member("report", detail::json_string(trace.reports[e.report]));
   if (e.call_stack != 0) {
     text += "\"frames\":[";
     for (std::string const& frame : trace.call_stacks[e.call_stack]) text += detail::json_string(frame) + ",";
@@ -80,13 +81,12 @@ inline std::string json_segment(memory_segment const& s) {
 /// A trace in RMM's log format, `Thread,Time,Action,Pointer,Size,Stream`, with a last column `Tag`, as `logging` writes
 /// it: the requests at the outermost layer that recorded some. Times are local.
 inline std::string trace_csv(recorded_trace const& trace) {
-  auto const is_request = [](trace_event const& e) { return e.action <= trace_action::out_of_memory; };
   std::uint32_t outermost = ~std::uint32_t{0};
   for (trace_event const& e : trace.events)
-    if (is_request(e)) outermost = std::min(outermost, e.layer);
+    if (is_request(e.action)) outermost = std::min(outermost, e.layer);
   std::string text(detail::log_header);
   for (trace_event const& e : trace.events) {
-    if (!is_request(e) || e.layer != outermost) continue;
+    if (!is_request(e.action) || e.layer != outermost) continue;
     text += std::to_string(e.thread) + "," + detail::clock_text(trace.began + e.nanoseconds) + "," +
             (e.action == trace_action::out_of_memory ? "allocate failure" : name_of(e.action)) + "," +
             detail::hex_text(e.address) + "," + std::to_string(e.bytes) + "," + detail::log_stream(e.stream) + "," +

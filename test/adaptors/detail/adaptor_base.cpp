@@ -120,6 +120,7 @@ TEST_CASE("null from below is out of memory, for each layer once") {
   state.fail = failing::null;
   std::string const what = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(host_order, 1000)); });
   CHECK(contains(what, "refused by a resource that returned null; chain: plain > plain > source\n"));
+  CHECK(contains(what, "hint       the resource below says only that it has no more"));
   CHECK(memory.failures == 1);
   CHECK(memory.upstream().failures == 1);
 }

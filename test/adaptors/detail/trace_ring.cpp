@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct reader final : detail::event_visitor {
   void see_begin(detail::tick_moment const& when, std::uint64_t gone) override { made = when, forgotten = gone; }
   void see(detail::shown_event const& event) override { events.push_back(event); }
   void see_frame(std::uint32_t, char const*) override {}
+  void see_report(std::uint32_t, std::string const&) override {}
 
   detail::tick_moment made;
   std::uint64_t forgotten = 0;
@@ -55,7 +57,7 @@ TEST_CASE("an event has what is known of its thread") {
   auto* const handle = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x51});
   tag const scope{"decoder"};
   int place = 0;
-  ring.add(trace_action::free, &place, 10, stream_ref(handle), 7);
+  ring.add(trace_action::free, &place, 10, stream_ref(handle), 7, 3);
   detail::shown_event const e = read(ring).events.at(0);
   CHECK(e.action == trace_action::free);
   CHECK(e.address == reinterpret_cast<std::uintptr_t>(&place));
@@ -63,6 +65,7 @@ TEST_CASE("an event has what is known of its thread") {
   CHECK(e.tag.text() == "decoder");
   CHECK(e.thread == detail::thread_id());
   CHECK(e.call_stack == 7);
+  CHECK(e.report == 3);
 }
 
 TEST_CASE("a ring that was cleared begins anew") {

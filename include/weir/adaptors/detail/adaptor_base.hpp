@@ -69,7 +69,10 @@ class adaptor_base {
 
   /// The upstream returned null for more than zero bytes.
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_null(memory_request const& request) const {
-    throw out_of_memory(request, "a resource that returned null", report_of(upstream_));
+    report own = report_of(upstream_);
+    own.hint(
+        hint_for(request.bytes, "the resource below says only that it has no more: free something, or ask for less"));
+    throw out_of_memory(request, "a resource that returned null", own);
   }
 
   /// Refuses a request in the name of this layer: `own` has its line, those below add theirs.

@@ -3,8 +3,8 @@
 
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/core/tag.hpp>
+#include <weir/support/biased_lock.hpp>
 #include <weir/support/blocks_by_address.hpp>
-#include <weir/support/spin_lock.hpp>
 #include <weir/support/thread_id.hpp>
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class blocks_by_tag {
   /// Under the calling thread's tag. Takes host memory now and then.
   void add(void const* p, std::size_t bytes, std::size_t taken) noexcept try {
     block const added{reinterpret_cast<std::uintptr_t>(p), current_tag(), bytes, taken};
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     totals_.make_room(added.tag);
     blocks_.promise();
     // What is live there still was given back past this layer.
@@ -32,7 +32,7 @@ class blocks_by_tag {
 
   void take_off(void const* p) noexcept {
     std::uint64_t const thread = thread_id();
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     block const* const found = blocks_.find(reinterpret_cast<std::uintptr_t>(p));
     freed& latest = freed_[next_freed_++ % remembered_frees];
     latest = {found == nullptr ? block{} : *found, thread};
@@ -43,7 +43,7 @@ class blocks_by_tag {
   /// As if the calling thread had not called that last.
   void put_back_latest() noexcept {
     std::uint64_t const thread = thread_id();
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     for (std::size_t i = 1; i <= remembered_frees; ++i) {
       freed const& latest = freed_[(next_freed_ - i) % remembered_frees];
       if (latest.thread != thread) continue;
@@ -55,11 +55,11 @@ class blocks_by_tag {
   }
 
   void reset_peaks() noexcept {
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     totals_.reset_peaks();
   }
   std::vector<tag_statistics> numbers() const {
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     return totals_.used();
   }
 
@@ -77,7 +77,7 @@ class blocks_by_tag {
 
   void count_off(block const& b) noexcept { totals_.of(b.tag).take_off(b.bytes, b.taken); }
 
-  mutable spin_lock lock_;
+  mutable biased_lock lock_;
   blocks_by_address<block> blocks_;
   tag_totals totals_;
   freed freed_[remembered_frees];

@@ -25,7 +25,7 @@ class memory_queue {
 
   /// After memory was given back: one load, while nobody waits. Whoever begins to wait is counted, and then asks once
   /// more: either that sees the memory, or this sees that one waits. That takes an order between what gave the memory
-  /// back and this load, which an atomic operation below and `load_ordered` make on all processors.
+  /// back and this load, which a lock or an atomic operation below and `load_ordered` make on all processors.
   void on_free() noexcept {
     if (waiting_.load_ordered() != 0) [[unlikely]]
       give_turn_to_first();

@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/detail/stream_marks.hpp>
 #include <weir/core/any_ref.hpp>
+#include <weir/core/note_event.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/memory.hpp>
@@ -63,6 +64,7 @@ class spill_copies {
     }
     b.kept = !set_mark(copied.front(), stream, device_);
     if (b.kept) return false;
+    note_event(memory_, trace_action::spill, b.on_device, b.bytes, stream);
     memory_.deallocate(stream, std::exchange(b.on_device, nullptr), b.bytes, b.alignment);
     b.on_host = to;
     replace_uses(b, copied);
@@ -85,6 +87,7 @@ class spill_copies {
     }
     b.kept = !set_mark(arrived.front(), stream, device_);
     host_.deallocate(stream, std::exchange(b.on_host, nullptr), b.bytes);
+    note_event(memory_, trace_action::unspill, to, b.bytes, stream);
     b.on_device = to;
     replace_uses(b, arrived);
   }

@@ -2,8 +2,8 @@
 // The latest events of a layer, in a ring.
 
 #include <weir/core/shown_events.hpp>
+#include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
-#include <weir/support/spin_lock.hpp>
 #include <weir/support/thread_id.hpp>
 #include <weir/support/tick_clock.hpp>
 
@@ -12,8 +12,8 @@
 
 namespace weir::detail {
 
-/// Thread-safe, under one lock that is held for some nanoseconds. Events are in the order of their ticks. Takes host
-/// memory when it is made, and none later.
+/// Thread-safe, under one lock that is held for some nanoseconds; what an event costs is mostly its look at the clock.
+/// Events are in the order of their ticks. Takes host memory when it is made, and none later.
 class trace_ring {
  public:
   /// Keeps so many events, 1 or more. May throw `std::bad_alloc`.
@@ -21,31 +21,35 @@ class trace_ring {
 
   /// Of the calling thread, now.
   [[gnu::always_inline]] void add(trace_action action, void const* p, std::size_t bytes, stream_ref stream,
-                                  std::uint32_t call_stack) noexcept {
-    shown_event event{.address = reinterpret_cast<std::uintptr_t>(p),
-                      .bytes = bytes,
-                      .stream = stream_number(stream),
-                      .tag = current_tag(),
-                      .thread = static_cast<std::uint32_t>(thread_id()),
-                      .call_stack = call_stack,
-                      .action = action};
-    spin_guard const lock(lock_);
+                                  std::uint32_t call_stack, std::uint32_t report = 0) noexcept {
+    tag_name const tag = current_tag();
+    auto const thread = static_cast<std::uint32_t>(thread_id());
+    biased_guard const lock(lock_);
+    // Member by member: a whole event that is copied from elsewhere waits for its parts to be stored there.
+    shown_event& event = slots_[next_];
     event.ticks = tick_count();
-    slots_[next_] = event;
+    event.address = reinterpret_cast<std::uintptr_t>(p);
+    event.bytes = bytes;
+    event.stream = stream_number(stream);
+    event.tag = tag;
+    event.thread = thread;
+    event.call_stack = call_stack;
+    event.report = report;
+    event.action = action;
     if (++next_ == slots_.size()) [[unlikely]]
       next_ = 0, ++rounds_;
   }
 
   /// How many events there were, those that are forgotten included.
   std::uint64_t count() const noexcept {
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     return count_now();
   }
   std::size_t capacity() const noexcept { return slots_.size(); }
 
   /// Forgets all events.
   void clear() noexcept {
-    spin_guard const lock(lock_);
+    biased_guard const lock(lock_);
     cleared_ = count_now();
   }
 
@@ -55,7 +59,7 @@ class trace_ring {
     std::uint64_t const capacity = slots_.size();
     std::uint64_t end = 0, at = 0, forgotten = 0;
     {
-      spin_guard const lock(lock_);
+      biased_guard const lock(lock_);
       end = count_now();
       at = end > capacity && end - capacity > cleared_ ? end - capacity : cleared_;
       forgotten = at - cleared_;
@@ -65,7 +69,7 @@ class trace_ring {
       shown_event some[64];
       std::size_t got = 0;
       {
-        spin_guard const lock(lock_);
+        biased_guard const lock(lock_);
         std::uint64_t const now = count_now();
         if (now > capacity && at < now - capacity) at = now - capacity;  // others came meanwhile
         for (; at < end && got < 64; ++at) some[got++] = slots_[at % capacity];
@@ -78,7 +82,7 @@ class trace_ring {
   std::uint64_t count_now() const noexcept { return rounds_ * slots_.size() + next_; }
 
   tick_moment made_ = tick_moment::now();
-  mutable spin_lock lock_;
+  mutable biased_lock lock_;
   grown_array<shown_event> slots_;
   std::size_t next_ = 0;       // where the next event goes
   std::uint64_t rounds_ = 0;   // through all slots

@@ -1,0 +1,109 @@
+// needs: tsan
+#include <weir/support/biased_lock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+using weir::detail::biased_guard;
+using weir::detail::biased_lock;
+using weir::detail::process_barrier;
+
+namespace {
+
+/// Takes and leaves it so often that this thread owns it, where locks have owners.
+void own(biased_lock& lock) {
+  for (int i = 0; i < 70; ++i) biased_guard const held(lock);
+}
+
+/// Not atomic: wrong, and reported by the thread sanitizer, without the lock. On lines of their own.
+struct counted {
+  alignas(64) long one = 0;
+  alignas(64) long other = 0;
+  void add() {
+    ++one;
+    ++other;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a thread that takes it again and again owns it, until another one takes it") {
+  biased_lock lock;
+  CHECK_FALSE(lock.has_owner());
+  own(lock);
+  CHECK(lock.has_owner() == process_barrier::exists());
+  std::thread([&] { biased_guard const held(lock); }).join();
+  CHECK_FALSE(lock.has_owner());
+  own(lock);
+  CHECK_FALSE(lock.has_owner());  // it takes longer each time
+  own(lock);
+  CHECK(lock.has_owner() == process_barrier::exists());
+}
+
+TEST_CASE("one thread at a time, an owner or not") {
+  biased_lock lock;
+  counted numbers;
+  own(lock);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5000; ++i) {
+        biased_guard const held(lock);
+        numbers.add();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(numbers.one == 4 * 5000);
+  CHECK(numbers.other == numbers.one);
+}
+
+TEST_CASE("an owner that is at work loses nothing when others come, again and again") {
+  for (int round = 0; round < 40; ++round) {
+    biased_lock lock;
+    counted numbers;
+    std::atomic<bool> over{false};
+    long mine = 0;
+    std::thread owner([&] {
+      do {
+        biased_guard const held(lock);
+        numbers.add();
+        ++mine;
+      } while (!over);
+    });
+    long theirs = 0;
+    bool whole = true;
+    for (int i = 0; i < 5; ++i) {
+      for (int k = 0; k < 10'000 && !lock.has_owner(); ++k) std::this_thread::yield();  // it owns it, as a rule
+      biased_guard const held(lock);
+      whole = whole && numbers.one == numbers.other;
+      numbers.add();
+      ++theirs;
+    }
+    over = true;
+    owner.join();
+    REQUIRE(whole);
+    REQUIRE(numbers.one == mine + theirs);
+  }
+}
+
+TEST_CASE("who waits for an owner that is inside gets it when that one has left") {
+  biased_lock lock;
+  own(lock);
+  std::atomic<bool> waiting{false}, got{false};
+  bool const as_owner = lock.enter();
+  CHECK(as_owner == process_barrier::exists());
+  std::thread waiter([&] {
+    waiting = true;
+    biased_guard const held(lock);
+    got = true;
+  });
+  while (!waiting) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // long enough to take the ownership away
+  CHECK_FALSE(got);
+  lock.leave(as_owner);
+  waiter.join();
+  CHECK(got);
+}
