@@ -1047,7 +1047,7 @@ BUGS = [
     bug(0, "a second process overwrites the record of the first", "sim/model/allocation_trace.cpp",
         'fopen(name_.c_str(), "wx")', 'fopen(name_.c_str(), "w")', "sim/trace", random=False),
     bug(0, "what PyTorch's memory is for is lost", "tools/torch_history.hpp",
-        '"category", "user_metadata"}', '"category"}', "tools/torch_history", random=False),
+        'own.empty() ? optional_text(entry, "user_metadata") : own', 'own', "tools/torch_history", random=False),
 
     # ---- growing in place through other layers
     bug(0, "a map that fails stays charged", LIMIT,
