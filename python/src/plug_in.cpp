@@ -43,9 +43,13 @@ weir::framework_memory& memory() {
 int valid_device(int device) { return device == -1 ? weir::current_device() : device; }
 weir::any_resource const& stack_of(int device) { return memory().stack(valid_device(device)); }
 
-std::size_t valid_size(ptrdiff_t size) {
-  if (size >= 0) return static_cast<std::size_t>(size);
+[[noreturn, gnu::noinline]] void refuse_size(ptrdiff_t size) {
   throw std::invalid_argument("weir: a size of " + std::to_string(size) + " B was asked for; it must be 0 or more");
+}
+std::size_t valid_size(ptrdiff_t size) {
+  if (size < 0) [[unlikely]]
+    refuse_size(size);
+  return static_cast<std::size_t>(size);
 }
 
 thread_local std::string error;

@@ -58,9 +58,9 @@ class framework_memory {
   /// `std::invalid_argument` for a device that cannot be, or whose text names another one, and what making a stack
   /// throws.
   any_resource const& stack(int device) {
-    if (any_resource const* const known = made(valid(device))) [[likely]]
+    if (any_resource const* const known = made(device)) [[likely]]
       return *known;
-    return make_stack(device);
+    return make_stack(valid(device));
   }
   /// The same if it is there, else null.
   any_resource const* made(int device) const noexcept {
@@ -72,13 +72,9 @@ class framework_memory {
   void* allocate(std::size_t bytes, int device, cudaStream_t stream) {
     if (bytes == 0) return nullptr;
     any_resource const& memory = stack(device);
-    std::optional<device_guard> on_device;
-    if (needs_device(stream)) on_device.emplace(device);
-    std::optional<detail::graph_pool_id> const graphs = graph_pools_.note(device, stream);
-    void* const p = memory.allocate(stream_ref(stream), bytes);
-    if (graphs) [[unlikely]]
-      graph_pools_.add_block(p, *graphs);
-    return p;
+    if (needs_device(stream) || graph_pools_.some_open()) [[unlikely]]
+      return allocate_with_care(memory, bytes, device, stream);
+    return memory.allocate(stream_ref(stream), bytes);
   }
 
   /// Takes memory back with the size, device and stream that it was allocated with: it is used again after the work
@@ -87,21 +83,10 @@ class framework_memory {
   void deallocate(void* p, std::size_t bytes, int device, cudaStream_t stream) noexcept {
     if (p == nullptr) return;
     any_resource const* const memory = made(device);
-    if (memory == nullptr)
-      return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
-                                   std::to_string(device) + ", on which weir has allocated nothing");
-    std::vector<stream_ref> const others = recorded_.take(p);
-    std::optional<detail::acting_in_capture> of_graphs;
-    if (std::uint64_t const capture = capture_to_free_in(device, p, stream); capture != 0 && others.empty())
-        [[unlikely]]
-      of_graphs.emplace(capture);
-    if (others.empty() && !needs_device(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
-    detail::device_switch const on_device(device);
-    if (!on_device.is_current()) return;  // kept for good: nobody could say when it is free
-    if (others.empty())
-      memory->deallocate(stream_ref(stream), p, bytes);
-    else
-      memory->deallocate_after(stream_ref(stream), p, bytes, others);
+    bool const is_plain = memory != nullptr && !needs_device(stream) && recorded_.empty() && graph_pools_.idle();
+    if (!is_plain) [[unlikely]]
+      return deallocate_with_care(memory, p, bytes, device, stream);
+    memory->deallocate(stream_ref(stream), p, bytes);
   }
 
   /// `stream` uses the block at `p` besides the stream that it was allocated for (PyTorch's `Tensor.record_stream`):
@@ -156,12 +141,40 @@ class framework_memory {
   }
   /// A default stream is the current device's, unless there is only one.
   bool needs_device(cudaStream_t stream) const noexcept {
-    bool const is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-    return is_default && __atomic_load_n(&several_devices_, __ATOMIC_RELAXED);
+    return __atomic_load_n(&several_devices_, __ATOMIC_RELAXED) &&
+           (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread);
   }
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
 
+  /// `allocate` where the default stream has to be that of the device, or the memory may be a graph's.
+  [[gnu::noinline]] void* allocate_with_care(any_resource const& memory, std::size_t bytes, int device,
+                                             cudaStream_t stream) {
+    std::optional<device_guard> on_device;
+    if (needs_device(stream)) on_device.emplace(device);
+    std::optional<detail::graph_pool_id> const graphs = graph_pools_.note(device, stream);
+    void* const p = memory.allocate(stream_ref(stream), bytes);
+    if (graphs) graph_pools_.add_block(p, *graphs);
+    return p;
+  }
+  /// `deallocate` so, or where other streams have used blocks; or of memory of nobody's.
+  [[gnu::noinline]] void deallocate_with_care(any_resource const* memory, void* p, std::size_t bytes, int device,
+                                              cudaStream_t stream) noexcept {
+    if (memory == nullptr)
+      return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
+                                   std::to_string(device) + ", on which weir has allocated nothing");
+    std::vector<stream_ref> const others = recorded_.take(p);
+    std::optional<detail::acting_in_capture> of_graphs;
+    if (std::uint64_t const capture = capture_to_free_in(device, p, stream); capture != 0 && others.empty())
+      of_graphs.emplace(capture);
+    if (others.empty() && !needs_device(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
+    detail::device_switch const on_device(device);
+    if (!on_device.is_current()) return;  // kept for good: nobody could say when it is free
+    if (others.empty())
+      memory->deallocate(stream_ref(stream), p, bytes);
+    else
+      memory->deallocate_after(stream_ref(stream), p, bytes, others);
+  }
   /// The capture that a block of a graph pool belongs to and that has ended; 0 for others, which are given back as they
   /// are.
   std::uint64_t capture_to_free_in(int device, void* p, cudaStream_t stream) noexcept {

@@ -36,6 +36,11 @@ struct device_capture {
 /// a pool is live.
 class graph_pools {
  public:
+  /// Whether memory may be asked for that is a pool's. Else there is nothing to `note`.
+  bool some_open() const noexcept { return __atomic_load_n(&some_open_, __ATOMIC_ACQUIRE); }
+  /// Whether no such memory is live, either. Else there is nothing to note or take when memory is given back.
+  bool idle() const noexcept { return __atomic_load_n(&idle_, __ATOMIC_ACQUIRE); }
+
   /// Somebody keeps the pool who has allocated nothing yet.
   void add_user(graph_pool_id id) {
     mutex_guard const lock(mutex_);
@@ -70,8 +75,7 @@ class graph_pools {
   /// remembers the capture, or that it shares the memory of the pool's first one. Returns the pool; none where there is
   /// no such.
   std::optional<graph_pool_id> note(int device, cudaStream_t stream) {
-    if ((load() & some_open) == 0) [[likely]]
-      return std::nullopt;
+    if (!some_open()) return std::nullopt;
     std::uint64_t const capture = capture_in(stream_ref(stream));
     if (capture == 0) return std::nullopt;
     mutex_guard const lock(mutex_);
@@ -93,8 +97,7 @@ class graph_pools {
   }
   /// A block is given back. The capture whose memory it is, if a pool that is still there has it; else 0.
   std::uint64_t take_block(int device, void* p) noexcept {
-    if ((load() & some_live) == 0) [[likely]]
-      return 0;
+    if (idle()) return 0;
     mutex_guard const lock(mutex_);
     auto const block = blocks_.find(p);
     if (block == blocks_.end()) return 0;
@@ -147,18 +150,16 @@ class graph_pools {
       captures.push_back(now);
   }
 
-  static constexpr unsigned some_open = 1, some_live = 2;
-  unsigned load() const noexcept { return __atomic_load_n(&there_are_, __ATOMIC_ACQUIRE); }
   void publish() noexcept {
-    unsigned const now = (open_.empty() ? 0 : some_open) | (blocks_.empty() ? 0 : some_live);
-    __atomic_store_n(&there_are_, now, __ATOMIC_RELEASE);
+    __atomic_store_n(&some_open_, !open_.empty(), __ATOMIC_RELEASE);
+    __atomic_store_n(&idle_, open_.empty() && blocks_.empty(), __ATOMIC_RELEASE);
   }
 
   mutable mutex mutex_;
   std::vector<std::unique_ptr<open_pool>> open_;
   std::map<graph_pool_id, pool> pools_;
   std::unordered_map<void*, graph_pool_id> blocks_;  // live, of all pools
-  unsigned there_are_ = 0;                           // changed under the lock, read without
+  bool some_open_ = false, idle_ = true;             // changed under the lock, read without
 };
 
 }  // namespace weir::detail

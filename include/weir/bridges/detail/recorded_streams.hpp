@@ -17,6 +17,9 @@ namespace weir::detail {
 /// freed: that one then waits for a stream that never used it, which costs time and nothing else.
 class recorded_streams {
  public:
+  /// Whether nothing is recorded.
+  bool empty() const noexcept { return __atomic_load_n(&blocks_, __ATOMIC_ACQUIRE) == 0; }
+
   /// `stream` has used the block at `p`. May throw `std::bad_alloc`, and has changed nothing then.
   void add(void* p, stream_ref stream) {
     mutex_guard const lock(mutex_);
@@ -27,8 +30,7 @@ class recorded_streams {
 
   /// The streams that have used the block at `p`, which is being freed; forgets them.
   std::vector<stream_ref> take(void* p) noexcept {
-    if (__atomic_load_n(&blocks_, __ATOMIC_ACQUIRE) == 0) [[likely]]
-      return {};
+    if (empty()) return {};
     mutex_guard const lock(mutex_);
     auto const found = by_block_.find(p);
     if (found == by_block_.end()) return {};
