@@ -60,9 +60,10 @@ class biased_lock {
     if (has_owner()) take_away();
     if (latest_ != &thread_mark) streak_ = 0;
     latest_ = &thread_mark;
-    if (++streak_ < needed_ || !process_barrier::exists()) return;
+    if (++streak_ < needed_) return;
     streak_ = 0;
-    __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
+    if (process_barrier::exists())
+      __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
   }
   /// With the lock. The owner either sees that it is none any more, or is seen inside.
   void take_away() noexcept {
