@@ -960,10 +960,10 @@ BUGS = [
 
     # ---- locks with an owner
     bug(0, "who takes a lock from its owner does not look whether that one is inside", BIASED,
-        "__atomic_load_n(&owner_is_inside_, __ATOMIC_ACQUIRE); ++round)", "false; ++round)", "support/biased_lock",
+        "__atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round)", "false; ++round)", "support/biased_lock",
         random=False),
-    bug(0, "a lock is taken from its owner without a barrier", BIASED,
-        "    process_barrier::pass();\n", "", "support/biased_lock", random=False),
+    bug(0, "an owner takes the seat of another one", BIASED,
+        "if (each.thread == &thread_mark) return &each;", "return &each;", "support/biased_lock", random=False),
     bug(0, "a lock has a new owner as soon as before", BIASED,
         "if (needed_ < longest_streak) needed_ *= 2;", "static_cast<void>(longest_streak);", "support/biased_lock",
         random=False),

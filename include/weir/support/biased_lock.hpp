@@ -4,13 +4,11 @@
 #include <weir/support/process_barrier.hpp>
 #include <weir/support/spin_lock.hpp>
 
-#include <cstdint>
-
 namespace weir::detail {
 
-inline constinit std::uint64_t last_thread_token = 0;
-/// A number that no other thread of the process ever has; 0 until the thread first takes such a lock the long way.
-inline constinit thread_local std::uint64_t this_thread_token = 0;
+/// Its address tells threads apart, also those of several libraries that each have a copy of it. A thread may have that
+/// of one that has ended.
+inline constinit thread_local char thread_mark = 0;
 
 /// For short sections that never block, as `spin_lock`, where one thread does nearly all of them: an atomic exchange
 /// takes as long as a section of some 30 instructions. A thread that took the lock many times in a row becomes its
@@ -21,71 +19,87 @@ inline constinit thread_local std::uint64_t this_thread_token = 0;
 /// threads share evenly; where many objects are locked once each.
 class biased_lock {
  public:
-  /// True if it was the owner's way in, which `leave` has to be told.
-  [[gnu::always_inline]] bool enter() noexcept {
-    if (is_mine()) [[likely]] {
-      __atomic_store_n(&owner_is_inside_, true, __ATOMIC_RELAXED);
+  /// Where an owner says that it is inside. Each has one of its own: a thread may stop right before it says so, and go
+  /// on when another one is the owner long since.
+  struct seat {
+    void const* thread = nullptr;  // written once
+    bool is_taken = false;
+  };
+
+  /// The owner's seat, or null for who came the long way; `leave` has to be told.
+  [[gnu::always_inline]] seat* enter() noexcept {
+    seat* const mine = owner();
+    if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == &thread_mark) [[likely]] {
+      __atomic_store_n(&mine->is_taken, true, __ATOMIC_RELAXED);
       asm volatile("" ::: "memory");  // who takes the ownership away sees to it that the processor does not swap them
-      if (is_mine()) [[likely]]
-        return true;
-      __atomic_store_n(&owner_is_inside_, false, __ATOMIC_RELEASE);
+      if (owner() == mine) [[likely]]
+        return mine;
+      __atomic_store_n(&mine->is_taken, false, __ATOMIC_RELEASE);
     }
     enter_slowly();
-    return false;
+    return nullptr;
   }
-  [[gnu::always_inline]] void leave(bool as_owner) noexcept {
-    if (as_owner) [[likely]]
-      __atomic_store_n(&owner_is_inside_, false, __ATOMIC_RELEASE);
+  [[gnu::always_inline]] void leave(seat* entered) noexcept {
+    if (entered != nullptr) [[likely]]
+      __atomic_store_n(&entered->is_taken, false, __ATOMIC_RELEASE);
     else
       lock_.unlock();
   }
 
   /// For tests: whether a thread owns it.
-  bool has_owner() const noexcept { return __atomic_load_n(&owner_, __ATOMIC_RELAXED) != nobody; }
+  bool has_owner() const noexcept { return owner() != nullptr; }
 
  private:
-  static constexpr std::uint64_t nobody = ~std::uint64_t{0};
+  static constexpr unsigned seats = 4;  // threads beyond these never own it
   static constexpr unsigned first_streak = 64, longest_streak = 1 << 16;
 
-  bool is_mine() const noexcept { return __atomic_load_n(&owner_, __ATOMIC_RELAXED) == this_thread_token; }
+  seat* owner() const noexcept { return __atomic_load_n(&owner_, __ATOMIC_ACQUIRE); }
 
   [[gnu::noinline]] void enter_slowly() noexcept {
-    if (this_thread_token == 0) this_thread_token = __atomic_add_fetch(&last_thread_token, 1, __ATOMIC_RELAXED);
     lock_.lock();
     if (has_owner()) take_away();
-    if (latest_ != this_thread_token) streak_ = 0;
-    latest_ = this_thread_token;
-    if (++streak_ == needed_ && process_barrier::exists()) {  // from the next time on
-      streak_ = 0;
-      __atomic_store_n(&owner_, latest_, __ATOMIC_RELAXED);
-    }
+    if (latest_ != &thread_mark) streak_ = 0;
+    latest_ = &thread_mark;
+    if (++streak_ < needed_) return;
+    streak_ = 0;
+    if (process_barrier::exists())
+      __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
   }
   /// With the lock. The owner either sees that it is none any more, or is seen inside.
   void take_away() noexcept {
-    __atomic_store_n(&owner_, nobody, __ATOMIC_RELAXED);
+    seat const* const its = owner_;
+    __atomic_store_n(&owner_, nullptr, __ATOMIC_RELAXED);
     process_barrier::pass();
-    for (unsigned round = 0; __atomic_load_n(&owner_is_inside_, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
+    for (unsigned round = 0; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
     if (needed_ < longest_streak) needed_ *= 2;
   }
+  /// With the lock. Null if others have all of them.
+  seat* seat_of_this_thread() noexcept {
+    for (seat& each : seats_) {
+      if (each.thread == nullptr) __atomic_store_n(&each.thread, &thread_mark, __ATOMIC_RELAXED);
+      if (each.thread == &thread_mark) return &each;
+    }
+    return nullptr;
+  }
 
-  std::uint64_t owner_ = nobody;
-  bool owner_is_inside_ = false;
+  seat* owner_ = nullptr;
+  seat seats_[seats];
   spin_lock lock_;
   unsigned needed_ = first_streak, streak_ = 0;  // entries in a row of `latest_`
-  std::uint64_t latest_ = 0;
+  void const* latest_ = nullptr;
 };
 
 /// Holds a `biased_lock` while it lives.
 class biased_guard {
  public:
-  [[gnu::always_inline]] explicit biased_guard(biased_lock& lock) noexcept : lock_(lock), as_owner_(lock.enter()) {}
-  [[gnu::always_inline]] ~biased_guard() { lock_.leave(as_owner_); }
+  [[gnu::always_inline]] explicit biased_guard(biased_lock& lock) noexcept : lock_(lock), entered_(lock.enter()) {}
+  [[gnu::always_inline]] ~biased_guard() { lock_.leave(entered_); }
   biased_guard(biased_guard const&) = delete;
   biased_guard& operator=(biased_guard const&) = delete;
 
  private:
   biased_lock& lock_;
-  bool as_owner_;
+  biased_lock::seat* entered_;
 };
 
 }  // namespace weir::detail

@@ -14,7 +14,7 @@ namespace weir::detail {
 /// Some texts of some KiB, by number. Thread-safe. Takes host memory where something was refused, and none before.
 class latest_reports {
  public:
-  static constexpr std::size_t most = 64;
+  static constexpr std::uint32_t most = 64;
 
   /// The number of the next report. They begin with 1.
   std::uint32_t begin() noexcept {
