@@ -107,7 +107,7 @@ function showEvents(r) {
       element("span", {text: whenText(r, h.moment), className: "when"}), mark, happeningText(r, h)]});
     button.dataset.moment = h.moment;
     button.addEventListener("click", () => choose(h.moment));
-    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true})] : [button]});
+    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true, tabIndex: 0})] : [button]});
   }));
 }
 function happeningText(r, h) {

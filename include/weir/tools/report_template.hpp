@@ -146,7 +146,7 @@ details { margin-top: 6px; font-size: 13.5px; } summary { cursor: pointer; color
     <canvas id="timeline" role="slider" tabindex="0" aria-label="Moment"
       aria-describedby="timeline-help"></canvas>
     <p id="moment" class="moment"></p>
-    <pre id="report" aria-label="Report of the refused request" tabindex="0" hidden></pre>
+    <pre id="report" role="region" aria-label="Report of the refused request" tabindex="0" hidden></pre>
     <ul id="legend" class="legend" aria-label="Colours of the tags"></ul>
     <p id="timeline-help" class="quiet help">Click or drag to choose a moment. Arrow keys move by one operation, with
       Shift by a hundredth, Page Up and Page Down by a tenth, Home and End to the ends; P goes to the peak, plus and
@@ -242,9 +242,9 @@ class Run {
     const starts = new Int32Array(this.count + 2);
     const each = visit => {
       for (let b = 0; b < this.bytes.length; ++b) {
-        if (this.from[b] > 0) visit(this.from[b], b);
 )page",
-    R"page(        if (this.freed[b] <= this.count) visit(this.freed[b], b);
+    R"page(        if (this.from[b] > 0) visit(this.from[b], b);
+        if (this.freed[b] <= this.count) visit(this.freed[b], b);
       }
     };
     each(m => { ++starts[m]; });
@@ -505,10 +505,10 @@ function columnsOf(scale) {
   const columns = [];
   const sums = run.sumsAt(view.from);
   let column = null;
-  for (let m = view.from; m <= view.to; ++m) {
-    const x = Math.floor(scale.x(m));
 )page",
-    R"page(    if (column !== null && column.x !== x) column.after = sums.slice();
+    R"page(  for (let m = view.from; m <= view.to; ++m) {
+    const x = Math.floor(scale.x(m));
+    if (column !== null && column.x !== x) column.after = sums.slice();
     if (m > view.from) run.change(sums, m);
     if (column === null || column.x !== x) columns.push(column = {x, live: -1, sums: null, after: null, reserved: 0});
     if (run.live[m] > column.live) {
@@ -805,11 +805,11 @@ function drawFragmentation(canvas, run, moment) {
   c.stroke();
   if (points.length > 0) {
     c.lineTo(points[points.length - 1][0], bottom);
-    c.lineTo(points[0][0], bottom);
+)page",
+    R"page(    c.lineTo(points[0][0], bottom);
     c.globalAlpha = 0.16;
     c.fillStyle = colourOf(1);
-)page",
-    R"page(    c.fill();
+    c.fill();
     c.globalAlpha = 1;
   }
   c.strokeStyle = themeColour("accent");
@@ -924,7 +924,7 @@ function showEvents(r) {
       element("span", {text: whenText(r, h.moment), className: "when"}), mark, happeningText(r, h)]});
     button.dataset.moment = h.moment;
     button.addEventListener("click", () => choose(h.moment));
-    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true})] : [button]});
+    return element("li", {children: h.report ? [button, element("pre", {text: h.report, hidden: true, tabIndex: 0})] : [button]});
   }));
 }
 function happeningText(r, h) {
@@ -1037,12 +1037,12 @@ function mapLegend(r) {
   if (colouring === "stream" && r.streams.length > 8) entries.push([colourOf(8), `${r.streams.length - 8} other streams`]);
   entries.push([`repeating-linear-gradient(135deg, ${themeColour("reserved")} 0 2px, ${themeColour("free")} 2px 5px)`, "pending"]);
   if (r.knowsSegments) entries.push([themeColour("free"), "free"]);
-  if (r.segments.some(s => s.range)) entries.push(["transparent", "··· addresses without memory"]);
+)page",
+    R"page(  if (r.segments.some(s => s.range)) entries.push(["transparent", "··· addresses without memory"]);
   return entries;
 }
 function showMap(r, m) {
-)page",
-    R"page(  map = drawMap($("map"), r, m, colourOfBlock(r));
+  map = drawMap($("map"), r, m, colourOfBlock(r));
   legend("map-legend", mapLegend(r));
   const extents = r.extentsAt(m);
   const segments = new Set(extents.map(each => each[0]));
