@@ -18,7 +18,8 @@ UPSTREAM = "upstream_"  # the layer below, in every adaptor
 REFERRED = "resource_"  # what a handle refers to
 OWNED = ("held_", "object_", "held")  # of any_resource: its owner, the pointer in that, and the stack where that points
 ATOMIC = "value_"  # of a number that threads share
-LIMIT = {"budget": "max_", "charged": "used_", "peak": "peak_", "refused": "refused_", "name": "label_"}
+LIMIT = {"budget": "max_", "charges": "used_", "refused": "refused_", "name": "label_"}
+CHARGES = {"charged": "now_", "peak": "peak_"}  # of a limit
 ARENAS = "arenas_"  # an array of pointers, null where no thread has that arena
 BLOCK_BYTES = "block_bytes_"  # of fixed_size
 BINS, BIN_BYTES = "count_", "bytes_"  # of binning: how many, and the largest request of each
@@ -137,7 +138,8 @@ def describe_binning(layer):
 
 
 def describe_limit(layer):
-    budget, charged, peak, refused = (number(member(layer, LIMIT[name])) for name in ("budget", "charged", "peak", "refused"))
+    budget, refused = (number(member(layer, LIMIT[name])) for name in ("budget", "refused"))
+    charged, peak = (number(member(member(layer, LIMIT["charges"]), CHARGES[name])) for name in ("charged", "peak"))
     return f"{size(budget)}, {size(charged)} charged, {size(budget - charged)} left; peak {size(peak)}, {refused} refused"
 
 
