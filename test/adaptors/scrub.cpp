@@ -12,10 +12,10 @@
 #include <doctest/doctest.h>
 #include <support/captures.hpp>
 #include <support/destroyable_stream.hpp>
+#include <support/filled.hpp>
 #include <support/sim_fixture.hpp>
 #include <support/test_source.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -33,8 +33,7 @@ void fill(stream_ref stream, void* p, std::size_t bytes, int value = 7) {
 }
 /// The simulated runtime's memory is the host's.
 bool is_all(void const* p, std::size_t bytes, int value) {
-  auto const* const first = static_cast<unsigned char const*>(p);
-  return std::all_of(first, first + bytes, [=](unsigned char byte) { return byte == value; });
+  return test::is_filled(p, bytes, static_cast<unsigned char>(value));
 }
 
 /// A blocking stream, which the legacy default stream waits for.

@@ -15,6 +15,7 @@
 
 #include <doctest/doctest.h>
 #include <support/destroyable_stream.hpp>
+#include <support/filled.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -120,9 +121,7 @@ inline void fill(subject const& memory, block const& b, int value) {
 /// host's.
 inline bool holds(block const& b, int value) {
   detail::check(cudaStreamSynchronize(b.stream.get()), "cudaStreamSynchronize");
-  auto const* const first = static_cast<unsigned char const*>(b.p);
-  return std::all_of(first, first + b.bytes,
-                     [&](unsigned char byte) { return byte == static_cast<unsigned char>(value); });
+  return test::is_filled(b.p, b.bytes, static_cast<unsigned char>(value));
 }
 
 struct world_state {

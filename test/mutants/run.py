@@ -16,7 +16,6 @@ import argparse
 import concurrent.futures
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,15 +53,21 @@ def is_source(name):
 
 
 def put_in(bug, tree):
-    """Changes the copies; Stale if a place is not there as often as it should be. Returns the changed sources."""
+    """Writes changed copies of the files into `tree`, which holds nothing else; Stale if a place is not there as often
+    as it should be. Returns the changed sources, by what they are changed from."""
+    changed = {}
     for name, right, wrong, *count in bug.edits:
-        file = tree / name if is_source(name) else tree / "include/weir" / name
-        text = file.read_text()
+        place = Path(name) if is_source(name) else Path("include/weir") / name
+        file = tree / place
+        text = (file if file.exists() else ROOT / place).read_text()
         expected = count[0] if count else 1
         if text.count(right) != expected:
             raise Stale(f"{name} has its place {text.count(right)} times instead of {expected}: {right.strip()[:70]!r}")
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.replace(right, wrong))
-    return {tree / name for name, *_ in bug.edits if is_source(name)}
+        if is_source(name):
+            changed[ROOT / place] = file
+    return changed
 
 
 # What most tests include of others': compiled once.
@@ -70,11 +75,11 @@ OTHERS_HEADERS = ["doctest/doctest.h", "cuda_runtime_api.h", "algorithm", "atomi
                   "mutex", "optional", "string", "thread", "vector"]
 
 
-def rooms_of(tree):
+def rooms():
     """The simulated runtime's sources as its CMakeLists.txt compiles them: a folder at once, but for one text that is
     compiled twice. The driver's library is no part of it."""
     rooms = {}
-    for source in sorted((tree / "sim").rglob("*.cpp")):
+    for source in sorted((ROOT / "sim").rglob("*.cpp")):
         if source.parent.name == "driver":
             continue
         room = source.stem if "default_stream" in source.stem else source.parent.name
@@ -91,16 +96,18 @@ class Bench:
         cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
         folders = [Path(path) for path in [*options.include, cuda]]
         folders += [path / "cccl" for path in folders if (path / "cccl").is_dir()]  # where toolkit 13 has cuda::mr
-        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in folders), f"-I{ROOT / 'test'}"]
+        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in folders), f"-I{ROOT / 'test'}", "-fuse-ld=gold"]
         self.objects = {}
 
     @staticmethod
     def level(sanitizer, optimised):
         return ["-O0", f"-fsanitize={sanitizer}"] if sanitizer else ["-O1" if optimised else "-O0"]
 
-    def compile(self, source, output, headers, sanitizer, optimised, *more, with_rmm=False):
+    def compile(self, source, output, tree, sanitizer, optimised, *more, with_rmm=False):
+        """On the headers of `tree`, and those of weir that it does not have."""
         first = [RMM_COMPILER, *RMM_HEADERS] if with_rmm else [self.compiler]
-        command = [*first, *self.flags, *self.level(sanitizer, optimised), f"-I{headers}", str(source), *more, "-o", str(output)]
+        command = [*first, *self.flags, *self.level(sanitizer, optimised), f"-I{tree / 'include'}",
+                   f"-I{ROOT / 'include'}", str(source), *more, "-o", str(output)]
         result = run(command)
         if result.returncode != 0:
             raise Broken(" ".join(command) + "\n" + result.stdout)
@@ -117,7 +124,7 @@ class Bench:
         """Some of the simulated runtime's sources, as one."""
         together = Path(name).with_suffix(".cpp")
         together.write_text("".join(f'#include "{source}"\n' for source in sources))
-        self.compile(together, name, tree / "include", *kind, f"-I{tree / 'sim'}", "-c")
+        self.compile(together, name, tree, *kind, f"-I{ROOT / 'sim'}", "-c")
 
     def prepare(self, kinds, jobs):
         """The simulated runtime, the tests' main and the headers of others, once for each (sanitizer, optimised)."""
@@ -127,9 +134,9 @@ class Bench:
             headers.write_text("".join(f"#include <{name}>\n" for name in OTHERS_HEADERS))
             work.append((self.compile_header, headers, kind))
             main = str(self.name_of(kind, "main.o"))
-            work.append((self.compile, ROOT / "test/support/main.cpp", main, ROOT / "include", *kind, "-c"))
+            work.append((self.compile, ROOT / "test/support/main.cpp", main, ROOT, *kind, "-c"))
             self.objects[kind] = [main]
-            for room, sources in rooms_of(ROOT).items():
+            for room, sources in rooms().items():
                 self.objects[kind].append(str(self.name_of(kind, f"{room}.o")))
                 work.append((self.compile_room, sources, self.objects[kind][-1], ROOT, kind))
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -139,24 +146,23 @@ class Bench:
         """The test, on headers and sources with the bug."""
         kind = (sanitizer, optimised)
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
-            tree, headers = Path(place), Path(place) / "include"
-            for part in ("include", "sim"):
-                shutil.copytree(ROOT / part, tree / part)
+            tree = Path(place)
             objects = self.objects[kind]
             changed = put_in(bug, tree)
-            for room, sources in rooms_of(tree).items():
-                if changed.isdisjoint(sources):
+            for room, sources in rooms().items():
+                if changed.keys().isdisjoint(sources):
                     continue
-                self.compile_room(sources, tree / f"{room}.o", tree, kind)
+                self.compile_room([changed.get(source, source) for source in sources], tree / f"{room}.o", tree, kind)
                 objects = [str(tree / f"{room}.o") if o.endswith(f".{room}.o") else o for o in objects]
             source = ROOT / "test" / f"{test}.cpp"
             others = ["-include", str(self.name_of(kind, "others.hpp"))]
-            if "int main(" in source.read_text():  # without doctest
+            text = source.read_text()
+            if "int main(" in text:  # without doctest
                 objects, others = [o for o in objects if not o.endswith(".main.o")], []
             if bug.needs_rmm:
-                self.compile(source, program, headers, *kind, *objects, *RMM_LIBRARIES, "-lpthread", with_rmm=True)
+                self.compile(source, program, tree, *kind, *objects, *RMM_LIBRARIES, "-lpthread", with_rmm=True)
             else:
-                self.compile(source, program, headers, *kind, *objects, *others, "-lpthread")
+                self.compile(source, program, tree, *kind, *objects, *others, "-lpthread")
 
     def try_bug(self, bug, test, environment, sanitizer, optimised):
         """Whether the test failed, what it printed, and how long it ran."""

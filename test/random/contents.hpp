@@ -2,6 +2,7 @@
 // The blocks of a random program and what is in them: written and compared by the streams' work, or by the host.
 
 #include <random/streams.hpp>
+#include <support/filled.hpp>
 
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
@@ -97,8 +98,7 @@ class block_contents {
 
   static void compare(void* data) {
     auto const& e = *static_cast<expectation const*>(data);
-    for (std::size_t i = 0; i < e.bytes; ++i)
-      if (e.p[i] != e.content) e.in->overwritten_ = true;
+    if (!weir::test::is_filled(e.p, e.bytes, e.content)) e.in->overwritten_ = true;
   }
 
   program_streams const& streams_;

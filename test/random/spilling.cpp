@@ -15,6 +15,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/filled.hpp>
 #include <support/spilling.hpp>
 
 #include <algorithm>
@@ -61,7 +62,7 @@ class looks {
   };
   static void run(void* data) {
     one const& l = *static_cast<one const*>(data);
-    if (!std::all_of(l.p, l.p + l.bytes, [&](unsigned char c) { return c == l.value; })) ++l.owner->wrong_;
+    if (!weir::test::is_filled(l.p, l.bytes, l.value)) ++l.owner->wrong_;
   }
   std::deque<one> queued_;
   std::atomic<int> wrong_{0};

@@ -3,9 +3,9 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/filled.hpp>
 #include <support/sim_fixture.hpp>
 
-#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -237,8 +237,7 @@ struct scrubbed_ranges : range_of_a_device {
     clean.release(yours);
   }
   static bool is_all(void* p, std::size_t bytes, int value) {
-    auto const* const begin = static_cast<unsigned char const*>(p);
-    return std::all_of(begin, begin + bytes, [&](unsigned char byte) { return byte == value; });
+    return test::is_filled(p, bytes, static_cast<unsigned char>(value));
   }
 
   detail::scrubber const zeroing{0};

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 #include <support/destroyable_stream.hpp>
+#include <support/filled.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <algorithm>
@@ -52,9 +53,7 @@ class queued_checks {
   };
   static void run(void* data) {
     look const& l = *static_cast<look const*>(data);
-    bool right = true;
-    for (std::size_t i = 0; i < l.bytes; ++i) right = right && l.p[i] == l.value;
-    l.owner->wrong_ += !right;
+    l.owner->wrong_ += !is_filled(l.p, l.bytes, l.value);
     ++l.owner->done_;
   }
 
