@@ -19,6 +19,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/sim_fixture.hpp"
@@ -131,6 +132,40 @@ TEST_CASE("threads on pools that share a budget and their chunks keep what they 
   CHECK(find<statistics_resource>(pages).numbers().requested.peak <= static_cast<std::int64_t>(16 * chunk));
   CHECK(find<statistics_resource>(pages).numbers().live() == 0);
   CHECK(pages.blocks().empty());
+}
+
+TEST_CASE("threads that move what their streams freed, each on its own stream, lose no chunk") {
+  fresh_world const world(sim::mode::threads);
+  auto memory = make(virtual_memory{.max_bytes = 24 * chunk} | pool{.max_waste = 0, .move_pending = true});
+  std::atomic<int> served{0};
+  auto const run = [&](unsigned seed) {
+    stream const work;
+    std::mt19937 random(seed);
+    std::vector<std::pair<void*, std::size_t>> live;
+    for (int step = 0; step < 200; ++step) {
+      std::size_t const bytes = 1 + random() % (4 * chunk);
+      try {
+        live.emplace_back(memory.allocate(work, bytes), bytes);
+        cudaMemsetAsync(live.back().first, step, bytes, work.get());
+        ++served;
+      } catch (out_of_memory const&) {  // the others have it
+      }
+      if (live.size() > 2 || random() % 2 == 0)
+        for (; !live.empty(); live.pop_back()) memory.deallocate(work, live.back().first, live.back().second);
+    }
+    for (auto const& [p, bytes] : live) memory.deallocate(work, p, bytes);
+    work.synchronize();
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < 3; ++i) threads.emplace_back(run, i);
+  }
+  CHECK(served > 100);
+  CHECK(memory.numbers().allocated.current == 0);
+  memory.synchronize();
+  memory.trim();
+  CHECK(memory.numbers().reserved.current == 0);
+  CHECK(find<virtual_memory_resource>(memory).numbers().reserved.current == 0);
 }
 
 TEST_CASE("a pool is parked and unparked while other threads use another one on the same chunks") {

@@ -277,6 +277,7 @@ std::vector<subject> subjects_in_chunks() {
                                                           tracking{} | limit{4_MiB} | logging{.path = "/dev/null"} |
                                                           pool{}),
           of("growing in place, from text", [] { return parse("virtual_memory | limit(4MiB) | pool"); }),
+          of("moving what is pending", virtual_memory{.max_bytes = 4_MiB} | pool{.max_waste = 0, .move_pending = true}),
           of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB}),
           of("arenas on virtual memory", virtual_memory{} | arena{.per = arena::owner::stream, .max_arenas = 2})};
 }

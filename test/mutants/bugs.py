@@ -1068,4 +1068,15 @@ BUGS = [
         "return upstream_.alias(to, from, bytes);", "core/any_growable", random=False),
     bug(0, "a layer in a text hides that its source can grow", PARSE,
         "if constexpr (growable<made_by<F>>)", "if constexpr (false)", "tools/parse", random=False),
+
+    # ---- moving what is pending
+    bug(0, "pending move: what is left over of it is everyone's", ORDERED,
+        "return is_in_order ? own : shared;", "return shared;", "pool/pending_move", random=False),
+    bug(0, "pending move: the old view goes while work uses it", RANGE,
+        "return succeeded(cudaEventQuery(move->done.get())) && move->chunks.unmap(upstream_);",
+        "return move->chunks.unmap(upstream_);", "pool/pending_move", random=False),
+    bug(0, "pending move: nobody notes when its work is done", RANGE,
+        "if (shown != 0) pending->done.record(who.stream);", "", "pool/pending_move", random=False),
+    bug(0, "pending move: a pool is parked before its work is done", RANGE,
+        "      wait_for_moved(lock);\n", "      moved_before_done_ = {};\n", "pool/pending_move", random=False),
 ]

@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "support/test_growable.hpp"
 
 using namespace weir;
@@ -46,6 +50,27 @@ TEST_CASE("pieces that touch are one") {
   REQUIRE(list.end() - list.begin() == 2);
   CHECK(list.begin()->bytes == 30);
   CHECK(list.begin()[1].address == 200);
+}
+
+TEST_CASE("the first holes show what chunks have, the rest is to have memory of its own") {
+  piece_list holes(2), chunks(2), both(0);
+  holes.append(1000, 30);
+  holes.append(2000, 40);
+  chunks.append(100, 20);
+  chunks.append(200, 20);
+  both.show(holes, chunks);
+  struct expected {
+    std::uintptr_t address;
+    std::size_t bytes;
+    std::uintptr_t from;
+  };
+  std::vector<expected> const all{{1000, 20, 100}, {1020, 10, 200}, {2000, 10, 210}, {2010, 30, 0}};
+  REQUIRE(static_cast<std::size_t>(both.end() - both.begin()) == all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(both.begin()[i].address == all[i].address);
+    CHECK(both.begin()[i].bytes == all[i].bytes);
+    CHECK(both.begin()[i].from == all[i].from);
+  }
 }
 
 TEST_CASE("chunks that are held are nobody's, and free again if nothing was taken away") {

@@ -5,17 +5,21 @@
 #include <weir/core/growable.hpp>
 #include <weir/core/note_event.hpp>
 #include <weir/cuda/capture.hpp>
+#include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/idle_chunks.hpp>
 #include <weir/pool/parked_memory.hpp>
+#include <weir/pool/pending_move.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_calls.hpp>
+#include <weir/support/shared_owner.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 namespace weir::detail {
 
@@ -31,7 +35,10 @@ class growable_range {
   /// `options` has to outlive it.
   growable_range(Upstream& upstream, pool const& options)
       : upstream_(upstream), options_(options), chunk_(upstream.chunk_bytes()) {}
-  ~growable_range() { delete parked_; }
+  ~growable_range() {
+    delete parked_;
+    while (moved_before_done_.get() != nullptr) moved_before_done_ = std::move(moved_before_done_->next);
+  }
   growable_range(growable_range const&) = delete;
   growable_range& operator=(growable_range const&) = delete;
   /// Who asks, among several pools on the upstream.
@@ -68,6 +75,7 @@ class growable_range {
   template <class Lock>
   growth grow(Lock& lock, stream_ordered_heap& heap, stream_identity const& who, request const& r, std::size_t live,
               block_id& taken) {
+    drop_moved(lock);
     upstream_calls::attempt const attempt(calls_);
     if (!has_range(lock, heap)) return attempt.refusal();
     std::size_t const fresh = may_take(lock, live, std::size_t{r.size} * unit_bytes);
@@ -102,6 +110,7 @@ class growable_range {
   template <class Lock>
   std::size_t give_idle(Lock& lock, stream_ordered_heap& heap, std::size_t keep) noexcept try {
     std::size_t released = 0;
+    drop_moved(lock);
     while (held() > keep) {
       idle_chunks idle(heap, reserved_, chunk_, may_move(held() - keep));
       if (idle.bytes() == 0) break;
@@ -208,8 +217,11 @@ class growable_range {
   bool prepare(Lock& lock, stream_ordered_heap& heap, parked_memory& parked) {
     if (range_.bytes == 0 || parked_ != nullptr) return false;
     give_idle(lock, heap, 0);
-    while (calls_.wait(lock)) {  // for windows that are held
-    }
+    do {
+      wait_for_moved(lock);
+      while (calls_.wait(lock)) {  // for windows that are held
+      }
+    } while (moved_before_done_.get() != nullptr);
     if (parked_ != nullptr) return false;  // another thread was quicker
     if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
     note(heap, parked);
@@ -284,7 +296,7 @@ class growable_range {
         heap.hold(window, who, [&](std::uintptr_t address, std::size_t bytes) { holes.append(address, bytes); });
     bool is_filled = false;
     try {
-      is_filled = fill(lock, heap, holes, window.missing, fresh);
+      is_filled = fill(lock, heap, holes, held, who, fresh);
       heap.reserve();
     } catch (...) {
       heap.put_back(held, is_filled);
@@ -296,28 +308,88 @@ class growable_range {
   }
   /// First with as much fresh memory as may be, then with none.
   template <class Lock>
-  bool fill(Lock& lock, stream_ordered_heap& heap, piece_list& holes, std::size_t missing, std::size_t fresh) {
-    return fill_moving(lock, heap, holes, missing, missing - lesser(missing, lesser(room(), fresh))) ||
-           fill_moving(lock, heap, holes, missing, missing);
+  bool fill(Lock& lock, stream_ordered_heap& heap, piece_list& holes, stream_ordered_heap::held_window& held,
+            stream_identity const& who, std::size_t fresh) {
+    return fill_moving(lock, heap, holes, held, who, held.missing - lesser(held.missing, lesser(room(), fresh))) ||
+           fill_moving(lock, heap, holes, held, who, held.missing);
   }
-  /// `moved` of what is missing comes from idle chunks: this pool's, then those of others on the same memory.
+  /// `moved` of what is missing comes from idle chunks: this pool's, where asked for those of the stream that are
+  /// pending, then those of others on the same memory.
   template <class Lock>
-  bool fill_moving(Lock& lock, stream_ordered_heap& heap, piece_list& holes, std::size_t missing, std::size_t moved) {
+  bool fill_moving(Lock& lock, stream_ordered_heap& heap, piece_list& holes, stream_ordered_heap::held_window& held,
+                   stream_identity const& who, std::size_t moved) {
     idle_chunks idle(heap, reserved_, chunk_, may_move(moved));
-    if (room() < missing) return false;
-    std::size_t const from_others = moved - lesser(moved, idle.bytes());
-    bool const is_filled = without(lock, missing, [&] {
+    std::size_t from_others = moved - lesser(moved, idle.bytes());
+    auto pending = find_pending(heap, held, who, from_others);
+    std::size_t const shown = pending.get() == nullptr ? 0 : pending->chunks.bytes();
+    from_others -= lesser(from_others, shown);
+    if (room() < held.missing) return false;
+    piece_list with_views(0);
+    if (shown != 0) with_views.show(holes, pending->chunks.pieces());
+    bool const is_filled = without(lock, held.missing, [&] {
       if (!idle.unmap(upstream_)) return false;
       if (from_others != 0) reclaim(from_others);
-      return take([&] { return map(holes); });
+      if (shown != 0) pending->done.record(who.stream);
+      return take([&] { return map(shown == 0 ? holes : with_views); });
     });
     if (!is_filled) return false;
-    reserved_.add(missing);
-    moved_ += idle.bytes();
-    if (idle.bytes() != 0) note_event(upstream_, trace_action::move, holes.begin()->begin(), idle.bytes(), host_order);
+    if (shown != 0) {
+      held.is_in_order = true;
+      pending->chunks.set_shown();
+      keep_until_done(std::move(pending));
+    }
+    reserved_.add(held.missing);
+    std::size_t const all_moved = idle.bytes() + shown;
+    moved_ += all_moved;
+    if (all_moved != 0) note_event(upstream_, trace_action::move, holes.begin()->begin(), all_moved, host_order);
     ++growths_;
     calls_.count_success();
     return true;
+  }
+  /// At most `bytes` of what `who` freed, whose work is not done; none where that may not move.
+  shared_owner<pending_move> find_pending(stream_ordered_heap& heap, stream_ordered_heap::held_window const& held,
+                                          stream_identity const& who, std::size_t bytes) {
+    bool const may = options_.move_pending && held.own != shared && !may_break_capture(who.stream.get());
+    if (!may || may_move(bytes) == 0) return {};
+    device_guard const on_device(device_for(upstream_));  // whose events they are
+    auto found = shared_owner<pending_move>::make(heap, reserved_, chunk_, bytes, held.own);
+    return found->chunks.bytes() == 0 ? shared_owner<pending_move>() : std::move(found);
+  }
+  /// Behind those that were moved before.
+  void keep_until_done(shared_owner<pending_move> move) noexcept {
+    auto* end = &moved_before_done_;
+    while (end->get() != nullptr) end = &(*end)->next;
+    *end = std::move(move);
+  }
+  /// Takes chunks that were moved before their work was done away from where they were, as far as it is done now. Of a
+  /// stream's it asks for the oldest, and for the next once that is done.
+  template <class Lock>
+  void drop_moved(Lock& lock) noexcept {
+    if (moved_before_done_.get() == nullptr) return;
+    upstream_calls::attempt const attempt(calls_);
+    shared_owner<pending_move> kept;
+    auto* end = &kept;
+    list_id not_done = shared;
+    for (auto all = std::move(moved_before_done_); all.get() != nullptr;) {
+      auto move = std::move(all);
+      all = std::move(move->next);
+      auto const drop = [&] { return succeeded(cudaEventQuery(move->done.get())) && move->chunks.unmap(upstream_); };
+      if (move->chunks.list() != not_done && without(lock, 0, drop)) {
+        calls_.count_success();  // a budget below may have room again
+      } else {
+        not_done = move->chunks.list();
+        *end = std::move(move);
+        end = &(*end)->next;
+      }
+    }
+    *end = std::move(moved_before_done_);  // by other threads, meanwhile
+    moved_before_done_ = std::move(kept);
+  }
+  /// The same for all of them. Throws `cuda_error`.
+  template <class Lock>
+  void wait_for_moved(Lock& lock) {
+    for (shared_owner<pending_move> move; (move = moved_before_done_).get() != nullptr; drop_moved(lock))
+      without(lock, 0, [&] { return move->done.synchronize(), true; });
   }
   void reclaim(std::size_t bytes) noexcept {
     if constexpr (has_tenants<Upstream>) upstream_.tenancy().reclaim(*me_, bytes);
@@ -349,12 +421,17 @@ class growable_range {
     };
     try {
       for (; done != holes.end(); ++done)
-        if (!upstream_.map(done->begin(), done->bytes)) return undo(), false;
+        if (!fill(*done)) return undo(), false;
     } catch (...) {
       undo();
       throw;
     }
     return true;
+  }
+
+  bool fill(piece_list::piece const& hole) {
+    return hole.from == 0 ? upstream_.map(hole.begin(), hole.bytes)
+                          : upstream_.alias(hole.begin(), reinterpret_cast<void*>(hole.from), hole.bytes);
   }
 
   Upstream& upstream_;
@@ -365,7 +442,8 @@ class growable_range {
   block_id first_ = 0;
   upstream_calls calls_;
   parked_memory* parked_ = nullptr;
-  bool is_changing_ = false;  // it is being parked, or unparked, just now
+  shared_owner<pending_move> moved_before_done_;  // the first of a list
+  bool is_changing_ = false;                      // it is being parked, or unparked, just now
   pool_level reserved_;
   std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
 };

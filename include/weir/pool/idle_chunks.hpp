@@ -20,7 +20,8 @@ class piece_list {
     std::uintptr_t address = 0;
     std::size_t bytes = 0;
     block_id block = 0;
-    bool is_empty = false;  ///< its memory was taken away
+    bool is_empty = false;    ///< its memory was taken away
+    std::uintptr_t from = 0;  ///< it is to show what is there; 0: it is to have memory of its own
     void* begin() const noexcept { return reinterpret_cast<void*>(address); }
   };
 
@@ -36,6 +37,20 @@ class piece_list {
     else
       add({address, bytes});
   }
+  /// All of `holes`, the first of which are to show what `chunks` have, chunk by chunk. May throw `std::bad_alloc`.
+  void show(piece_list& holes, piece_list& chunks) {
+    pieces_.grow(holes.count_ + chunks.count_);
+    piece const* from = chunks.begin();
+    std::size_t used = 0;  // of that
+    for (piece const& hole : holes)
+      for (std::size_t at = 0, bytes = 0; at < hole.bytes; at += bytes) {
+        bool const is_shown = from != chunks.end();
+        bytes = is_shown ? lesser(hole.bytes - at, from->bytes - used) : hole.bytes - at;
+        add({.address = hole.address + at, .bytes = bytes, .from = is_shown ? from->address + used : 0});
+        used += bytes;
+        if (is_shown && used == from->bytes) ++from, used = 0;
+      }
+  }
   piece* begin() noexcept { return pieces_.data(); }
   piece* end() noexcept { return begin() + count_; }
 
@@ -45,17 +60,18 @@ class piece_list {
 };
 
 /// Idle chunks of a heap, held while their memory is taken away, and not counted as reserved. When this ends, what was
-/// taken away is a hole, and the rest is shared again and counted. Guarded by the pool's lock, but for `unmap`.
+/// taken away is a hole, and the rest is in its list again and counted. Guarded by the pool's lock, but for `unmap`.
 class idle_chunks {
  public:
-  /// Finds at most `bytes`, rounded up to chunks: the largest pieces first, of which the ends. May throw
-  /// `std::bad_alloc`.
-  idle_chunks(stream_ordered_heap& heap, pool_level& reserved, std::size_t chunk, std::size_t bytes)
-      : heap_(heap), reserved_(reserved), held_(round_up_or_zero(bytes, chunk) / chunk) {
+  /// Finds at most `bytes`, rounded up to chunks, that are free in `list`: the largest pieces first, of which the ends.
+  /// May throw `std::bad_alloc`.
+  idle_chunks(stream_ordered_heap& heap, pool_level& reserved, std::size_t chunk, std::size_t bytes,
+              list_id list = shared)
+      : heap_(heap), reserved_(reserved), list_(list), held_(round_up_or_zero(bytes, chunk) / chunk) {
     std::size_t room = round_up_or_zero(bytes, chunk);
     piece_list found(room / chunk);
     if (room != 0)
-      heap_.for_each_idle(chunk, [&](stream_ordered_heap::idle_chunks const& idle) {
+      heap_.for_each_idle(list, chunk, [&](stream_ordered_heap::idle_chunks const& idle) {
         std::size_t const most = lesser(room, idle.end - idle.begin);
         found.add({idle.end - most, most, idle.block});
         room -= most;
@@ -65,19 +81,28 @@ class idle_chunks {
       if (!hold(p)) break;
   }
   ~idle_chunks() {
-    for (piece_list::piece const& p : held_) p.is_empty ? heap_.empty(p.block) : heap_.share(p.block);
-    reserved_.current += bytes_ - emptied_;
+    for (piece_list::piece const& p : held_)
+      if (p.is_empty)
+        heap_.empty(p.block);
+      else if (!is_shown_)
+        heap_.put_back(p.block, list_);
+    if (!is_shown_) reserved_.current += bytes_ - emptied_;
   }
   idle_chunks(idle_chunks const&) = delete;
   idle_chunks& operator=(idle_chunks const&) = delete;
 
   std::size_t bytes() const noexcept { return bytes_; }
+  piece_list& pieces() noexcept { return held_; }
+  list_id list() const noexcept { return list_; }
+  /// They are to be used at other addresses from now on: never again where they are, nor counted there.
+  void set_shown() noexcept { is_shown_ = true; }
   /// What `unmap` took away.
   std::size_t emptied() const noexcept { return emptied_; }
-  /// Without the lock. False if the driver refuses some of it.
+  /// Without the lock. False if the driver refuses some of it; may be repeated.
   template <growable Upstream>
   bool unmap(Upstream& upstream) noexcept {
     for (piece_list::piece& p : held_) {
+      if (p.is_empty) continue;
       p.is_empty = upstream.unmap(p.begin(), p.bytes);
       if (p.is_empty) emptied_ += p.bytes;
     }
@@ -97,8 +122,10 @@ class idle_chunks {
 
   stream_ordered_heap& heap_;
   pool_level& reserved_;
+  list_id list_;
   piece_list held_;
   std::size_t bytes_ = 0, emptied_ = 0;
+  bool is_shown_ = false;
 };
 
 }  // namespace weir::detail

@@ -76,6 +76,10 @@ struct pool {
   /// idle segments, which do not fit the request, are given back before one that does is taken: more calls of the
   /// upstream, less held. Neither moves what is live or pending, so more may be held.
   double max_waste = 0.02;
+  /// On a growable upstream: what the stream of a request freed moves too, though its work is not done, before more
+  /// than `max_waste` is held and before the host waits. It is seen at both addresses until then. Costs an event a
+  /// move.
+  bool move_pending = false;
   /// For a pool that shares a growable upstream with others: what it can always have (the upstream's `max_bytes` has to
   /// cover the sum); up to `low_bytes` it is asked last to give idle memory back for others; above `high_bytes` it
   /// gives idle memory back by itself, as with `release_threshold`. 0: nothing, at once, never.
@@ -102,6 +106,7 @@ struct pool {
     f(option::bytes("max_split", "max_split_bytes", &pool::max_split_bytes).or_zero("split all").at_least(1_MiB));
     f(option::bytes("release_threshold", "release_threshold", &pool::release_threshold));
     f(option::part("max_waste", "max_waste", &pool::max_waste, "16 MiB"));
+    f(option::flag("move_pending", "move_pending", &pool::move_pending));
     f(option::bytes("min", "min_bytes", &pool::min_bytes).at_most(detail::max_block_bytes, "what a pool can be"));
     f(option::bytes("low", "low_bytes", &pool::low_bytes).at_most(detail::max_block_bytes, "what a pool can be"));
     f(option::bytes("high", "high_bytes", &pool::high_bytes));

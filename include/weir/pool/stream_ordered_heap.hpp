@@ -82,6 +82,8 @@ class stream_ordered_heap {
   struct held_window : window {
     block_id held = 0;
     list_id own = shared;
+    bool is_in_order = false;  // only the stream itself may have what is missing and is filled then
+    list_id filled() const noexcept { return is_in_order ? own : shared; }
   };
 
   /// Adds a range without memory; returns its first block, which names it. May throw `std::bad_alloc`.
@@ -109,22 +111,26 @@ class stream_ordered_heap {
     held.held = heap_.hold(w, on_hole);
     return held;
   }
-  /// Nothing is missing any more: hands out the request's part, shares the rest.
+  /// Nothing is missing any more: hands out the request's part; others may have the rest.
   block_id take(held_window const& w, request const& r) noexcept {
     tracker_.end_wait(w.own);
-    return heap_.take_held(w.held, w, r);
+    return heap_.take_held(w.held, w, r, w.filled(), [&](list_id list) { return tracker_.on_free(list); });
   }
-  /// All is as it was, but for what was missing and is `filled` now: everyone may have that.
+  /// All is as it was, but for what was missing and is `filled` now: others may have that.
   void put_back(held_window const& w, bool filled) noexcept {
     tracker_.end_wait(w.own);
-    heap_.put_back(w.held, w, filled, w.own, [&](list_id list) { return tracker_.on_free(list); });
+    heap_.put_back(w.held, w, filled ? w.filled() : holes_, w.own,
+                   [&](list_id list) { return tracker_.on_free(list); });
   }
   template <class F>
-  void for_each_idle(std::size_t chunk, F f) const {
-    heap_.for_each_idle(chunk, f);
+  void for_each_idle(list_id list, std::size_t chunk, F f) const {
+    heap_.for_each_idle(list, chunk, f);
   }
   block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
-  void share(block_id held) noexcept { heap_.share_held(held); }
+  /// Into the list that it was in, which is open.
+  void put_back(block_id held, list_id list) noexcept {
+    heap_.put_back_held(held, list, [&](list_id l) { return tracker_.on_free(l); });
+  }
   void empty(block_id held) noexcept { heap_.empty_held(held, tracker_.on_free(holes_)); }
   /// See `growable_heap::park`. All work on free blocks has to be done.
   void park(block_id first) noexcept { heap_.park(first); }

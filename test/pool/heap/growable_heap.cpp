@@ -70,14 +70,14 @@ struct checked_heap {
     CHECK(seen == w.missing);
     heap.reserve();
     if (!has_memory) {
-      heap.put_back(held, w, false, own, [&](list_id) { return next_number(); });
+      heap.put_back(held, w, holes, own, [&](list_id) { return next_number(); });
       for (std::uintptr_t p = w.from; p < w.to; p += unit_bytes) {
         cell& c = cells[(p - base) / unit_bytes];
         if (c.list != holes && c.list != shared) c.list = own;
       }
       return 0;
     }
-    block_id const id = heap.take_held(held, w, r);
+    block_id const id = heap.take_held(held, w, r, shared, [&](list_id) { return next_number(); });
     set(w.from, w.to, {0, shared});
     set(w.begin, w.end, {id, shared});
     CHECK(heap.blocks()[id].address() == w.begin);
@@ -93,7 +93,7 @@ struct checked_heap {
   bool empty_one() {
     heap.reserve();
     growable_heap::idle_chunks found;
-    heap.for_each_idle(chunk, [&](growable_heap::idle_chunks const& idle) { return found = idle, true; });
+    heap.for_each_idle(shared, chunk, [&](growable_heap::idle_chunks const& idle) { return found = idle, true; });
     if (found.block == 0) return false;
     for (std::uintptr_t p = found.begin; p < found.end; p += unit_bytes) {
       cell const& c = cells[(p - base) / unit_bytes];
@@ -126,7 +126,7 @@ struct checked_heap {
     });
     REQUIRE(mapped == all_units * unit_bytes - in_list[2]);
     std::size_t idle = 0;
-    heap.for_each_idle(chunk, [&](growable_heap::idle_chunks const& i) { return idle += i.end - i.begin, false; });
+    heap.for_each_idle(shared, chunk, [&](growable_heap::idle_chunks const& i) { return idle += i.end - i.begin, false; });
     REQUIRE(idle == idle_bytes());
     REQUIRE(heap.is_pending(first) == (in_list[1] != 0));
   }

@@ -68,38 +68,38 @@ class growable_heap : public block_heap {
     }
     return first;
   }
-  /// A held window that has memory everywhere now: hands out what the request needs, shares what is left over. Needs
-  /// room reserved. `first` as `hold` returned it.
-  block_id take_held(block_id first, window const& w, request const& r) noexcept {
+  /// A held window that has memory everywhere now: hands out what the request needs, and puts what is left over into
+  /// `rest`. Needs room reserved. `first` as `hold` returned it. `number(list)` gives sequence numbers.
+  template <class Number>
+  block_id take_held(block_id first, window const& w, request const& r, list_id rest, Number number) noexcept {
     block_id const taken = w.from < w.begin ? table_[first].right : first;
     while (end_of(taken) < w.end) table_.merge_right(taken);
     block_id const behind = w.end < w.to ? table_[taken].right : 0;
     table_.enlist(taken, r.requested, r.alignment_log);
-    if (taken != first) share_held(first);
-    if (behind != 0) share_held(behind);
+    if (taken != first) put_back_held(first, rest, number);
+    if (behind != 0) put_back_held(behind, rest, number);
     return taken;
   }
-  /// Puts a held window back: what was shared to where it was, holes too unless they were `filled`, which everyone may
-  /// have then, the rest into `own`. `number(list)` gives sequence numbers.
+  /// Puts a held window back: what was shared to where it was, holes into `holes`, which is their list unless they were
+  /// filled, the rest into `own`.
   template <class Number>
-  void put_back(block_id first, window const& w, bool filled, list_id own, Number number) noexcept {
+  void put_back(block_id first, window const& w, list_id holes, list_id own, Number number) noexcept {
     for (block_id id = first, next = 0; id != 0; id = next) {
       next = end_of(id) < w.to ? table_[id].right : 0;  // held too: it merges with nothing yet
       list_id const was = table_[id].list;
-      list_id const list = was == holes_ && !filled ? holes_ : was == holes_ || was == shared ? shared : own;
-      put_merged(id, list, list == shared ? sequence_number::none : number(list));
+      put_back_held(id, was == holes_ ? holes : was == shared ? shared : own, number);
     }
   }
 
-  /// Whole chunks in one shared block, [begin, end).
+  /// Whole chunks in one free block, [begin, end).
   struct idle_chunks {
     block_id block = 0;
     std::uintptr_t begin = 0, end = 0;
   };
-  /// Calls `f(idle_chunks)` for each shared block that has some, larger ones first, until that says `true`.
+  /// Calls `f(idle_chunks)` for each block in `list` that has some, larger ones first, until that says `true`.
   template <class F>
-  void for_each_idle(std::size_t chunk, F f) const {
-    free_.by_size(shared).any_from_largest(table_, static_cast<units>(chunk / unit_bytes), [&](block_id id) {
+  void for_each_idle(list_id list, std::size_t chunk, F f) const {
+    free_.by_size(list).any_from_largest(table_, static_cast<units>(chunk / unit_bytes), [&](block_id id) {
       std::uintptr_t const begin = up(table_[id].address(), chunk), end = down(end_of(id), chunk);
       return begin < end && f(idle_chunks{id, begin, end});
     });
@@ -108,6 +108,11 @@ class growable_heap : public block_heap {
   block_id hold(idle_chunks const& idle) noexcept { return hold_part(idle.block, idle.begin, idle.end); }
   /// A held piece has memory, which everyone may have.
   void share_held(block_id id) noexcept { put_merged(id, shared, sequence_number::none); }
+  /// The same for the list that may have it.
+  template <class Number>
+  void put_back_held(block_id id, list_id list, Number number) noexcept {
+    put_merged(id, list, list == shared ? sequence_number::none : number(list));
+  }
   /// A held piece is a hole.
   void empty_held(block_id id, sequence_number sequence) noexcept { put_merged(id, holes_, sequence); }
 
