@@ -126,7 +126,8 @@ struct checked_heap {
     });
     REQUIRE(mapped == all_units * unit_bytes - in_list[2]);
     std::size_t idle = 0;
-    heap.for_each_idle(shared, chunk, [&](growable_heap::idle_chunks const& i) { return idle += i.end - i.begin, false; });
+    heap.for_each_idle(shared, chunk,
+                       [&](growable_heap::idle_chunks const& i) { return idle += i.end - i.begin, false; });
     REQUIRE(idle == idle_bytes());
     REQUIRE(heap.is_pending(first) == (in_list[1] != 0));
   }
