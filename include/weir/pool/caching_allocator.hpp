@@ -2,15 +2,19 @@
 // A pool's policy over an upstream that someone else owns: reuse, wait, grow, give back.
 //
 //   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
+//     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
+//     heap: make_small          the same after making a new slab
 //     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
 //     search                    nothing is ready
+//       heap: gather            what streams have at hand is everyone's to look at
 //       find
 //         heap: take_done       asks CUDA what is done by now
 //         heap: take_waiting    the stream waits for another one's block; with `when_pending::wait` before growing
 //         take_grown            takes a segment from the upstream, without the lock; waits for other threads' growth
 //       last_resort             before a refusal: all streams, the host's waiting, other segments for these
 //   deallocate                  the stream's key
-//     heap: find_live, give     into the stream's own free list
+//     heap: find_slot, give     back into its slab; what is not simple is done by blocks (`make_blocks`)
+//     heap: find_live, keep     at hand for the stream, or `give`: into its free list
 //     keep_threshold_after      with more held than the threshold: gives idle segments back
 //   deallocate_after            the same for what several streams have used
 //   allocate_in_capture, deallocate_in_capture
@@ -65,6 +69,7 @@ class caching_allocator {
       : options_(with_threshold(options)),
         device_(device),
         max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
+        has_slots_(max_split_ == ~units{0}),
         heap_(device),
         segments_(upstream, options_),
         tenant_(*this, upstream, options_) {
@@ -91,11 +96,18 @@ class caching_allocator {
   /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
-    request const r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     stream_key const key = stream_identity::known_key(stream, streams_last());
-    if (stream_identity::must_ask(stream, key)) [[unlikely]]
-      return allocate_after_asking(stream, key, r, effort, refused);
-    return allocate(stream, key, r, effort, refused);
+    std::size_t const block = greater(bytes, least_block);
+    if (block <= slot_class::most_bytes && alignment <= unit_bytes && !captures_declared()) [[likely]] {
+      auto const size_class = slot_class::of(static_cast<units>((block + unit_bytes - 1) / unit_bytes));
+      auto const lock = enter_to_allocate();
+      void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+      if (p != nullptr) [[likely]] {
+        count_small(bytes, slot_class::size(size_class) * unit_bytes);
+        return p;
+      }
+    }
+    return allocate_block(stream, key, request_of(bytes, alignment, least_block), effort, refused);
   }
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
@@ -109,17 +121,9 @@ class caching_allocator {
     }
     auto const lock = enter();
     if (!lock) return true;
-    block_id const id = heap_.find_live(p, bytes, alignment);
-    if (id == 0) [[unlikely]]
-      return give_captured({.stream = stream, .key = key}, p, bytes, alignment);
-    std::size_t const held = heap_[id].bytes();
-    block_id const free = heap_.give(id, {.stream = stream, .key = key});
-    if (free == 0) [[unlikely]]
-      return deallocate_after_waiting(stream, p, bytes, alignment);
-    numbers_.count_deallocation(bytes, held);
-    if (is_above_threshold()) [[unlikely]]
-      keep_threshold_after(free);
-    return true;
+    if (slot const found = heap_.find_slot(p, bytes, alignment)) [[likely]]
+      return give_slot(found, {.stream = stream, .key = key}, p, bytes, alignment);
+    return give_block({.stream = stream, .key = key}, p, bytes, alignment);
   }
 
   /// The same for a block that `others` have used too: it is free for whoever comes after the work of all. May take
@@ -128,8 +132,9 @@ class caching_allocator {
                                           std::size_t alignment) noexcept {
     auto const lock = enter();
     if (!lock) return true;
-    block_id const id = heap_.find_any_live(p, bytes, alignment);
-    if (id == 0) return false;
+    slot const found = heap_.find_slot(p, bytes, alignment);
+    block_id const id = found ? 0 : heap_.find_any_live(p, bytes, alignment);
+    if (id == 0 && !found) return false;
     heap_.try_to_reserve_lists(1 + others.size());
     list_id common = shared;
     bool known = true;
@@ -143,14 +148,11 @@ class caching_allocator {
     };
     add(stream);
     for (stream_ref const other : others) add(other);
-    if (capture != capture_key::none || heap_[id].captured != shared)
+    if (capture != capture_key::none || (id != 0 && heap_[id].captured != shared))
       return give_captured({.stream = stream, .capture = capture}, p, bytes, alignment);
     if (!known) return deallocate_after_waiting(stream, p, bytes, alignment, others);
-    std::size_t const held = heap_[id].bytes();
-    block_id const free = common == shared ? heap_.give_done(id) : heap_.give(id, common);
-    numbers_.count_deallocation(bytes, held);
-    if (is_above_threshold()) keep_threshold_after(free);
-    return true;
+    if (found) return give_slot(found, common, p, bytes, alignment);
+    return give_block(id, common, bytes);
   }
 
   /// Takes a segment of `bytes`, rounded up where the pool may hold so much; false if the upstream is out of memory.
@@ -185,13 +187,29 @@ class caching_allocator {
   void park(content_store* store) requires growable<Upstream> {
     auto const lock = enter();
     if (!lock) return segments_.forget(store), require_life();
+    // Blocks only, from here on: what is live is saved and found again block by block.
+    has_slots_ = false;
     wait_for_all();
-    segments_.park(mutex_, heap_, store, device_);
+    heap_.make_blocks();
+    if (heap_.has_slabs()) {
+      has_slots_ = true;
+      segments_.forget(store);
+      throw std::bad_alloc();
+    }
+    try {
+      segments_.park(mutex_, heap_, store, device_);
+    } catch (...) {
+      has_slots_ = !parked();
+      throw;
+    }
+    has_slots_ = !parked();
   }
   /// False if the upstream has not enough memory.
   bool unpark() requires growable<Upstream> {
     auto const lock = enter_to_allocate();
-    return segments_.unpark(mutex_, heap_, device_);
+    bool const done = segments_.unpark(mutex_, heap_, device_);
+    has_slots_ = !parked();
+    return done;
   }
   bool is_parked() const noexcept {
     auto const lock = enter();
@@ -220,7 +238,7 @@ class caching_allocator {
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
     std::size_t const whole_units = round_up_or_zero(bytes, unit_bytes);
     if (max_split_ == ~units{0}) [[likely]]
-      return whole_units;
+      return slot_class::block_bytes(bytes, alignment);
     if (bytes > most_bytes || !is_valid_alignment(alignment)) return whole_units;
     request const r = request::of(bytes, bytes, alignment, max_split_);
     return r.size < max_split_ ? whole_units : round_up_or_zero(r.span() * unit_bytes, growth_granularity);
@@ -291,6 +309,7 @@ class caching_allocator {
  private:
   using request = stream_ordered_heap::request;
   using lists = stream_ordered_heap::lists;
+  using slot = stream_ordered_heap::slot;
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
@@ -314,13 +333,14 @@ class caching_allocator {
   pool_numbers numbers_now() const {
     pool_numbers now = numbers_;
     segments_.count(now);
-    now.free = heap_.free_bytes();
+    now.free = heap_.free_bytes() + heap_.free_bytes_in_slabs();
     now.captured = heap_.captured_bytes();
     now.pending = now.reserved.current + now.parked - now.allocated.current - now.free - now.captured;
     if (parked()) now.free += std::exchange(now.pending, 0);  // all work was waited for
     return now;
   }
   pool_snapshot snapshot_now() const {
+    heap_.gather();
     return {.numbers = numbers_now(),
             .segments = segments_.count(),
             .blocks = heap_.block_count(),
@@ -338,17 +358,51 @@ class caching_allocator {
     return refused;
   }
 
+  [[gnu::noinline]] void* allocate_block(stream_ref stream, stream_key key, request const& r, pool_effort effort,
+                                         pool_refusal* refused) {
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return allocate_after_asking(stream, key, r, effort, refused);
+    return allocate(stream, key, r, effort, refused);
+  }
   [[gnu::always_inline]] void* allocate(stream_ref stream, stream_key key, request const& r, pool_effort effort,
                                         pool_refusal* refused) {
     auto const lock = enter_to_allocate();
+    if (may_be_small(r))
+      if (void* const p = heap_.make_small({.stream = stream, .key = key}, r, segments_.held()); p != nullptr) {
+        count_small(r.requested, r.size * unit_bytes);
+        return p;
+      }
     block_id id = heap_.take_ready({.stream = stream, .key = key}, r);
     if (id == 0) [[unlikely]]
       id = search({.stream = stream, .key = key}, r, effort, refused);
     return id == 0 ? nullptr : hand_out(id, r);
   }
+  /// Small blocks have the size of a slot, in a slab or not, so that what a request takes is known before.
+  request request_of(std::size_t bytes, std::size_t alignment, std::size_t least_block) const noexcept {
+    request r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
+    if (least_block == 0 && r.size <= slot_class::most_units && r.alignment == unit_bytes && max_split_ == ~units{0})
+      r.size = slot_class::rounded(r.size);
+    return r;
+  }
+  bool may_be_small(request const& r) const noexcept {
+    return r.size <= slot_class::most_units && r.alignment == unit_bytes && has_slots_ &&
+           slot_class::rounded(r.size) == r.size;
+  }
+  [[gnu::always_inline]] void count_small(std::size_t bytes, std::size_t held) noexcept {
+    numbers_.count_allocation(bytes, held);
+    small_bytes_ += held;
+  }
+  [[gnu::always_inline]] void count_off(std::size_t bytes, std::size_t held) noexcept {
+    numbers_.count_deallocation(bytes, held);
+    if (held <= slot_class::most_bytes) small_bytes_ -= held;
+  }
+  /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
+  /// large ones have most of the memory the heap, which merges them, holds less.
+  bool keeps_blocks() const noexcept { return small_bytes_ >= numbers_.allocated.current / 2 && !is_above_threshold(); }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
     block const& b = heap_[id];
     numbers_.count_allocation(r.requested, b.bytes());
+    if (b.bytes() <= slot_class::most_bytes) small_bytes_ += b.bytes();
     return reinterpret_cast<void*>(b.address());
   }
 
@@ -385,6 +439,59 @@ class caching_allocator {
     if (!succeeded(who.code)) who.key = stream_key::none;
     return who;
   }
+  [[gnu::always_inline]] bool give_slot(slot const& found, stream_identity const& who, void* p, std::size_t bytes,
+                                        std::size_t alignment) noexcept {
+    std::size_t const held = found.bytes();
+    if (!heap_.give(found, who)) [[unlikely]]
+      return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
+    count_off(bytes, held);
+    if (is_above_threshold()) [[unlikely]]
+      keep_threshold_after_slot();
+    return true;
+  }
+  bool give_slot(slot const& found, list_id common, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    std::size_t const held = found.bytes();
+    if (common == shared) {
+      heap_.give_done(found);
+    } else if (!heap_.give(found, common)) {
+      return !make_block_of(p, bytes, alignment) || give_block(heap_.find_live(p, bytes, alignment), common, bytes);
+    }
+    count_off(bytes, held);
+    if (is_above_threshold()) keep_threshold_after_slot();
+    return true;
+  }
+  bool give_block(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    block_id const id = heap_.find_live(p, bytes, alignment);
+    if (id == 0) [[unlikely]]
+      return give_captured(who, p, bytes, alignment);
+    std::size_t const held = heap_[id].bytes();
+    if (keeps_blocks() && heap_.keep(id, who)) [[likely]] {
+      count_off(bytes, held);
+      return true;
+    }
+    block_id const free = heap_.give(id, who);
+    if (free == 0) [[unlikely]]
+      return deallocate_after_waiting(who.stream, p, bytes, alignment);
+    count_off(bytes, held);
+    if (is_above_threshold()) [[unlikely]]
+      keep_threshold_after(free);
+    return true;
+  }
+  bool give_block(block_id id, list_id common, std::size_t bytes) noexcept {
+    std::size_t const held = heap_[id].bytes();
+    block_id const free = common == shared ? heap_.give_done(id) : heap_.give(id, common);
+    count_off(bytes, held);
+    if (is_above_threshold()) keep_threshold_after(free);
+    return true;
+  }
+  /// If this live memory is a slot, it is a block from now on. False if there is no host memory for that: then it is
+  /// never handed out again.
+  [[gnu::noinline]] bool make_block_of(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    slot const found = heap_.find_slot(p, bytes, alignment);
+    if (!found || heap_.make_blocks(found)) return true;
+    has_lost_blocks_ = true;
+    return false;
+  }
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
     auto const lock = enter();
@@ -393,12 +500,13 @@ class caching_allocator {
   /// Takes back what was allocated in a capture, or is freed in one. False if there is no such block.
   [[gnu::noinline, gnu::cold]] bool give_captured(stream_identity const& who, void* p, std::size_t bytes,
                                                   std::size_t alignment) noexcept {
+    if (!make_block_of(p, bytes, alignment)) return true;
     block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
     if (parked()) return give_parked(id, bytes);
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
-    if (heap_.give_captured(id, who)) numbers_.count_deallocation(bytes, held);
+    if (heap_.give_captured(id, who)) count_off(bytes, held);
     last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
@@ -409,7 +517,7 @@ class caching_allocator {
       return false;
   }
   bool give_parked(block_id id, std::size_t bytes) noexcept {
-    numbers_.count_deallocation(bytes, heap_[id].bytes());
+    count_off(bytes, heap_[id].bytes());
     heap_.give_parked(id);
     return true;
   }
@@ -422,10 +530,11 @@ class caching_allocator {
       for (stream_ref const other : others) all = wait(other) && all;
       return all;
     });
+    if (!make_block_of(p, bytes, alignment)) return true;
     block_id const id = heap_.find_live(p, bytes, alignment);
     has_lost_blocks_ |= id != 0 && !done;
     if (id == 0 || !done) return id != 0;
-    numbers_.count_deallocation(bytes, heap_[id].bytes());
+    count_off(bytes, heap_[id].bytes());
     block_id const free = heap_.give_done(id);
     if (is_above_threshold()) keep_threshold_after(free);
     return true;
@@ -451,12 +560,19 @@ class caching_allocator {
       if (refused != nullptr) refused->set(count_refusal_now({}));
       return 0;
     }
+    if (heap_.gather(who))
+      if (block_id const id = heap_.take_ready(who, r); id != 0) return id;
+    heap_.gather();
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     pool_attempts tried{.searched = true};
     block_id id = find(who, r, effort, looked_at);
+    if (id == 0 && heap_.make_blocks()) id = take_freed(who, r, heap_.all_lists());
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at, tried);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now(tried));
-    if (is_above_threshold()) keep_at_most(options_.release_threshold);
+    if (is_above_threshold()) {
+      heap_.gather();
+      keep_at_most(options_.release_threshold);
+    }
     return id;
   }
 
@@ -471,10 +587,8 @@ class caching_allocator {
 
   /// Before a request is refused.
   block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at, pool_attempts& tried) {
-    if (!looked_at.are_all()) {
-      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
-      if (block_id const id = take_waiting(who, r, heap_.all_lists()); id != 0) return id;
-    }
+    if (!looked_at.are_all())
+      if (block_id const id = take_freed(who, r, heap_.all_lists()); id != 0) return id;
     if (options_.synchronize) {
       std::size_t const free_before = heap_.free_bytes();
       wait_for_all();
@@ -486,6 +600,11 @@ class caching_allocator {
     return tried.given_back != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
   }
 
+  /// What was freed, done or not.
+  block_id take_freed(stream_identity const& who, request const& r, lists const& looked_at) {
+    block_id const id = take_done(who, r, looked_at);
+    return id != 0 ? id : take_waiting(who, r, looked_at);
+  }
   block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
     block_id const id = heap_.take_waiting(who, r, looked_at);
     if (id != 0) ++numbers_.waits;
@@ -528,7 +647,9 @@ class caching_allocator {
 
   void wait_for_all() noexcept {
     ++numbers_.synchronizations;
+    heap_.gather();
     heap_.synchronize(mutex_);
+    heap_.gather();
   }
 
   bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
@@ -541,9 +662,16 @@ class caching_allocator {
     keep_at_most(options_.release_threshold);
   }
 
+  /// The same after a slot was freed.
+  [[gnu::noinline]] void keep_threshold_after_slot() noexcept {
+    if (block_id const freed = heap_.gather_slabs(); freed != 0) keep_threshold_after(freed);
+  }
+
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
+    heap_.gather();
     heap_.poll(heap_.all_lists());
+    heap_.gather_slabs();
     segments_.look_again();
     return keep_at_most(keep);
   }
@@ -553,12 +681,14 @@ class caching_allocator {
   pool options_;
   int device_;
   units max_split_;  // what `options_` say, in units
+  bool has_slots_;   // small requests are served from slabs
   spin_lock mutable mutex_;
-  stream_ordered_heap heap_;
+  stream_ordered_heap mutable heap_;  // to look at all that is held it is gathered, which changes nothing of that
   typename held_from<Upstream>::type segments_;
   pool_tenant<caching_allocator, Upstream> tenant_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
+  std::size_t small_bytes_ = 0;        // of what is allocated
   std::size_t peak_before_reset_ = 0;  // the most that was ever allocated, up to the last `reset_peaks`
 };
 

@@ -5,14 +5,18 @@
 #include <weir/core/live_block.hpp>
 #include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
+#include <weir/pool/block_cache.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
+#include <weir/pool/slab_store.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace weir::detail {
 
@@ -23,7 +27,8 @@ class stream_ordered_heap {
  public:
   using request = block_heap::request;
 
-  explicit stream_ordered_heap(int device) : tracker_(device), private_(heap_, tracker_) {}
+  explicit stream_ordered_heap(int device)
+      : tracker_(device), private_(heap_, tracker_), cache_(heap_, tracker_), slabs_(heap_, tracker_) {}
 
   /// The free lists that a search looks at: all of them where there are few. Where there are many it looks at some, and
   /// the next search at others, so that what a call costs does not grow with the number of streams.
@@ -230,6 +235,84 @@ class stream_ordered_heap {
     });
   }
 
+  // ---- Small blocks: those that the stream freed of late, and slots in slabs of its own, which are blocks of the
+  // heap. See `block_cache` and `slab_store`.
+  using slot = slab_store::place;
+
+  /// A block or slot of a small request's class that the stream has at hand; no CUDA call. Null if there is none, and
+  /// for a stream that was not seen of late.
+  [[gnu::always_inline]] void* take_small(stream_key key, unsigned size_class, std::size_t bytes,
+                                          unsigned alignment_log) noexcept {
+    return take_small(tracker_.list_seen(key), size_class, bytes, alignment_log);
+  }
+  /// The same for the next request of its size, after making room: what other streams gave back is the stream's again,
+  /// or there is a new slab. `held`: bytes that the pool holds. `r` as `take_ready` would serve it, by a block. Null if
+  /// only that is left. May throw `std::bad_alloc`.
+  [[gnu::noinline]] void* make_small(stream_identity const& who, request const& r, std::size_t held) {
+    reserve();
+    list_id const list = list_of(who);
+    if (list == shared || !tracker_.is_lasting(list)) return nullptr;
+    unsigned const size_class = slot_class::of(r.size);
+    auto const take = [&] { return take_small(list, size_class, r.requested, r.alignment_log); };
+    if (void* const p = take(); p != nullptr) return p;
+    cache_.open(list);
+    if (r.size > slab::most_slot_units) return nullptr;
+    std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
+    if (wanted == 0) return nullptr;
+    if (slabs_.take_back())
+      if (void* const p = take(); p != nullptr) return p;
+    return add_slab(list, r, size_class, wanted) ? take() : nullptr;
+  }
+  /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
+  [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
+    return cache_.put(tracker_.list_seen(who.key), id);
+  }
+  /// The live slot that was allocated so, if it is one.
+  [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
+    if (bytes > slab::most_slot_units * unit_bytes || (alignment & (alignment - 1)) != 0) return {};
+    return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+  }
+  /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
+  [[gnu::always_inline]] bool give(slot const& freed, stream_identity const& who) noexcept {
+    if (!slab_store::is_own(freed, tracker_.list_seen(who.key))) [[unlikely]]
+      return give_elsewhere(freed, who);
+    slabs_.give(freed);
+    return true;
+  }
+  /// The same for one that was used on several streams, in their `common_list`.
+  bool give(slot const& freed, list_id common) noexcept {
+    if (slab_store::is_own(freed, common)) return slabs_.give(freed), true;
+    return slabs_.give_away(freed, common, tracker_.on_free(common));
+  }
+  void give_done(slot const& freed) noexcept { slabs_.give_done(freed); }
+  /// Makes blocks of all of its slab's slots; false if there is no host memory.
+  bool make_blocks(slot const& of) noexcept { return slabs_.take_apart(*of.in); }
+  /// The same for all slabs, and gives blocks that streams have at hand back; true if there was one.
+  bool make_blocks() noexcept {
+    bool const flushed = cache_.flush();
+    return slabs_.take_apart_if([](slab const&) { return true; }) || flushed;
+  }
+  bool has_slabs() const noexcept { return slabs_.count() != 0; }
+  /// Gives what streams have at hand back to the heap: blocks, and slabs without a live slot; takes slabs of threads
+  /// that ended apart. True if there was something.
+  bool gather() noexcept {
+    bool const flushed = cache_.flush();
+    return gather_slabs() != 0 || flushed;
+  }
+  /// The same for what one stream has at hand.
+  bool gather(stream_identity const& who) noexcept {
+    list_id const list = who.capture == capture_key::none ? tracker_.list_seen(who.key) : shared;
+    slabs_.forget_requests(list);
+    return cache_.flush(list);
+  }
+  /// The same without blocks. Returns a free block that came of it, or 0.
+  block_id gather_slabs() noexcept {
+    if (slabs_.count() == 0) return 0;
+    slabs_.take_back();
+    slabs_.take_apart_if([&](slab const& s) { return tracker_.has_ended(s.owner); });
+    return slabs_.give_whole();
+  }
+
   /// A block that was taken or found.
   block const& operator[](block_id id) const noexcept { return heap_.blocks()[id]; }
 
@@ -246,8 +329,9 @@ class stream_ordered_heap {
 
   /// The same as it was asked for, whatever that was.
   live_block find_block(void const* p) noexcept {
+    if (slot const found = slabs_.find(p)) return {found.requested(), found.alignment(), true};
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
-    if (id == 0) return {};
+    if (id == 0 || heap_.blocks()[id].is_cached()) return {};
     return {heap_.blocks()[id].requested(), std::size_t{1} << heap_.blocks()[id].alignment_log(), true};
   }
 
@@ -291,7 +375,8 @@ class stream_ordered_heap {
     relaxed_capture calls;
     all_lists().for_each([&](list_id list) {
       if (!tracker_.is_open(list) || tracker_.is_captured(list) || tracker_.is_joint(list)) return;
-      if (tracker_.is_done(list) || (heap_.free_bytes(list) == 0 && !tracker_.is_kept_open(list))) return;
+      bool const is_needed = heap_.free_bytes(list) != 0 || tracker_.is_kept_open(list) || is_needed_at_hand(list);
+      if (tracker_.is_done(list) || !is_needed) return;
       calls.enter();
       cudaEvent_t const event = tracker_.begin_wait(list);
       auto const upto = tracker_.issued(list);
@@ -311,14 +396,22 @@ class stream_ordered_heap {
   template <class F>
   void for_each_shown(block_id segment, F f) const {
     for (block_id id = segment; id != 0; id = heap_.blocks()[id].right) {
-      shown_block piece = shown(heap_.blocks()[id]);
-      piece.begins_segment = id == segment;
-      f(piece);
+      bool begins = id == segment;
+      auto const show = [&](shown_block piece) {
+        piece.begins_segment = std::exchange(begins, false);
+        f(piece);
+      };
+      if (slab const* const s = slabs_.of_block(id); s != nullptr)
+        for_each_shown(*s, show);
+      else
+        show(shown(heap_.blocks()[id]));
     }
   }
 
   /// Free bytes that everyone may have.
   std::size_t free_bytes() const noexcept { return heap_.free_bytes(shared); }
+  /// Free bytes in slabs that everyone may have when these go back to the heap. Looks at every slab.
+  std::size_t free_bytes_in_slabs() const noexcept { return slabs_.free_bytes(); }
   /// Free bytes that a stream left behind.
   std::size_t free_bytes(stream_identity const& who) noexcept { return heap_.free_bytes(list_of(who)); }
   /// Free bytes that a capture keeps; `none`: all captures.
@@ -330,7 +423,7 @@ class stream_ordered_heap {
   std::size_t block_count() const noexcept { return heap_.blocks().used(); }
   /// Streams that are remembered.
   std::size_t stream_count() const noexcept { return tracker_.open_count() - (holes_ == shared ? 0 : 1); }
-  std::size_t host_bytes() const noexcept { return heap_.host_bytes(); }
+  std::size_t host_bytes() const noexcept { return heap_.host_bytes() + cache_.host_bytes() + slabs_.host_bytes(); }
   bool is_exiting() const noexcept { return tracker_.is_exiting(); }
   /// Checks everything; slow, for tests.
   bool valid() const { return heap_.valid(); }
@@ -339,9 +432,9 @@ class stream_ordered_heap {
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment, bool inside) {
     std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
                              std::to_string(alignment) + ": ";
-    if (block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p)); id != 0)
-      return text + "it was allocated with " + std::to_string(heap_.blocks()[id].requested()) + " B aligned to " +
-             std::to_string(std::size_t{1} << heap_.blocks()[id].alignment_log()) + "; give back the same";
+    if (live_block const found = find_block(p))
+      return text + "it was allocated with " + std::to_string(found.bytes) + " B aligned to " +
+             std::to_string(found.alignment) + "; give back the same";
     if (inside)
       return text +
              "it lies in this pool's memory but no live block starts there (freed twice, or not the pointer that "
@@ -387,7 +480,10 @@ class stream_ordered_heap {
 
   shown_block shown(block const& b) const noexcept {
     shown_block piece{.address = b.address(), .bytes = b.bytes()};
-    if (b.state() == block_state::live) {
+    if (b.is_cached()) {
+      piece.state = memory_state::pending;
+      piece.stream = tracker_.stream_number(b.list);
+    } else if (b.state() == block_state::live) {
       piece.state = memory_state::live;
       piece.requested = b.requested();
     } else if (b.state() == block_state::held || (b.list == holes_ && holes_ != shared)) {
@@ -397,6 +493,56 @@ class stream_ordered_heap {
       piece.stream = tracker_.stream_number(b.list);
     }
     return piece;
+  }
+
+  [[gnu::always_inline]] void* take_small(list_id list, unsigned size_class, std::size_t bytes,
+                                          unsigned alignment_log) noexcept {
+    if (size_class < slab_store::classes) {
+      std::uint32_t const record = slab::record_of(slot_class::size(size_class), bytes, alignment_log);
+      if (void* const p = slabs_.take(list, size_class, record); p != nullptr) return p;
+    }
+    block_id const id = cache_.take(list, size_class, bytes, alignment_log);
+    return id == 0 ? nullptr : reinterpret_cast<void*>(heap_.blocks()[id].address());
+  }
+  bool is_needed_at_hand(list_id list) const noexcept { return slabs_.needs(list) || cache_.needs(list); }
+  /// A slab of so many slots for requests as `r`, of memory that the stream may have without asking.
+  bool add_slab(list_id list, request const& r, unsigned size_class, std::uint32_t slots) {
+    reserve();
+    std::size_t const own = heap_.free_bytes(list);
+    block_id const id = take_ready(list, {.size = r.size * slots,
+                                          .alignment = slab::page_bytes,
+                                          .max_split = r.max_split,
+                                          .requested = 0,  // no free of a live block names it
+                                          .alignment_log = 0});
+    if (id == 0) return false;
+    bool const all_done = heap_.free_bytes(list) == own;
+    sequence_number const freed = all_done ? sequence_number::none : tracker_.issued(list);
+    if (slabs_.add(id, list, size_class, slots, freed)) return true;
+    heap_.give(id, all_done ? shared : list, freed);
+    return false;
+  }
+  [[gnu::noinline]] bool give_elsewhere(slot const& freed, stream_identity const& who) noexcept {
+    list_id const list = list_of_free(who);
+    if (list != shared) return give(freed, list);
+    if (!who.stream.is_host_order()) return false;
+    slabs_.give_done(freed);
+    return true;
+  }
+  template <class F>
+  void for_each_shown(slab const& s, F f) const {
+    for (slab::slot at = 0; at < s.slots();) {
+      slab::run const run = s.run_from(at);
+      shown_block piece{.address = s.begin() + at * s.slot_bytes(), .bytes = run.count * s.slot_bytes()};
+      if (run.state == slab::state::live) {
+        piece.state = memory_state::live;
+        piece.requested = s.requested(at);
+      } else if (run.state == slab::state::away || !tracker_.is_done(s.owner, s.freed)) {
+        piece.state = memory_state::pending;
+        piece.stream = tracker_.stream_number(run.state == slab::state::away ? s.away_list : s.owner);
+      }
+      f(piece);
+      at += run.count;
+    }
   }
 
   bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
@@ -409,8 +555,12 @@ class stream_ordered_heap {
     relaxed_capture calls;
     looked_at.for_each([&](list_id list) {
       if (!tracker_.is_open(list)) return;
-      if (heap_.free_bytes(list) != 0) heap_.complete(list, tracker_.poll(list, calls));
-      if (heap_.free_bytes(list) == 0 && list != keep) tracker_.retire(list);
+      if (heap_.free_bytes(list) != 0 || slabs_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
+      if (heap_.free_bytes(list) != 0 || list == keep || is_needed_at_hand(list)) return;
+      tracker_.retire(list);
+      if (tracker_.is_open(list)) return;
+      cache_.close(list);  // the list may stand for a stream that can end, next time
+      slabs_.close(list);
     });
   }
 
@@ -426,6 +576,8 @@ class stream_ordered_heap {
     std::size_t const count = tracker_.list_count() + tracker_.lists_to_add();
     heap_.reserve_lists(count);  // first: no free list may be without its blocks
     private_.reserve(count);
+    cache_.reserve(count);
+    slabs_.reserve(count);
     tracker_.add_lists();
   }
 
@@ -441,6 +593,8 @@ class stream_ordered_heap {
   growable_heap heap_;
   stream_tracker tracker_;
   private_pool private_;
+  block_cache cache_;
+  slab_store slabs_;
   std::size_t next_list_ = 0;
   list_id holes_ = shared;  // none until there is a range
 };

@@ -123,6 +123,31 @@ class block_heap {
     return put_merged(id, list, sequence);
   }
 
+  /// See `block_table`.
+  void set_cached(block_id id, list_id whose, block_id next) noexcept { table_.set_cached(id, whose, next); }
+  block_id reuse(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
+    return table_.reuse(id, requested, alignment_log);
+  }
+
+  // ---- Taking a live block apart into several: from its end on, each piece live or free as the caller says.
+
+  /// Makes room for as many pieces. May throw `std::bad_alloc`.
+  void reserve_pieces(std::size_t count) {
+    while (table_.is_short_of(count)) add_room_for(count);
+    table_.reserve(count, count);
+  }
+  /// From now on `id` is no live block any more, and none yet that is free: it has to become one by `enlist_piece` or
+  /// `free_piece`, as all that is cut off it. Needs room reserved.
+  void take_apart(block_id id) noexcept { table_.delist(id); }
+  /// Cuts the last `size` units off it.
+  block_id cut_end(block_id id, units size) noexcept { return table_.split(id, size); }
+  void enlist_piece(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
+    table_.enlist(id, requested, alignment_log);
+  }
+  block_id free_piece(block_id id, list_id list, sequence_number sequence) noexcept {
+    return put_merged(id, list, sequence);
+  }
+
   /// Everything freed in `list` up to `sequence` is done: it becomes shared; without ages only all of the free list
   /// together.
   void complete(list_id list, sequence_number sequence) noexcept {
@@ -251,9 +276,11 @@ class block_heap {
     return b.size < r.max_split || (r.span() >= r.max_split && b.size - r.size <= whole_slack);
   }
 
-  [[gnu::noinline]] void add_room() {
+  [[gnu::noinline]] void add_room() { add_room_for(records_a_call); }
+  /// For some of as many records, at least: what knows of blocks first, then the table, step by step as that grows.
+  void add_room_for(std::size_t records) {
     free_.reserve_blocks(table_.end_if_grown());
-    table_.reserve(records_a_call);
+    table_.reserve(lesser(records, table_.unused() + 1));
   }
 
   /// Units from a block's begin to its first aligned address.

@@ -42,6 +42,13 @@ class alignas(32) block {
     list_next = static_cast<block_id>(requested);
     list_previous = static_cast<block_id>(requested >> 32);
   }
+  /// Live for its neighbours and found by its address, but no free of a live block names it. `next` is for the caller.
+  void set_cached(list_id whose, block_id next) noexcept {
+    list = whose;
+    list_next = next;
+    list_previous = cached_mark;
+  }
+  bool is_cached() const noexcept { return state() == block_state::live && list_previous == cached_mark; }
   void set_unused(block_id next_unused) noexcept {
     place_ = 0;
     list_next = next_unused;
@@ -60,6 +67,8 @@ class alignas(32) block {
   list_id captured{};          ///< live: a free list of the stream capture that it was allocated in; 0: in none
 
  private:
+  static constexpr block_id cached_mark = ~block_id{0};  // more than the upper half of any size
+
   std::uintptr_t place_ = 0;  // the address; its low 8 bits, which are 0, keep the state and the alignment
 };
 static_assert(sizeof(block) == 32);
@@ -73,11 +82,14 @@ class block_table {
   block& operator[](block_id id) noexcept { return blocks_[id]; }
   block const& operator[](block_id id) const noexcept { return blocks_[id]; }
 
-  /// Makes room for `records` new blocks and one more live one; may throw `std::bad_alloc`, and then changed nothing.
-  void reserve(std::size_t records) {
+  /// Makes room for `records` new blocks and one more live one, or `live`; may throw `std::bad_alloc`, and then nothing
+  /// but room has changed.
+  void reserve(std::size_t records, std::size_t live = 1) {
     while (unused_count_ < records) add_records(end_if_grown());
-    if (live_.is_full()) live_.grow(address_of());
+    while (live_.room() < live) live_.grow(address_of());
   }
+  /// Records that are ready for new blocks.
+  std::size_t unused() const noexcept { return unused_count_; }
   /// True if `reserve(records)` has something to do.
   bool is_short_of(std::size_t records) const noexcept { return unused_count_ < records || live_.is_full(); }
 
@@ -135,6 +147,15 @@ class block_table {
   void enlist(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
     live_.insert(blocks_[id].address(), id);
     blocks_[id].set_live(requested, alignment_log);
+  }
+
+  /// See `block::set_cached`; then live again, with what `reuse` is given. Returns what `next` was.
+  void set_cached(block_id id, list_id whose, block_id next) noexcept { blocks_[id].set_cached(whose, next); }
+  block_id reuse(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
+    block& b = blocks_[id];
+    block_id const next = b.list_next;
+    b.set_live(requested, alignment_log);
+    return next;
   }
 
   /// The live block that starts at `address`, or 0.

@@ -26,6 +26,8 @@ class live_block_map {
 
   /// True if it has to `grow` before it can have one more.
   bool is_full() const noexcept { return size_ == limit_; }
+  /// How many more it can have before.
+  std::size_t room() const noexcept { return limit_ - size_; }
   /// Doubles; `address_of(id)` gives the address that a number was inserted with. May throw `std::bad_alloc`.
   template <class AddressOf>
   void grow(AddressOf address_of) {

@@ -52,6 +52,9 @@ class stream_tracker {
   std::size_t list_count() const noexcept { return timeline_.list_count(); }
   std::size_t open_count() const noexcept { return timeline_.open_count(); }
 
+  /// The stream's free list if it was seen of late, else `shared`.
+  [[gnu::always_inline]] list_id list_seen(stream_key key) const noexcept { return timeline_.find_cached(key); }
+
   /// The stream's free list; `shared` in host order, and for a new stream if there is no room for it or CUDA does not
   /// say which device it is of.
   list_id list_of(stream_key key, stream_ref stream) noexcept {
@@ -116,6 +119,15 @@ class stream_tracker {
     if (kind(list) >= identity::destroyable) [[unlikely]]
       leave_event(list);
     return t;
+  }
+
+  /// The same for a list whose stream cannot end unnoticed.
+  sequence_number number_free(list_id list) noexcept { return timeline_.issue(list); }
+  /// True if a list's stream does not end, or its end is noticed: memory may be kept for it.
+  bool is_lasting(list_id list) const noexcept { return kind(list) < identity::destroyable; }
+  /// True if nothing more comes from a list's stream.
+  bool has_ended(list_id list) const noexcept {
+    return kind(list) == identity::per_thread && thread_registry::has_ended(thread(list));
   }
 
   /// Puts an event behind all frees of `list` so far, where that can be done without holding up other streams.
@@ -185,6 +197,8 @@ class stream_tracker {
   }
 
   sequence_number issued(list_id list) const noexcept { return timeline_.issued(list); }
+  /// True if all up to `t` that was freed on `list` is known to be done.
+  bool is_done(list_id list, sequence_number t) const noexcept { return t <= timeline_.completed(list); }
   /// True if all frees on `list` are known to be done.
   bool is_done(list_id list) const noexcept { return timeline_.completed(list) == timeline_.issued(list); }
   /// The caller knows, from a wait for the whole device, that everything freed on `list` up to `t` is done.

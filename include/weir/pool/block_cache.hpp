@@ -1,0 +1,117 @@
+#pragma once
+// Blocks that a stream freed and will most likely ask for again: kept as they are, by size.
+
+#include <weir/pool/heap/growable_heap.hpp>
+#include <weir/pool/heap/slot_class.hpp>
+#include <weir/pool/order/stream_tracker.hpp>
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// For each stream and size the blocks that it freed last, not merged with their neighbours and not in the heap's free
+/// lists, so that the same stream has them again without a search. Others have them after `flush`, which every search
+/// begins with: nothing is refused, and nothing grows, for what is kept here. Only for streams that do not end, or
+/// whose end is noticed. Guarded by the pool's lock. As the quick lists of Lea's malloc and the caches of jemalloc.
+class block_cache {
+ public:
+  block_cache(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1) {}
+  ~block_cache() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) delete streams_[i];
+  }
+  block_cache(block_cache const&) = delete;
+  block_cache& operator=(block_cache const&) = delete;
+
+  /// Room for free lists below `lists`. May throw `std::bad_alloc`.
+  void reserve(std::size_t lists) { streams_.grow(lists); }
+  /// From now on what is freed in this list is kept. May throw `std::bad_alloc`.
+  void open(list_id list) {
+    if (streams_[list] == nullptr) streams_[list] = new by_class;
+  }
+
+  /// The list has nothing here, and may come to stand for another stream.
+  void close(list_id list) noexcept {
+    delete streams_[list];
+    streams_[list] = nullptr;
+  }
+
+  /// A block of the class that was freed in the list, now live; 0 if there is none.
+  [[gnu::always_inline]] block_id take(list_id list, unsigned size_class, std::uint64_t requested,
+                                       unsigned alignment_log) noexcept {
+    by_class* const own = streams_[list];
+    block_id const id = own == nullptr ? 0 : own->first[size_class];
+    if (id == 0) [[unlikely]]
+      return 0;
+    own->first[size_class] = heap_.reuse(id, requested, alignment_log);
+    --own->count[size_class];
+    return id;
+  }
+  /// Keeps a live block that is freed; false if it is for the heap.
+  [[gnu::always_inline]] bool put(list_id list, block_id id) noexcept {
+    by_class* const own = streams_[list];
+    units const size = heap_.blocks()[id].size;
+    if (own == nullptr || size > slot_class::most_units) [[unlikely]]
+      return false;
+    unsigned const size_class = slot_class::of(size);
+    if (slot_class::size(size_class) != size || own->count[size_class] == most_of_class(size)) [[unlikely]]
+      return false;
+    tracker_.number_free(list);
+    heap_.set_cached(id, list, own->first[size_class]);
+    own->first[size_class] = id;
+    ++own->count[size_class];
+    return true;
+  }
+
+  /// Gives all that is kept for a list to the heap; true if there was something.
+  bool flush(list_id list) noexcept {
+    by_class* const own = streams_[list];
+    if (own == nullptr) return false;
+    bool any = false;
+    for (unsigned c = 0; c < slot_class::count; ++c) {
+      for (block_id id = own->first[c], next = 0; id != 0; id = next) {
+        next = heap_.blocks()[id].list_next;
+        heap_.give(id, list, tracker_.issued(list));
+        any = true;
+      }
+      own->first[c] = 0;
+      own->count[c] = 0;
+    }
+    return any;
+  }
+  bool flush() noexcept {
+    bool any = false;
+    for (std::size_t i = 1; i < streams_.size(); ++i) any = flush(static_cast<list_id>(i)) || any;
+    return any;
+  }
+
+  /// True if something is kept for a list, which must not be forgotten then.
+  bool needs(list_id list) const noexcept { return streams_[list] != nullptr && !streams_[list]->is_empty(); }
+
+  std::size_t host_bytes() const noexcept {
+    std::size_t opened = 0;
+    for (std::size_t i = 0; i < streams_.size(); ++i) opened += streams_[i] != nullptr;
+    return streams_.bytes() + opened * sizeof(by_class);
+  }
+
+ private:
+  struct by_class {
+    block_id first[slot_class::count] = {};
+    std::uint8_t count[slot_class::count] = {};
+
+    bool is_empty() const noexcept {
+      for (block_id const id : first)
+        if (id != 0) return false;
+      return true;
+    }
+  };
+
+  static constexpr std::uint8_t most_of_class(units size) noexcept { return size <= 256 ? 32 : size <= 1024 ? 16 : 8; }
+
+  growable_heap& heap_;
+  stream_tracker& tracker_;
+  grown_array<by_class*> streams_;
+};
+
+}  // namespace weir::detail

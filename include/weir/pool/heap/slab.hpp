@@ -1,0 +1,177 @@
+#pragma once
+// A block of a pool's heap that is cut into slots of one size: what is known of each.
+
+#include <weir/pool/heap/block_table.hpp>
+#include <weir/pool/heap/sequence.hpp>
+#include <weir/pool/heap/slot_class.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace weir::detail {
+
+/// Equal slots for one stream, with four bytes of host memory each, so that to take or to give one touches two cache
+/// lines and merges nothing. A slot is live, free for the owner's stream, or *away*: freed elsewhere, and the owner's
+/// again when that work is done. Knows nothing of streams; not thread-safe.
+/// The idea of slabs is Bonwick's (USENIX 1994), that of a chain of free slots in each mimalloc's (Leijen, 2019).
+class alignas(64) slab {
+ public:
+  using slot = std::uint32_t;
+  static constexpr units most_slot_units = 256;
+  static constexpr slot none = 0x3fff'ffff;
+  static constexpr std::size_t most_bytes = std::size_t{2} << 20;
+  static constexpr std::uint32_t most_slots = most_bytes / unit_bytes;
+  static constexpr std::size_t page_bytes = std::size_t{64} << 10;  ///< slabs begin at whole pages
+
+  /// What is kept of a live slot: that it is, and what was asked for, so that a wrong free is noticed.
+  static constexpr std::uint32_t record_of(units size, std::size_t bytes, unsigned alignment_log) noexcept {
+    return live_bit | alignment_log << slack_bits | static_cast<std::uint32_t>(size * unit_bytes - bytes);
+  }
+
+  /// For the heap's block `id`, of `slots` of the class, which nobody has used yet; null if there is no host memory.
+  static slab* make(block_id id, std::uintptr_t begin, unsigned size_class, std::uint32_t slots) noexcept {
+    void* const room = ::operator new(sizeof(slab) + slots * sizeof(std::uint32_t), alignment, std::nothrow);
+    return room == nullptr ? nullptr : new (room) slab(id, begin, size_class, slots);
+  }
+  static void drop(slab* gone) noexcept { ::operator delete(gone, alignment); }
+  slab(slab const&) = delete;
+  slab& operator=(slab const&) = delete;
+
+  /// Makes a free slot live and returns its address. There has to be one.
+  [[gnu::always_inline]] std::uintptr_t take(std::uint32_t record) noexcept {
+    slot taken = first_free_;
+    if (taken != none) [[likely]]
+      first_free_ = records()[taken];
+    else
+      taken = used_++;
+    records()[taken] = record;
+    ++live_;
+    return begin_ + std::uintptr_t{taken} * size_ * unit_bytes;
+  }
+  bool has_free() const noexcept { return first_free_ != none || used_ != slots_; }
+
+  /// The slot that begins at an address, or `none`.
+  [[gnu::always_inline]] slot at(std::uintptr_t address) const noexcept {
+    std::uintptr_t const offset = address - begin_;
+    auto const found = static_cast<slot>((offset / unit_bytes * reciprocal_) >> 31);
+    return offset == std::uintptr_t{found} * size_ * unit_bytes && found < used_ ? found : none;
+  }
+  bool is_live(slot s) const noexcept { return (records()[s] & live_bit) != 0; }
+  std::uint32_t record(slot s) const noexcept { return records()[s]; }
+  /// As they were asked for.
+  std::size_t requested(slot s) const noexcept { return slot_bytes() - (records()[s] & slack_mask); }
+  unsigned alignment_log(slot s) const noexcept { return (records()[s] & ~live_bit) >> slack_bits; }
+
+  /// Makes a live slot the owner's again.
+  [[gnu::always_inline]] void give(slot s) noexcept {
+    records()[s] = first_free_;
+    first_free_ = s;
+    --live_;
+  }
+  /// Makes a live slot one that is away.
+  void give_away(slot s) noexcept {
+    records()[s] = away_bit | first_away_;
+    first_away_ = s;
+    --live_;
+    ++away_;
+  }
+  /// All that is away is the owner's again.
+  void take_back() noexcept {
+    while (first_away_ != none) {
+      slot const s = first_away_;
+      first_away_ = records()[s] & ~away_bit;
+      records()[s] = first_free_;
+      first_free_ = s;
+    }
+    away_ = 0;
+  }
+
+  std::uint32_t slots() const noexcept { return slots_; }
+  std::uint32_t live() const noexcept { return live_; }
+  std::uint32_t away() const noexcept { return away_; }
+  std::uint32_t free() const noexcept { return slots_ - live_ - away_; }
+  std::size_t slot_bytes() const noexcept { return std::size_t{size_} * unit_bytes; }
+  units slot_units() const noexcept { return size_; }
+  std::size_t bytes() const noexcept { return slots_ * slot_bytes(); }
+  std::uintptr_t begin() const noexcept { return begin_; }
+  block_id block() const noexcept { return block_; }
+  unsigned size_class() const noexcept { return size_class_; }
+  std::size_t host_bytes() const noexcept { return sizeof(slab) + slots_ * sizeof(std::uint32_t); }
+
+  /// Neighbouring slots that are live (then one slot), free, or away.
+  enum class state : std::uint8_t { live, free, away };
+  struct run {
+    slot first, count;
+    slab::state state;
+  };
+  /// The run that ends before the slot `end`, which is not 0.
+  run run_before(slot end) const noexcept {
+    run found{end - 1, 1, state_of(end - 1)};
+    while (found.state != state::live && found.first != 0 && state_of(found.first - 1) == found.state) {
+      --found.first;
+      ++found.count;
+    }
+    return found;
+  }
+
+  /// The run that begins with a slot.
+  run run_from(slot begin) const noexcept {
+    run found{begin, 1, state_of(begin)};
+    while (found.state != state::live && begin + found.count != slots_ && state_of(begin + found.count) == found.state)
+      ++found.count;
+    return found;
+  }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  static constexpr std::uint32_t live_bit = 1u << 31, away_bit = 1u << 30;
+  static constexpr unsigned slack_bits = 26;
+  static constexpr std::uint32_t slack_mask = (1u << slack_bits) - 1;
+
+  slab(block_id id, std::uintptr_t begin, unsigned number, std::uint32_t count) noexcept
+      : begin_(begin),
+        size_(static_cast<std::uint16_t>(slot_class::size(number))),
+        reciprocal_(static_cast<std::uint32_t>((std::uint64_t{1} << 31) / size_ + 1)),
+        slots_(static_cast<std::uint16_t>(count)),
+        block_(id),
+        size_class_(number) {
+    for (slot s = 0; s < count; ++s) records()[s] = none;
+  }
+  std::uint32_t* records() noexcept { return reinterpret_cast<std::uint32_t*>(this + 1); }
+  std::uint32_t const* records() const noexcept { return reinterpret_cast<std::uint32_t const*>(this + 1); }
+  state state_of(slot s) const noexcept {
+    if (is_live(s)) return state::live;
+    // The chain of free slots ends in `none`, which has no bit of these.
+    return (records()[s] & away_bit) != 0 ? state::away : state::free;
+  }
+
+  // One cache line: what every request and every free touches.
+  std::uintptr_t begin_;
+
+ public:
+  /// What whoever keeps the slab notes in it.
+  slab* previous = nullptr;  ///< with free slots, of the same owner and class
+  slab* next = nullptr;
+  sequence_number freed{};  ///< the owner's free slots are done when all up to this one on its list is
+  list_id owner{};
+
+ private:
+  std::uint16_t size_;  // units of a slot
+  std::uint32_t reciprocal_;
+  std::uint16_t slots_;
+  std::uint16_t used_ = 0;  // those from here on were never taken
+  std::uint16_t live_ = 0, away_ = 0;
+  slot first_free_ = none;
+  // The next one.
+  slot first_away_ = none;
+  block_id block_;
+  unsigned size_class_;
+
+ public:
+  std::uint32_t index = 0;  ///< among all slabs
+  list_id away_list{};
+  sequence_number away_until{};  ///< what is away is the owner's again when this is done on `away_list`
+};
+
+}  // namespace weir::detail

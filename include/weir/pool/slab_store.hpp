@@ -1,0 +1,331 @@
+#pragma once
+// Slabs of a pool's streams: small blocks that are taken and given without a search and without merging.
+
+#include <weir/pool/heap/growable_heap.hpp>
+#include <weir/pool/heap/slab.hpp>
+#include <weir/pool/heap/slab_map.hpp>
+#include <weir/pool/order/stream_tracker.hpp>
+#include <weir/support/grown_array.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace weir::detail {
+
+/// Blocks of the heap, live there, that it hands out slot by slot. A slab belongs to one stream, which may have each of
+/// its free slots at once: what the stream freed itself, and what others freed when that is done. A slab can go back at
+/// any time: as one block when no slot is live (`give_whole`), or taken apart into blocks of the heap, live ones too
+/// (`take_apart`), so that whatever is rare needs to know nothing of slabs. Only for streams that do not end, or whose
+/// end is noticed. Guarded by the pool's lock.
+class slab_store {
+ public:
+  static constexpr unsigned classes = slot_class::of(slab::most_slot_units) + 1;
+
+  slab_store(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1) {}
+  ~slab_store() {
+    for (std::size_t i = 0; i < count_; ++i) slab::drop(all_[i]);
+    for (std::size_t i = 0; i < streams_.size(); ++i) delete streams_[i].classes;
+  }
+  slab_store(slab_store const&) = delete;
+  slab_store& operator=(slab_store const&) = delete;
+
+  /// Room for free lists below `lists`. May throw `std::bad_alloc`.
+  void reserve(std::size_t lists) { streams_.grow(lists); }
+
+  /// The list has no slab, and may come to stand for another stream.
+  void close(list_id list) noexcept {
+    delete streams_[list].classes;
+    streams_[list].classes = nullptr;
+  }
+
+  /// A slot that is live.
+  struct place {
+    slab* in = nullptr;
+    slab::slot slot = slab::none;
+
+    explicit operator bool() const noexcept { return slot != slab::none; }
+    std::size_t bytes() const noexcept { return in->slot_bytes(); }
+    std::size_t requested() const noexcept { return in->requested(slot); }
+    std::size_t alignment() const noexcept { return std::size_t{1} << in->alignment_log(slot); }
+  };
+
+  /// A free slot of the list's own slabs, now live; null if there is none. Null for any list without slabs.
+  [[gnu::always_inline]] void* take(list_id list, unsigned size_class, std::uint32_t record) noexcept {
+    by_class* const own = streams_[list].classes;
+    slab* const s = own == nullptr ? nullptr : own->with_free[size_class];
+    if (s == nullptr) [[unlikely]]
+      return nullptr;
+    whole_ -= (s->live() | s->away()) == 0;
+    free_bytes_ -= s->slot_bytes();
+    std::uintptr_t const address = s->take(record);
+    if (!s->has_free()) [[unlikely]]
+      unlist(*s);
+    return reinterpret_cast<void*>(address);
+  }
+
+  /// The live slot at `p`, whatever it was asked for as.
+  place find(void const* p) const noexcept {
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    slab* const s = map_.find(address);
+    if (s == nullptr) return {};
+    slab::slot const slot = s->at(address);
+    return slot != slab::none && s->is_live(slot) ? place{s, slot} : place{};
+  }
+  /// The same, if it was asked for so.
+  [[gnu::always_inline]] place find(void const* p, std::size_t bytes, unsigned alignment_log) const noexcept {
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    slab* const s = map_.find(address);
+    if (s == nullptr) return {};
+    slab::slot const slot = s->at(address);
+    if (slot == slab::none || s->record(slot) != slab::record_of(s->slot_units(), bytes, alignment_log)) return {};
+    return {s, slot};
+  }
+
+  /// True if the owner of a slot's slab is this list.
+  static bool is_own(place const& p, list_id list) noexcept { return p.in->owner == list; }
+  /// Takes back what the owner freed.
+  [[gnu::always_inline]] void give(place const& p) noexcept {
+    p.in->freed = tracker_.number_free(p.in->owner);
+    give_done(p);
+  }
+  /// Takes back what nobody uses any more.
+  [[gnu::always_inline]] void give_done(place const& p) noexcept {
+    slab& s = *p.in;
+    bool const had_free = s.has_free();
+    free_bytes_ += s.slot_bytes();
+    s.give(p.slot);
+    if (!had_free) [[unlikely]]
+      list(s);
+    if (s.live() != 0) [[likely]]
+      return;
+    // One slab without a live slot is kept for each class of a stream.
+    if (s.next == nullptr && s.previous == nullptr && s.away() == 0) [[likely]]
+      ++whole_;
+    else
+      emptied(s);
+  }
+  /// Takes back what was freed in another list, with a sequence number of that. False if something else is away from
+  /// the slab already: then take it apart.
+  bool give_away(place const& p, list_id where, sequence_number sequence) noexcept {
+    slab& s = *p.in;
+    if (s.away() != 0 && s.away_list != where) return false;
+    if (s.away() == 0) ++streams_[where].awaited;
+    s.away_list = where;
+    s.away_until = sequence;
+    s.give_away(p.slot);
+    ++away_;
+    if (s.live() == 0) take_apart(s);
+    return true;
+  }
+
+  /// Slots of this class that the list's next slab is to have; 0 while too few requests came for that. Remembers that
+  /// one came. May throw `std::bad_alloc`.
+  std::uint32_t slots_wanted(list_id list, unsigned size_class, std::size_t held) {
+    by_class*& own = streams_[list].classes;
+    if (own == nullptr) own = new by_class;
+    if (own->requests[size_class] < requests_before_slabs) {
+      ++own->requests[size_class];
+      return 0;
+    }
+    if (all_.size() == count_) all_.grow(2 * count_ + 16);
+    std::size_t const size = slot_class::size(size_class) * unit_bytes;
+    std::size_t const share = own->slots[size_class] / share_of_class;
+    std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
+    bool const may_lie_free = free_bytes_ + slots * size <= greater(free_bytes_at_least, held / share_of_held);
+    return may_lie_free ? static_cast<std::uint32_t>(slots) : 0;
+  }
+  /// Requests for the list are counted anew.
+  void forget_requests(list_id list) noexcept {
+    if (by_class* const own = streams_[list].classes; own != nullptr)
+      for (std::uint8_t& count : own->requests) count = 0;
+  }
+  static std::uint32_t least_slots(unsigned size_class) noexcept {
+    std::size_t const size = slot_class::size(size_class) * unit_bytes;
+    return static_cast<std::uint32_t>(greater(least_slots_a_slab, least_slab_bytes / size));
+  }
+  /// Makes a slab of a live block of the heap; all its work is done, or was freed on `list` up to `freed`. Needs
+  /// `slots_wanted` before it. False if there is no host memory.
+  bool add(block_id id, list_id list, unsigned size_class, std::uint32_t slots, sequence_number freed) noexcept {
+    slab* const s = slab::make(id, heap_.blocks()[id].address(), size_class, slots);
+    if (s == nullptr) return false;
+    if (!map_.add(s)) {
+      slab::drop(s);
+      return false;
+    }
+    s->owner = list;
+    s->freed = freed;
+    s->index = static_cast<std::uint32_t>(count_);
+    all_[count_++] = s;
+    ++streams_[list].owned;
+    streams_[list].classes->slots[size_class] += slots;
+    this->list(*s);
+    ++whole_;
+    host_bytes_ += s->host_bytes();
+    free_bytes_ += s->bytes();
+    return true;
+  }
+
+  /// What is away and the owner may have by now is its own again. No CUDA call. True if there was any.
+  bool take_back() noexcept {
+    if (away_ == 0) return false;
+    std::size_t const before = away_;
+    for (std::size_t i = count_; i-- > 0;) {
+      slab& s = *all_[i];
+      if (s.away() == 0 || !tracker_.available(s.owner, s.away_list, s.away_until)) continue;
+      bool const had_free = s.has_free();
+      // The owner may only have waited for it: for others it is done when what the owner does from now on is.
+      if (!tracker_.is_done(s.away_list, s.away_until)) s.freed = tracker_.number_free(s.owner);
+      forget_away(s);
+      free_bytes_ += s.away() * s.slot_bytes();
+      s.take_back();
+      if (!had_free) list(s);
+      whole_ += s.live() == 0;
+    }
+    return away_ != before;
+  }
+
+  /// Gives every slab without a live slot back to the heap; returns the last free block that came of it, or 0.
+  block_id give_whole() noexcept {
+    block_id last = 0;
+    for (std::size_t i = count_; whole_ != 0 && i-- > 0;)
+      if (all_[i]->live() == 0 && all_[i]->away() == 0) last = give_whole(*all_[i]);
+    return last;
+  }
+  /// Makes blocks of the heap of a slab's slots, live ones as they are, and forgets the slab. False, and nothing
+  /// changed, if there is no host memory.
+  bool take_apart(slab& s) noexcept try {
+    heap_.reserve_pieces(count_runs(s));
+    drop_from_lists(s);
+    bool const is_done = tracker_.is_done(s.owner, s.freed);
+    block_id const id = s.block();
+    heap_.take_apart(id);
+    for (slab::slot end = s.slots(); end != 0;) {
+      slab::run const run = s.run_before(end);
+      block_id const piece = run.first == 0 ? id : heap_.cut_end(id, run.count * s.slot_units());
+      if (run.state == slab::state::live)
+        heap_.enlist_piece(piece, s.requested(run.first), s.alignment_log(run.first));
+      else if (run.state == slab::state::away)
+        heap_.free_piece(piece, s.away_list, tracker_.issued(s.away_list));
+      else
+        heap_.free_piece(piece, is_done ? shared : s.owner, is_done ? sequence_number::none : tracker_.issued(s.owner));
+      end = run.first;
+    }
+    slab::drop(&s);
+    return true;
+  } catch (std::bad_alloc const&) {
+    return false;
+  }
+  /// The same for every slab that `which(slab)` accepts; true if there was any.
+  template <class Which>
+  bool take_apart_if(Which which) noexcept {
+    bool any = false;
+    for (std::size_t i = count_; i-- > 0;)
+      if (i < count_ && which(*all_[i])) any = take_apart(*all_[i]) || any;
+    return any;
+  }
+
+  /// Slabs of a list, and those that wait for what was freed in it: it must not be forgotten.
+  bool needs(list_id list) const noexcept { return streams_[list].owned != 0 || streams_[list].awaited != 0; }
+  bool awaits(list_id list) const noexcept { return streams_[list].awaited != 0; }
+
+  std::size_t count() const noexcept { return count_; }
+  /// Bytes that are free for everyone once a slab goes back.
+  std::size_t free_bytes() const noexcept {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < count_; ++i)
+      if (tracker_.is_done(all_[i]->owner, all_[i]->freed)) bytes += all_[i]->free() * all_[i]->slot_bytes();
+    return bytes;
+  }
+  std::size_t host_bytes() const noexcept { return host_bytes_ + map_.host_bytes() + all_.bytes() + streams_.bytes(); }
+  /// The slab that a live block of the heap is, or null.
+  slab const* of_block(block_id id) const noexcept {
+    slab const* const s = map_.find(heap_.blocks()[id].address());
+    return s != nullptr && s->block() == id ? s : nullptr;
+  }
+
+ private:
+  struct by_class {
+    slab* with_free[classes] = {};
+    std::uint32_t slots[classes] = {};
+    std::uint8_t requests[classes] = {};
+  };
+  struct stream_slabs {
+    by_class* classes = nullptr;  // none until the stream asks for small blocks
+    std::uint32_t owned = 0;      // slabs
+    std::uint32_t awaited = 0;    // slabs with slots that were freed in this list
+  };
+
+  // The first requests of a size are served without: a slab that serves few costs more than it gives.
+  static constexpr std::uint8_t requests_before_slabs = 16;
+  static constexpr std::size_t least_slots_a_slab = 8, least_slab_bytes = std::size_t{16} << 10;
+  static constexpr std::size_t share_of_class = 4;
+  // What may lie free in slabs before there are more of them.
+  static constexpr std::size_t share_of_held = 32, free_bytes_at_least = std::size_t{8} << 20;
+
+  slab*& first(slab const& s) noexcept { return streams_[s.owner].classes->with_free[s.size_class()]; }
+  void list(slab& s) noexcept {
+    slab*& head = first(s);
+    s.previous = nullptr;
+    s.next = head;
+    if (head != nullptr) head->previous = &s;
+    head = &s;
+  }
+  void unlist(slab& s) noexcept {
+    (s.previous == nullptr ? first(s) : s.previous->next) = s.next;
+    if (s.next != nullptr) s.next->previous = s.previous;
+  }
+  /// No slot is live any more, and it is not the only slab with free ones, or some are away.
+  [[gnu::noinline]] void emptied(slab& s) noexcept {
+    if (s.away() != 0) {
+      take_apart(s);
+    } else {
+      ++whole_;
+      give_whole(s);
+    }
+  }
+  static std::size_t count_runs(slab const& s) noexcept {
+    std::size_t runs = 0;
+    for (slab::slot end = s.slots(); end != 0; end = s.run_before(end).first) ++runs;
+    return runs;
+  }
+  block_id give_whole(slab& s) noexcept {
+    drop_from_lists(s);
+    bool const is_done = tracker_.is_done(s.owner, s.freed);
+    list_id const where = is_done ? shared : s.owner;
+    block_id const given = heap_.give(s.block(), where, is_done ? sequence_number::none : tracker_.issued(s.owner));
+    slab::drop(&s);
+    return given;
+  }
+  void forget_away(slab& s) noexcept {
+    if (s.away() == 0) return;
+    --streams_[s.away_list].awaited;
+    away_ -= s.away();
+  }
+  void drop_from_lists(slab& s) noexcept {
+    if (s.has_free()) unlist(s);
+    if (s.live() == 0 && s.away() == 0) --whole_;
+    forget_away(s);
+    --streams_[s.owner].owned;
+    by_class& own = *streams_[s.owner].classes;
+    own.slots[s.size_class()] -= s.slots();
+    host_bytes_ -= s.host_bytes();
+    free_bytes_ -= s.free() * s.slot_bytes();
+    map_.remove(s);
+    all_[s.index] = all_[--count_];
+    all_[s.index]->index = s.index;
+  }
+
+  growable_heap& heap_;
+  stream_tracker& tracker_;
+  slab_map map_;
+  grown_array<stream_slabs> streams_;
+  grown_array<slab*> all_;
+  std::size_t count_ = 0;
+  std::size_t whole_ = 0;  // slabs without a live slot, and without one that is away
+  std::size_t away_ = 0;   // slots that are away
+  std::size_t host_bytes_ = 0;
+  std::size_t free_bytes_ = 0;  // in slabs
+};
+
+}  // namespace weir::detail
