@@ -28,7 +28,7 @@ class block_cache {
   void reserve(std::size_t lists) { streams_.grow(lists); }
   /// From now on what is freed in this list is kept. May throw `std::bad_alloc`.
   void open(list_id list) {
-    if (streams_[list] == nullptr) streams_[list] = new by_class;
+    if (streams_[list] == nullptr) streams_[list] = new by_class{.list = list};
   }
 
   /// The list has nothing here, and may come to stand for another stream.
@@ -61,33 +61,37 @@ class block_cache {
     heap_.set_cached(id, list, own->first[size_class]);
     own->first[size_class] = id;
     ++own->count[size_class];
+    if (!own->has_some) [[unlikely]]
+      note(*own);
     return true;
   }
 
   /// Gives all that is kept for a list to the heap; true if there was something.
   bool flush(list_id list) noexcept {
     by_class* const own = streams_[list];
-    if (own == nullptr) return false;
-    bool any = false;
+    if (own == nullptr || !own->has_some) return false;
     for (unsigned c = 0; c < slot_class::count; ++c) {
       for (block_id id = own->first[c], next = 0; id != 0; id = next) {
         next = heap_.blocks()[id].list_next;
         heap_.give(id, list, tracker_.issued(list));
-        any = true;
       }
       own->first[c] = 0;
       own->count[c] = 0;
     }
-    return any;
+    own->has_some = false;
+    (own->previous == nullptr ? with_some_ : own->previous->next) = own->next;
+    if (own->next != nullptr) own->next->previous = own->previous;
+    return true;
   }
+  /// The same for all lists.
   bool flush() noexcept {
-    bool any = false;
-    for (std::size_t i = 1; i < streams_.size(); ++i) any = flush(static_cast<list_id>(i)) || any;
+    bool const any = with_some_ != nullptr;
+    while (with_some_ != nullptr) flush(with_some_->list);
     return any;
   }
 
-  /// True if something is kept for a list, which must not be forgotten then.
-  bool needs(list_id list) const noexcept { return streams_[list] != nullptr && !streams_[list]->is_empty(); }
+  /// True if something may be kept for a list, which must not be forgotten then.
+  bool needs(list_id list) const noexcept { return streams_[list] != nullptr && streams_[list]->has_some; }
 
   std::size_t host_bytes() const noexcept {
     std::size_t opened = 0;
@@ -99,19 +103,26 @@ class block_cache {
   struct by_class {
     block_id first[slot_class::count] = {};
     std::uint8_t count[slot_class::count] = {};
-
-    bool is_empty() const noexcept {
-      for (block_id const id : first)
-        if (id != 0) return false;
-      return true;
-    }
+    list_id list;
+    bool has_some = false;         // since the last flush
+    by_class* previous = nullptr;  // of those that have
+    by_class* next = nullptr;
   };
+
+  [[gnu::noinline]] void note(by_class& own) noexcept {
+    own.has_some = true;
+    own.previous = nullptr;
+    own.next = with_some_;
+    if (with_some_ != nullptr) with_some_->previous = &own;
+    with_some_ = &own;
+  }
 
   static constexpr std::uint8_t most_of_class(units size) noexcept { return size <= 256 ? 32 : size <= 1024 ? 16 : 8; }
 
   growable_heap& heap_;
   stream_tracker& tracker_;
   grown_array<by_class*> streams_;
+  by_class* with_some_ = nullptr;
 };
 
 }  // namespace weir::detail

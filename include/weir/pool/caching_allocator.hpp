@@ -580,6 +580,8 @@ class caching_allocator {
     if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     if (options_.pending == when_pending::wait)
       if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
+    if (heap_.adopt())
+      if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     bool const may_grow = effort != pool_effort::reuse;
     block_id const grown = may_grow ? take_grown(who, r, looked_at) : take_when_grown(who, r, looked_at);
     return grown != 0 ? grown : take_waiting(who, r, looked_at);
@@ -670,6 +672,7 @@ class caching_allocator {
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
     heap_.gather();
+    heap_.adopt();
     heap_.poll(heap_.all_lists());
     heap_.gather_slabs();
     segments_.look_again();

@@ -22,7 +22,7 @@ class slab_store {
  public:
   static constexpr unsigned classes = slot_class::of(slab::most_slot_units) + 1;
 
-  slab_store(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1) {}
+  slab_store(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1), owners_(1) {}
   ~slab_store() {
     for (std::size_t i = 0; i < count_; ++i) slab::drop(all_[i]);
     for (std::size_t i = 0; i < streams_.size(); ++i) delete streams_[i].classes;
@@ -31,7 +31,10 @@ class slab_store {
   slab_store& operator=(slab_store const&) = delete;
 
   /// Room for free lists below `lists`. May throw `std::bad_alloc`.
-  void reserve(std::size_t lists) { streams_.grow(lists); }
+  void reserve(std::size_t lists) {
+    owners_.grow(lists);
+    streams_.grow(lists);
+  }
 
   /// The list has no slab, and may come to stand for another stream.
   void close(list_id list) noexcept {
@@ -56,7 +59,6 @@ class slab_store {
     slab* const s = own == nullptr ? nullptr : own->with_free[size_class];
     if (s == nullptr) [[unlikely]]
       return nullptr;
-    whole_ -= (s->live() | s->away()) == 0;
     free_bytes_ -= s->slot_bytes();
     std::uintptr_t const address = s->take(record);
     if (!s->has_free()) [[unlikely]]
@@ -101,7 +103,7 @@ class slab_store {
       return;
     // One slab without a live slot is kept for each class of a stream.
     if (s.next == nullptr && s.previous == nullptr && s.away() == 0) [[likely]]
-      ++whole_;
+      streams_[s.owner].classes->whole[s.size_class()] = &s;
     else
       emptied(s);
   }
@@ -110,11 +112,9 @@ class slab_store {
   bool give_away(place const& p, list_id where, sequence_number sequence) noexcept {
     slab& s = *p.in;
     if (s.away() != 0 && s.away_list != where) return false;
-    if (s.away() == 0) ++streams_[where].awaited;
-    s.away_list = where;
+    if (s.away() == 0) await(s, where);
     s.away_until = sequence;
     s.give_away(p.slot);
-    ++away_;
     if (s.live() == 0) take_apart(s);
     return true;
   }
@@ -128,7 +128,10 @@ class slab_store {
       ++own->requests[size_class];
       return 0;
     }
-    if (all_.size() == count_) all_.grow(2 * count_ + 16);
+    if (all_.size() == count_) {
+      awaiting_.grow(2 * count_ + 16);  // first: as long as `all_`
+      all_.grow(2 * count_ + 16);
+    }
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
     std::size_t const share = own->slots[size_class] / share_of_class;
     std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
@@ -157,10 +160,13 @@ class slab_store {
     s->freed = freed;
     s->index = static_cast<std::uint32_t>(count_);
     all_[count_++] = s;
-    ++streams_[list].owned;
+    if (streams_[list].owned++ == 0) {
+      streams_[list].place = owner_count_;
+      owners_[owner_count_++] = list;
+    }
     streams_[list].classes->slots[size_class] += slots;
+    streams_[list].classes->whole[size_class] = s;
     this->list(*s);
-    ++whole_;
     host_bytes_ += s->host_bytes();
     free_bytes_ += s->bytes();
     return true;
@@ -168,28 +174,32 @@ class slab_store {
 
   /// What is away and the owner may have by now is its own again. No CUDA call. True if there was any.
   bool take_back() noexcept {
-    if (away_ == 0) return false;
-    std::size_t const before = away_;
-    for (std::size_t i = count_; i-- > 0;) {
-      slab& s = *all_[i];
-      if (s.away() == 0 || !tracker_.available(s.owner, s.away_list, s.away_until)) continue;
+    bool any = false;
+    for (std::size_t i = awaiting_count_; i-- > 0;) {
+      slab& s = *awaiting_[i];
+      if (!tracker_.available(s.owner, s.away_list, s.away_until)) continue;
+      any = true;
       bool const had_free = s.has_free();
       // The owner may only have waited for it: for others it is done when what the owner does from now on is.
       if (!tracker_.is_done(s.away_list, s.away_until)) s.freed = tracker_.number_free(s.owner);
-      forget_away(s);
       free_bytes_ += s.away() * s.slot_bytes();
+      forget_away(s);
       s.take_back();
       if (!had_free) list(s);
-      whole_ += s.live() == 0;
+      if (s.live() == 0) give_whole(s);
     }
-    return away_ != before;
+    return any;
   }
 
   /// Gives every slab without a live slot back to the heap; returns the last free block that came of it, or 0.
   block_id give_whole() noexcept {
     block_id last = 0;
-    for (std::size_t i = count_; whole_ != 0 && i-- > 0;)
-      if (all_[i]->live() == 0 && all_[i]->away() == 0) last = give_whole(*all_[i]);
+    for (std::size_t i = owner_count_; i-- > 0;)
+      for (slab* const s : streams_[owners_[i]].classes->whole)
+        if (s != nullptr && s->live() == 0 && s->away() == 0) {
+          last = give_whole(*s);
+          if (i >= owner_count_) break;  // that was the list's last
+        }
     return last;
   }
   /// Makes blocks of the heap of a slab's slots, live ones as they are, and forgets the slab. False, and nothing
@@ -237,7 +247,9 @@ class slab_store {
       if (tracker_.is_done(all_[i]->owner, all_[i]->freed)) bytes += all_[i]->free() * all_[i]->slot_bytes();
     return bytes;
   }
-  std::size_t host_bytes() const noexcept { return host_bytes_ + map_.host_bytes() + all_.bytes() + streams_.bytes(); }
+  std::size_t host_bytes() const noexcept {
+    return host_bytes_ + map_.host_bytes() + 2 * all_.bytes() + streams_.bytes() + owners_.bytes();
+  }
   /// The slab that a live block of the heap is, or null.
   slab const* of_block(block_id id) const noexcept {
     slab const* const s = map_.find(heap_.blocks()[id].address());
@@ -247,6 +259,7 @@ class slab_store {
  private:
   struct by_class {
     slab* with_free[classes] = {};
+    slab* whole[classes] = {};  // without a live slot when it was put here; null if it went
     std::uint32_t slots[classes] = {};
     std::uint8_t requests[classes] = {};
   };
@@ -254,6 +267,7 @@ class slab_store {
     by_class* classes = nullptr;  // none until the stream asks for small blocks
     std::uint32_t owned = 0;      // slabs
     std::uint32_t awaited = 0;    // slabs with slots that were freed in this list
+    std::size_t place = 0;        // among the owners of slabs
   };
 
   // The first requests of a size are served without: a slab that serves few costs more than it gives.
@@ -277,12 +291,10 @@ class slab_store {
   }
   /// No slot is live any more, and it is not the only slab with free ones, or some are away.
   [[gnu::noinline]] void emptied(slab& s) noexcept {
-    if (s.away() != 0) {
+    if (s.away() != 0)
       take_apart(s);
-    } else {
-      ++whole_;
+    else
       give_whole(s);
-    }
   }
   static std::size_t count_runs(slab const& s) noexcept {
     std::size_t runs = 0;
@@ -297,17 +309,28 @@ class slab_store {
     slab::drop(&s);
     return given;
   }
+  void await(slab& s, list_id where) noexcept {
+    s.away_list = where;
+    s.away_index = static_cast<std::uint32_t>(awaiting_count_);
+    awaiting_[awaiting_count_++] = &s;
+    ++streams_[where].awaited;
+  }
   void forget_away(slab& s) noexcept {
     if (s.away() == 0) return;
     --streams_[s.away_list].awaited;
-    away_ -= s.away();
+    awaiting_[s.away_index] = awaiting_[--awaiting_count_];
+    awaiting_[s.away_index]->away_index = s.away_index;
   }
   void drop_from_lists(slab& s) noexcept {
     if (s.has_free()) unlist(s);
-    if (s.live() == 0 && s.away() == 0) --whole_;
     forget_away(s);
-    --streams_[s.owner].owned;
-    by_class& own = *streams_[s.owner].classes;
+    stream_slabs& stream = streams_[s.owner];
+    if (--stream.owned == 0) {
+      owners_[stream.place] = owners_[--owner_count_];
+      streams_[owners_[stream.place]].place = stream.place;
+    }
+    by_class& own = *stream.classes;
+    if (own.whole[s.size_class()] == &s) own.whole[s.size_class()] = nullptr;
     own.slots[s.size_class()] -= s.slots();
     host_bytes_ -= s.host_bytes();
     free_bytes_ -= s.free() * s.slot_bytes();
@@ -321,9 +344,9 @@ class slab_store {
   slab_map map_;
   grown_array<stream_slabs> streams_;
   grown_array<slab*> all_;
-  std::size_t count_ = 0;
-  std::size_t whole_ = 0;  // slabs without a live slot, and without one that is away
-  std::size_t away_ = 0;   // slots that are away
+  grown_array<slab*> awaiting_;  // with slots that are away
+  grown_array<list_id> owners_;  // of slabs
+  std::size_t count_ = 0, awaiting_count_ = 0, owner_count_ = 0;
   std::size_t host_bytes_ = 0;
   std::size_t free_bytes_ = 0;  // in slabs
 };

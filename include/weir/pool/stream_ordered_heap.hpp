@@ -293,8 +293,8 @@ class stream_ordered_heap {
     return slabs_.take_apart_if([](slab const&) { return true; }) || flushed;
   }
   bool has_slabs() const noexcept { return slabs_.count() != 0; }
-  /// Gives what streams have at hand back to the heap: blocks, and slabs without a live slot; takes slabs of threads
-  /// that ended apart. True if there was something.
+  /// Gives what streams have at hand back to the heap: blocks, and slabs without a live slot. True if there was
+  /// something.
   bool gather() noexcept {
     bool const flushed = cache_.flush();
     return gather_slabs() != 0 || flushed;
@@ -309,8 +309,11 @@ class stream_ordered_heap {
   block_id gather_slabs() noexcept {
     if (slabs_.count() == 0) return 0;
     slabs_.take_back();
-    slabs_.take_apart_if([&](slab const& s) { return tracker_.has_ended(s.owner); });
     return slabs_.give_whole();
+  }
+  /// Makes blocks of the slabs of threads that ended; true if there was one. Looks at every slab.
+  bool adopt() noexcept {
+    return slabs_.take_apart_if([&](slab const& s) { return tracker_.has_ended(s.owner); });
   }
 
   /// A block that was taken or found.

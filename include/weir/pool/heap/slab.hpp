@@ -169,7 +169,8 @@ class alignas(64) slab {
   unsigned size_class_;
 
  public:
-  std::uint32_t index = 0;  ///< among all slabs
+  std::uint32_t index = 0;       ///< among all slabs
+  std::uint32_t away_index = 0;  ///< among those with slots that are away
   list_id away_list{};
   sequence_number away_until{};  ///< what is away is the owner's again when this is done on `away_list`
 };
