@@ -37,8 +37,8 @@
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
-#include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -313,10 +313,10 @@ class caching_allocator {
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
-  spin_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
-  spin_guard enter_to_allocate() const {
+  biased_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
+  biased_guard enter_to_allocate() const {
     require_life();
-    return spin_guard(mutex_);
+    return biased_guard(mutex_);
   }
   void require_life() const {
     if (heap_.is_exiting()) [[unlikely]]
@@ -685,7 +685,7 @@ class caching_allocator {
   int device_;
   units max_split_;  // what `options_` say, in units
   bool has_slots_;   // small requests are served from slabs
-  spin_lock mutable mutex_;
+  biased_lock mutable mutex_;
   stream_ordered_heap mutable heap_;  // to look at all that is held it is gathered, which changes nothing of that
   typename held_from<Upstream>::type segments_;
   pool_tenant<caching_allocator, Upstream> tenant_;

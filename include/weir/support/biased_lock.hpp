@@ -19,6 +19,40 @@ inline constinit thread_local char thread_mark = 0;
 /// threads share evenly; where many objects are locked once each.
 class biased_lock {
  public:
+  [[gnu::always_inline]] void lock() noexcept {
+    seat* const mine = owner();
+    if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == &thread_mark) [[likely]] {
+      __atomic_store_n(&mine->is_taken, true, __ATOMIC_RELAXED);
+      asm volatile("" ::: "memory");  // who takes the ownership away sees to it that the processor does not swap them
+      if (owner() == mine) [[likely]] {
+        entered_ = mine;
+        return;
+      }
+      __atomic_store_n(&mine->is_taken, false, __ATOMIC_RELEASE);
+    }
+    enter_slowly();
+    entered_ = nullptr;
+  }
+  [[gnu::always_inline]] void unlock() noexcept {
+    if (seat* const entered = entered_; entered != nullptr) [[likely]]
+      __atomic_store_n(&entered->is_taken, false, __ATOMIC_RELEASE);
+    else
+      lock_.unlock();
+  }
+
+  /// Calls `f()` without the lock, which the caller holds. `f` must not throw.
+  template <class F>
+  auto unlocked(F f) noexcept {
+    unlock();
+    auto const result = f();
+    lock();
+    return result;
+  }
+
+  /// For tests: whether a thread owns it.
+  bool has_owner() const noexcept { return owner() != nullptr; }
+
+ private:
   /// Where an owner says that it is inside. Each has one of its own: a thread may stop right before it says so, and go
   /// on when another one is the owner long since.
   struct seat {
@@ -26,30 +60,6 @@ class biased_lock {
     bool is_taken = false;
   };
 
-  /// The owner's seat, or null for who came the long way; `leave` has to be told.
-  [[gnu::always_inline]] seat* enter() noexcept {
-    seat* const mine = owner();
-    if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == &thread_mark) [[likely]] {
-      __atomic_store_n(&mine->is_taken, true, __ATOMIC_RELAXED);
-      asm volatile("" ::: "memory");  // who takes the ownership away sees to it that the processor does not swap them
-      if (owner() == mine) [[likely]]
-        return mine;
-      __atomic_store_n(&mine->is_taken, false, __ATOMIC_RELEASE);
-    }
-    enter_slowly();
-    return nullptr;
-  }
-  [[gnu::always_inline]] void leave(seat* entered) noexcept {
-    if (entered != nullptr) [[likely]]
-      __atomic_store_n(&entered->is_taken, false, __ATOMIC_RELEASE);
-    else
-      lock_.unlock();
-  }
-
-  /// For tests: whether a thread owns it.
-  bool has_owner() const noexcept { return owner() != nullptr; }
-
- private:
   static constexpr unsigned seats = 4;  // threads beyond these never own it
   static constexpr unsigned first_streak = 64, longest_streak = 1 << 16;
 
@@ -83,23 +93,35 @@ class biased_lock {
   }
 
   seat* owner_ = nullptr;
+  seat* entered_ = nullptr;  // that of who holds it, or null if that one came the long way: only that one looks
   seat seats_[seats];
   spin_lock lock_;
   unsigned needed_ = first_streak, streak_ = 0;  // entries in a row of `latest_`
   void const* latest_ = nullptr;
 };
 
-/// Holds a `biased_lock` while it lives.
+/// Holds a `biased_lock` while it lives, or nothing. Who drops the lock in between (`unlocked`) has it again before the
+/// guard ends.
 class biased_guard {
  public:
-  [[gnu::always_inline]] explicit biased_guard(biased_lock& lock) noexcept : lock_(lock), entered_(lock.enter()) {}
-  [[gnu::always_inline]] ~biased_guard() { lock_.leave(entered_); }
+  [[gnu::always_inline]] explicit biased_guard(biased_lock& lock) noexcept : biased_guard(lock, true) {}
+  /// Holds nothing if `may_enter` is false.
+  [[gnu::always_inline]] biased_guard(biased_lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
+    if (may_enter) [[likely]]
+      lock.lock();
+  }
+  [[gnu::always_inline]] ~biased_guard() {
+    if (lock_ != nullptr) [[likely]]
+      lock_->unlock();
+  }
   biased_guard(biased_guard const&) = delete;
   biased_guard& operator=(biased_guard const&) = delete;
 
+  /// True if it holds the lock.
+  explicit operator bool() const noexcept { return lock_ != nullptr; }
+
  private:
-  biased_lock& lock_;
-  biased_lock::seat* entered_;
+  biased_lock* lock_;
 };
 
 }  // namespace weir::detail
