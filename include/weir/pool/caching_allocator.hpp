@@ -398,7 +398,9 @@ class caching_allocator {
   }
   /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
   /// large ones have most of the memory the heap, which merges them, holds less.
-  bool keeps_blocks() const noexcept { return small_bytes_ >= numbers_.allocated.current / 2 && !is_above_threshold(); }
+  bool keeps_blocks() const noexcept {
+    return has_slots_ && small_bytes_ >= numbers_.allocated.current / 2 && !is_above_threshold();
+  }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
     block const& b = heap_[id];
     numbers_.count_allocation(r.requested, b.bytes());

@@ -235,6 +235,14 @@ class slab_store {
     return any;
   }
 
+  /// True if `which(list)` accepts a list that has slabs.
+  template <class Which>
+  bool any_owner(Which which) const noexcept {
+    bool any = false;
+    for (std::size_t i = 0; i < owner_count_ && !any; ++i) any = which(owners_[i]);
+    return any;
+  }
+
   /// Slabs of a list, and those that wait for what was freed in it: it must not be forgotten.
   bool needs(list_id list) const noexcept { return streams_[list].owned != 0 || streams_[list].awaited != 0; }
   bool awaits(list_id list) const noexcept { return streams_[list].awaited != 0; }

@@ -269,7 +269,8 @@ class stream_ordered_heap {
   }
   /// The live slot that was allocated so, if it is one.
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-    if (bytes > slab::most_slot_units * unit_bytes || (alignment & (alignment - 1)) != 0) return {};
+    if (bytes > slab::most_slot_units * unit_bytes || alignment - 1 >= unit_bytes || (alignment & (alignment - 1)) != 0)
+      return {};  // nobody was given a slot for that
     return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
   }
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
@@ -311,9 +312,10 @@ class stream_ordered_heap {
     slabs_.take_back();
     return slabs_.give_whole();
   }
-  /// Makes blocks of the slabs of threads that ended; true if there was one. Looks at every slab.
+  /// Makes blocks of the slabs of threads that ended; true if there was one. Looks at every stream that has some.
   bool adopt() noexcept {
-    return slabs_.take_apart_if([&](slab const& s) { return tracker_.has_ended(s.owner); });
+    auto const has_ended = [&](list_id owner) { return tracker_.has_ended(owner); };
+    return slabs_.any_owner(has_ended) && slabs_.take_apart_if([&](slab const& s) { return has_ended(s.owner); });
   }
 
   /// A block that was taken or found.
