@@ -37,6 +37,20 @@ class block_cache {
     streams_[list] = nullptr;
   }
 
+  /// Blocks of the class that the list's stream took from the heap and has not given back: it is about to take one
+  /// more. What other streams freed counts for those. Needs `open`.
+  unsigned count_taken(list_id list, unsigned size_class) noexcept {
+    std::uint16_t& taken = streams_[list]->taken[size_class];
+    if (taken != most_counted) ++taken;
+    return taken;
+  }
+  /// So many of them went back.
+  void count_given(list_id list, unsigned size_class, unsigned given = 1) noexcept {
+    if (streams_[list] == nullptr) return;
+    std::uint16_t& taken = streams_[list]->taken[size_class];
+    taken = static_cast<std::uint16_t>(taken < given ? 0 : taken - given);
+  }
+
   /// A block of the class that was freed in the list, now live; 0 if there is none.
   [[gnu::always_inline]] block_id take(list_id list, unsigned size_class, std::uint64_t requested,
                                        unsigned alignment_log) noexcept {
@@ -75,6 +89,7 @@ class block_cache {
         next = heap_.blocks()[id].list_next;
         heap_.give(id, list, tracker_.issued(list));
       }
+      count_given(list, c, own->count[c]);
       own->first[c] = 0;
       own->count[c] = 0;
     }
@@ -102,12 +117,15 @@ class block_cache {
  private:
   struct by_class {
     block_id first[slot_class::count] = {};
+    std::uint16_t taken[slot_class::count] = {};
     std::uint8_t count[slot_class::count] = {};
     list_id list;
     bool has_some = false;         // since the last flush
     by_class* previous = nullptr;  // of those that have
     by_class* next = nullptr;
   };
+
+  static constexpr std::uint16_t most_counted = 0xffff;
 
   [[gnu::noinline]] void note(by_class& own) noexcept {
     own.has_some = true;

@@ -119,15 +119,12 @@ class slab_store {
     return true;
   }
 
-  /// Slots of this class that the list's next slab is to have; 0 while too few requests came for that. Remembers that
-  /// one came. May throw `std::bad_alloc`.
-  std::uint32_t slots_wanted(list_id list, unsigned size_class, std::size_t held) {
+  /// Slots of this class that the list's next slab is to have; 0 for none. `blocks`: those of the class that its stream
+  /// has; `held`: bytes that the pool holds. May throw `std::bad_alloc`.
+  std::uint32_t slots_wanted(list_id list, unsigned size_class, unsigned blocks, std::size_t held) {
     by_class*& own = streams_[list].classes;
+    if (blocks < blocks_before_slabs && (own == nullptr || own->slots[size_class] == 0)) return 0;
     if (own == nullptr) own = new by_class;
-    if (own->requests[size_class] < requests_before_slabs) {
-      ++own->requests[size_class];
-      return 0;
-    }
     if (all_.size() == count_) {
       awaiting_.grow(2 * count_ + 16);  // first: as long as `all_`
       all_.grow(2 * count_ + 16);
@@ -137,11 +134,6 @@ class slab_store {
     std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
     bool const may_lie_free = free_bytes_ + slots * size <= greater(free_bytes_at_least, held / share_of_held);
     return may_lie_free ? static_cast<std::uint32_t>(slots) : 0;
-  }
-  /// Requests for the list are counted anew.
-  void forget_requests(list_id list) noexcept {
-    if (by_class* const own = streams_[list].classes; own != nullptr)
-      for (std::uint8_t& count : own->requests) count = 0;
   }
   static std::uint32_t least_slots(unsigned size_class) noexcept {
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
@@ -269,7 +261,6 @@ class slab_store {
     slab* with_free[classes] = {};
     slab* whole[classes] = {};  // without a live slot when it was put here; null if it went
     std::uint32_t slots[classes] = {};
-    std::uint8_t requests[classes] = {};
   };
   struct stream_slabs {
     by_class* classes = nullptr;  // none until the stream asks for small blocks
@@ -278,8 +269,8 @@ class slab_store {
     std::size_t place = 0;        // among the owners of slabs
   };
 
-  // The first requests of a size are served without: a slab that serves few costs more than it gives.
-  static constexpr std::uint8_t requests_before_slabs = 16;
+  // A slab that serves few costs more than it gives.
+  static constexpr unsigned blocks_before_slabs = 16;
   static constexpr std::size_t least_slots_a_slab = 8, least_slab_bytes = std::size_t{16} << 10;
   static constexpr std::size_t share_of_class = 4;
   // What may lie free in slabs before there are more of them.

@@ -256,12 +256,14 @@ class stream_ordered_heap {
     auto const take = [&] { return take_small(list, size_class, r.requested, r.alignment_log); };
     if (void* const p = take(); p != nullptr) return p;
     cache_.open(list);
-    if (r.size > slab::most_slot_units) return nullptr;
-    std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
-    if (wanted == 0) return nullptr;
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;
-    return add_slab(list, r, size_class, wanted) ? take() : nullptr;
+    unsigned const blocks = cache_.count_taken(list, size_class);
+    if (r.size > slab::most_slot_units) return nullptr;
+    std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, blocks, held);
+    if (wanted == 0 || !add_slab(list, r, size_class, wanted)) return nullptr;
+    cache_.count_given(list, size_class);  // it is a slot instead
+    return take();
   }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
   [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
@@ -303,7 +305,6 @@ class stream_ordered_heap {
   /// The same for what one stream has at hand.
   bool gather(stream_identity const& who) noexcept {
     list_id const list = who.capture == capture_key::none ? tracker_.list_seen(who.key) : shared;
-    slabs_.forget_requests(list);
     return cache_.flush(list);
   }
   /// The same without blocks. Returns a free block that came of it, or 0.
@@ -344,8 +345,11 @@ class stream_ordered_heap {
   /// is no room to remember the stream, even without those that ended.
   block_id give(block_id id, stream_identity const& who) noexcept {
     list_id const list = list_of_free(who);
-    if (list != shared) [[likely]]
+    if (list != shared) [[likely]] {
+      if (units const size = heap_.blocks()[id].size; size <= slot_class::most_units)
+        cache_.count_given(list, slot_class::of(size));
       return heap_.give(id, list, tracker_.on_free(list));
+    }
     return who.stream.is_host_order() ? give_done(id) : 0;
   }
   /// The same for a block that was used on several streams, in their `common_list`.
