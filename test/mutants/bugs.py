@@ -264,7 +264,7 @@ BUGS = [
     bug(0, "every search asks about every stream", ORDERED,
         "if (all <= lists_a_search) return all_lists();", "return all_lists();", "adaptors/pool_streams", random=False),
     bug(0, "a request is refused though a stream that was not looked at has its memory", ALLOCATOR,
-        "if (!looked_at.are_all()) {", "if (false) {", "adaptors/pool_streams", random=False),
+        "if (!looked_at.are_all())\n", "if (false)\n", "adaptors/pool_streams", random=False),
     bug(30, "the thread's last error is left behind", "cuda/error.hpp",
         "static_cast<void>(cudaGetLastError());", "", "cuda/error"),
 
@@ -688,7 +688,7 @@ BUGS = [
     bug(0, "streams whose work is still to be waited for are forgotten", TRACKER,
         "    keep_open(a);\n    keep_open(b);\n", "", "pool/order/stream_tracker"),
     bug(0, "the device is waited for where a stream of two is done already", ORDERED,
-        "if (tracker_.is_done(list) || (", "if ((", "core/deallocate_after"),
+        "if (tracker_.is_done(list) || !is_needed)", "if (!is_needed)", "core/deallocate_after"),
     bug(0, "after a failure memory is freed on another device's default stream", "core/deallocate_after.hpp",
         "if (!is_default) return", "return", "core/deallocate_after"),
     bug(0, "a source's default stream waits on another device", "core/deallocate_after.hpp",
