@@ -362,11 +362,12 @@ class caching_allocator {
                                          pool_refusal* refused) {
     if (stream_identity::must_ask(stream, key)) [[unlikely]]
       return allocate_after_asking(stream, key, r, effort, refused);
+    auto const lock = enter_to_allocate();
     return allocate(stream, key, r, effort, refused);
   }
+  /// Not from what the stream has at hand.
   [[gnu::always_inline]] void* allocate(stream_ref stream, stream_key key, request const& r, pool_effort effort,
                                         pool_refusal* refused) {
-    auto const lock = enter_to_allocate();
     if (may_be_small(r))
       if (void* const p = heap_.make_small({.stream = stream, .key = key}, r, segments_.held()); p != nullptr) {
         count_small(r.requested, r.size * unit_bytes);
@@ -413,9 +414,15 @@ class caching_allocator {
     require_life();
     stream_identity const who = stream_identity::ask(stream, known);
     check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
-    if (who.capture == capture_key::none) [[likely]]
-      return allocate(stream, who.key, r, effort, refused);
-    return allocate_in_capture(who, r, effort, refused);
+    if (who.capture != capture_key::none) return allocate_in_capture(who, r, effort, refused);
+    auto const lock = enter_to_allocate();
+    if (may_be_small(r))
+      if (void* const p = heap_.take_small(who.key, slot_class::of(r.size), r.requested, r.alignment_log);
+          p != nullptr) {
+        count_small(r.requested, r.size * unit_bytes);
+        return p;
+      }
+    return allocate(stream, who.key, r, effort, refused);
   }
 
   [[gnu::noinline, gnu::cold]] void* allocate_in_capture(stream_identity const& who, request const& r,

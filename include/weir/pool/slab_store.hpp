@@ -119,11 +119,15 @@ class slab_store {
     return true;
   }
 
-  /// Slots of this class that the list's next slab is to have; 0 for none. `blocks`: those of the class that its stream
-  /// has; `held`: bytes that the pool holds. May throw `std::bad_alloc`.
-  std::uint32_t slots_wanted(list_id list, unsigned size_class, unsigned blocks, std::size_t held) {
+  /// True if slabs are for this class of a list: its stream has `blocks` of it, or slabs already.
+  bool may_serve(list_id list, unsigned size_class, unsigned blocks) const noexcept {
+    by_class const* const own = streams_[list].classes;
+    return blocks >= blocks_before_slabs || (own != nullptr && own->slots[size_class] != 0);
+  }
+  /// Slots of this class that the list's next slab is to have; 0 for none. `held`: bytes that the pool holds. May throw
+  /// `std::bad_alloc`.
+  std::uint32_t slots_wanted(list_id list, unsigned size_class, std::size_t held) {
     by_class*& own = streams_[list].classes;
-    if (blocks < blocks_before_slabs && (own == nullptr || own->slots[size_class] == 0)) return 0;
     if (own == nullptr) own = new by_class;
     if (all_.size() == count_) {
       awaiting_.grow(2 * count_ + 16);  // first: as long as `all_`

@@ -245,25 +245,20 @@ class stream_ordered_heap {
                                           unsigned alignment_log) noexcept {
     return take_small(tracker_.list_seen(key), size_class, bytes, alignment_log);
   }
-  /// The same for the next request of its size, after making room: what other streams gave back is the stream's again,
-  /// or there is a new slab. `held`: bytes that the pool holds. `r` as `take_ready` would serve it, by a block. Null if
-  /// only that is left. May throw `std::bad_alloc`.
-  [[gnu::noinline]] void* make_small(stream_identity const& who, request const& r, std::size_t held) {
+  /// The same after making room: what other streams gave back is the stream's again, or there is a new slab. `r` as
+  /// `take_ready` would serve it, by a block; `held`: bytes that the pool holds. Null if only that is left. May throw
+  /// `std::bad_alloc`.
+  void* make_small(stream_identity const& who, request const& r, std::size_t held) {
     reserve();
     list_id const list = list_of(who);
     if (list == shared || !tracker_.is_lasting(list)) return nullptr;
     unsigned const size_class = slot_class::of(r.size);
-    auto const take = [&] { return take_small(list, size_class, r.requested, r.alignment_log); };
-    if (void* const p = take(); p != nullptr) return p;
     cache_.open(list);
-    if (slabs_.take_back())
-      if (void* const p = take(); p != nullptr) return p;
     unsigned const blocks = cache_.count_taken(list, size_class);
-    if (r.size > slab::most_slot_units) return nullptr;
-    std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, blocks, held);
-    if (wanted == 0 || !add_slab(list, r, size_class, wanted)) return nullptr;
-    cache_.count_given(list, size_class);  // it is a slot instead
-    return take();
+    if (r.size > slab::most_slot_units || !slabs_.may_serve(list, size_class, blocks)) return nullptr;
+    void* const p = make_slot(list, r, size_class, held);
+    if (p != nullptr) cache_.count_given(list, size_class);  // it is a slot instead
+    return p;
   }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
   [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
@@ -512,6 +507,15 @@ class stream_ordered_heap {
     }
     block_id const id = cache_.take(list, size_class, bytes, alignment_log);
     return id == 0 ? nullptr : reinterpret_cast<void*>(heap_.blocks()[id].address());
+  }
+  [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
+    auto const take = [&] {
+      return slabs_.take(list, size_class, slab::record_of(r.size, r.requested, r.alignment_log));
+    };
+    if (slabs_.take_back())
+      if (void* const p = take(); p != nullptr) return p;
+    std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
+    return wanted != 0 && add_slab(list, r, size_class, wanted) ? take() : nullptr;
   }
   bool is_needed_at_hand(list_id list) const noexcept { return slabs_.needs(list) || cache_.needs(list); }
   /// A slab of so many slots for requests as `r`, of memory that the stream may have without asking.
