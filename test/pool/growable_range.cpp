@@ -4,6 +4,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/host.hpp>
 
@@ -398,6 +399,49 @@ TEST_CASE("a parked pool has no memory, and has it again at the same addresses, 
   p.deallocate(host_order, a, 3 * chunk);
   p.deallocate(host_order, b, chunk / 2);
   CHECK(p.trim() == 4 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("small blocks are parked as any others, also those that the stream has at hand") {
+  lazy_world const world;
+  test_growable memory;
+  host_resource host;
+  auto p = make_pool(memory);
+  weir::stream const s;
+  auto const value = [](std::size_t i) { return static_cast<int>(i % 251); };
+  std::vector<unsigned char*> blocks(2000);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i] = static_cast<unsigned char*>(p.allocate(s, 1000));
+    std::memset(blocks[i], value(i), 1000);
+  }
+  void* const kept = p.allocate(s, 200'000);
+  p.deallocate(s, kept, 200'000);
+  for (std::size_t i = 0; i < 500; ++i) p.deallocate(s, blocks[i], 1000);
+  p.park(share(host));
+  CHECK(memory.in_use() == 0);
+  {
+    caught_misuse misuse;
+    p.deallocate(s, blocks[0], 1000);
+    p.deallocate(s, kept, 200'000);
+    p.deallocate(s, blocks[700], 999);
+    CHECK(misuse.count() == 3);
+  }
+  for (std::size_t i = 500; i < 600; ++i) p.deallocate(s, blocks[i], 1000);
+  p.unpark();
+  for (std::size_t i = 600; i < blocks.size(); ++i) {
+    REQUIRE(blocks[i][0] == value(i));
+    REQUIRE(blocks[i][999] == value(i));
+  }
+  CHECK(p.numbers().allocated.current == 1400 * 1024);
+  std::size_t const before = p.snapshot().blocks;
+  std::vector<void*> more(3000);
+  for (void*& again : more) again = p.allocate(s, 1000);
+  CHECK(p.snapshot().blocks < before + 1500);  // in slabs again
+  for (void* const again : more) p.deallocate(s, again, 1000);
+  for (std::size_t i = 600; i < blocks.size(); ++i) p.deallocate(s, blocks[i], 1000);
+  p.synchronize();
+  p.trim();
+  CHECK(memory.in_use() == 0);
   CHECK(memory.wrong == 0);
 }
 

@@ -668,14 +668,17 @@ class caching_allocator {
   /// `freed` may have been the last live block of its segment. That goes back as soon as it is idle: if CUDA does not
   /// yet say so, the frees to come ask again, and what a search learns serves too.
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
-    if (!segments_.may_be_idle_after(heap_, freed)) return;
+    if (segments_.may_be_idle_after(heap_, freed)) keep_threshold();
+  }
+  /// The same after a slot was freed, with which slabs may have become free blocks in several segments.
+  [[gnu::noinline]] void keep_threshold_after_slot() noexcept {
+    heap_.gather_slabs();
+    if (heap_.some_slab_went()) segments_.look_again();
+    if (segments_.may_be_idle()) keep_threshold();
+  }
+  void keep_threshold() noexcept {
     heap_.poll(heap_.next_lists());
     keep_at_most(options_.release_threshold);
-  }
-
-  /// The same after a slot was freed.
-  [[gnu::noinline]] void keep_threshold_after_slot() noexcept {
-    if (block_id const freed = heap_.gather_slabs(); freed != 0) keep_threshold_after(freed);
   }
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.

@@ -104,6 +104,7 @@ class growable_range {
 
   /// Idle chunks are found when somebody looks for them: nothing has to be remembered.
   void look_again() noexcept {}
+  bool may_be_idle() const noexcept { return true; }
   bool may_be_idle_after(stream_ordered_heap const&, block_id) const noexcept { return true; }
 
   /// Takes idle chunks away until at most `keep` bytes are held, also between live blocks; returns how many bytes.

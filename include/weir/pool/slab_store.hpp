@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 namespace weir::detail {
 
@@ -187,17 +188,17 @@ class slab_store {
     return any;
   }
 
-  /// Gives every slab without a live slot back to the heap; returns the last free block that came of it, or 0.
-  block_id give_whole() noexcept {
-    block_id last = 0;
+  /// Gives every slab without a live slot back to the heap.
+  void give_whole() noexcept {
     for (std::size_t i = owner_count_; i-- > 0;)
       for (slab* const s : streams_[owners_[i]].classes->whole)
         if (s != nullptr && s->live() == 0 && s->away() == 0) {
-          last = give_whole(*s);
+          give_whole(*s);
           if (i >= owner_count_) break;  // that was the list's last
         }
-    return last;
   }
+  /// True if a slab went back, or was taken apart, since the last call.
+  bool some_went() noexcept { return std::exchange(some_went_, false); }
   /// Makes blocks of the heap of a slab's slots, live ones as they are, and forgets the slab. False, and nothing
   /// changed, if there is no host memory.
   bool take_apart(slab& s) noexcept try {
@@ -304,13 +305,12 @@ class slab_store {
     for (slab::slot end = s.slots(); end != 0; end = s.run_before(end).first) ++runs;
     return runs;
   }
-  block_id give_whole(slab& s) noexcept {
+  void give_whole(slab& s) noexcept {
     drop_from_lists(s);
     bool const is_done = tracker_.is_done(s.owner, s.freed);
     list_id const where = is_done ? shared : s.owner;
-    block_id const given = heap_.give(s.block(), where, is_done ? sequence_number::none : tracker_.issued(s.owner));
+    heap_.give(s.block(), where, is_done ? sequence_number::none : tracker_.issued(s.owner));
     slab::drop(&s);
-    return given;
   }
   void await(slab& s, list_id where) noexcept {
     s.away_list = where;
@@ -325,6 +325,7 @@ class slab_store {
     awaiting_[s.away_index]->away_index = s.away_index;
   }
   void drop_from_lists(slab& s) noexcept {
+    some_went_ = true;
     if (s.has_free()) unlist(s);
     forget_away(s);
     stream_slabs& stream = streams_[s.owner];
@@ -352,6 +353,7 @@ class slab_store {
   std::size_t count_ = 0, awaiting_count_ = 0, owner_count_ = 0;
   std::size_t host_bytes_ = 0;
   std::size_t free_bytes_ = 0;  // in slabs
+  bool some_went_ = false;
 };
 
 }  // namespace weir::detail

@@ -291,23 +291,24 @@ class stream_ordered_heap {
     return slabs_.take_apart_if([](slab const&) { return true; }) || flushed;
   }
   bool has_slabs() const noexcept { return slabs_.count() != 0; }
-  /// Gives what streams have at hand back to the heap: blocks, and slabs without a live slot. True if there was
-  /// something.
-  bool gather() noexcept {
-    bool const flushed = cache_.flush();
-    return gather_slabs() != 0 || flushed;
+  /// Gives what streams have at hand back to the heap: blocks, and slabs without a live slot.
+  void gather() noexcept {
+    cache_.flush();
+    gather_slabs();
   }
-  /// The same for what one stream has at hand.
+  /// The same for the blocks of one stream; true if there was one.
   bool gather(stream_identity const& who) noexcept {
     list_id const list = who.capture == capture_key::none ? tracker_.list_seen(who.key) : shared;
     return cache_.flush(list);
   }
-  /// The same without blocks. Returns a free block that came of it, or 0.
-  block_id gather_slabs() noexcept {
-    if (slabs_.count() == 0) return 0;
+  /// The same for slabs.
+  void gather_slabs() noexcept {
+    if (slabs_.count() == 0) return;
     slabs_.take_back();
-    return slabs_.give_whole();
+    slabs_.give_whole();
   }
+  /// True if a slab became free blocks since the last call.
+  bool some_slab_went() noexcept { return slabs_.some_went(); }
   /// Makes blocks of the slabs of threads that ended; true if there was one. Looks at every stream that has some.
   bool adopt() noexcept {
     auto const has_ended = [&](list_id owner) { return tracker_.has_ended(owner); };
@@ -525,7 +526,7 @@ class stream_ordered_heap {
     block_id const id = take_ready(list, {.size = r.size * slots,
                                           .alignment = slab::page_bytes,
                                           .max_split = r.max_split,
-                                          .requested = 0,  // no free of a live block names it
+                                          .requested = ~std::uint64_t{0},  // no free of a live block names it
                                           .alignment_log = 0});
     if (id == 0) return false;
     bool const all_done = heap_.free_bytes(list) == own;

@@ -78,6 +78,8 @@ class upstream_segments {
 
   /// Some segment may be idle that was not when `give_idle` last looked.
   void look_again() noexcept { may_be_idle_ = true; }
+  /// True if a segment may be idle by now.
+  bool may_be_idle() const noexcept { return may_be_idle_; }
   /// True if some segment may be idle, now or when its work is done, and nobody has looked since: `freed` may have been
   /// the last live block of one.
   bool may_be_idle_after(stream_ordered_heap const& heap, block_id freed) noexcept {
