@@ -1,8 +1,11 @@
+#include <weir/cuda/stream.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "support/streams_at_work.hpp"
@@ -233,4 +236,116 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if 
   CHECK(is_live());
   CHECK(reuse.give_captured(blocks[i], who(b, 1)));  // for that capture there is a list
   CHECK_FALSE(is_live());
+}
+
+namespace {
+
+/// A segment with room for slabs, and streams that do not end.
+struct small_blocks_of_a_segment : reuse_of_a_segment {
+  static constexpr detail::units size = 4;
+  weir::stream const s, t;
+
+  small_blocks_of_a_segment() {
+    reuse.reserve();
+    reuse.add_segment(0x7e00'0000'0000u, 64 * 1024);
+  }
+  void* small(stream_ref stream) {
+    return reuse.take_small(who(stream).key, detail::slot_class::of(size), size * unit_bytes, 8);
+  }
+  void* make(stream_ref stream) { return reuse.make_small(who(stream), units(size), 16 << 20); }
+  /// A slot of a new slab: as many requests as that takes.
+  void* slot(stream_ref stream) {
+    for (int i = 0; i < 100; ++i) {
+      if (void* const p = make(stream)) return p;
+      REQUIRE(ready(stream, size) != 0);
+    }
+    return nullptr;
+  }
+  bool is_slot(void* p) const { return bool(reuse.find_slot(p, size * unit_bytes, unit_bytes)); }
+  void give(stream_ref stream, void* p) {
+    auto const found = reuse.find_slot(p, size * unit_bytes, unit_bytes);
+    REQUIRE(found);
+    REQUIRE(reuse.give(found, who(stream)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment,
+                  "a stream has slots when it has had blocks of the size, if it does not end") {
+  CHECK(small(s) == nullptr);
+  CHECK(make(s) == nullptr);
+  void* const p = slot(s);
+  REQUIRE(p != nullptr);
+  CHECK(is_slot(p));
+  CHECK(small(s) != nullptr);
+  CHECK(small(t) == nullptr);
+  CHECK(slot(a) == nullptr);
+  CHECK(make(host_order) == nullptr);
+  CHECK(reuse.has_slabs());
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "a slot is found as it was asked for") {
+  void* const p = slot(s);
+  CHECK(reuse.find_block(p).bytes == size * unit_bytes);
+  CHECK(reuse.find_block(p).alignment == unit_bytes);
+  for (std::size_t const alignment :
+       {std::size_t{0}, std::size_t{3}, std::size_t{512}, std::size_t{1} << 32, std::size_t{1} << 40})
+    CHECK_FALSE(reuse.find_slot(p, size * unit_bytes, alignment));
+  CHECK_FALSE(reuse.find_slot(p, size * unit_bytes - 1, unit_bytes));
+  CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) == 0);
+  give(s, p);
+  CHECK_FALSE(reuse.find_block(p));
+  CHECK(small(s) == p);
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the block that a slab is has no name that a free could give") {
+  std::vector<void*> all{slot(s)};
+  while (void* const p = small(s)) all.push_back(p);
+  void* const first = *std::min_element(all.begin(), all.end());
+  give(s, first);
+  CHECK_FALSE(reuse.find_block(first));
+  for (std::size_t const bytes : {std::size_t{0}, size * unit_bytes})
+    for (std::size_t const alignment : {1u, 256u}) CHECK(reuse.find_live(first, bytes, alignment) == 0);
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "slots become blocks, and the heap has what a stream had at hand") {
+  void *const p = slot(s), *const q = small(s);
+  give(s, q);
+  CHECK(reuse.make_blocks(reuse.find_slot(p, size * unit_bytes, unit_bytes)));
+  CHECK_FALSE(is_slot(p));
+  CHECK_FALSE(reuse.has_slabs());
+  block_id const id = reuse.find_live(p, size * unit_bytes, unit_bytes);
+  REQUIRE(id != 0);
+  CHECK(reuse.keep(id, who(s)));
+  CHECK_FALSE(reuse.find_block(p));
+  CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) == 0);
+  std::size_t const before = pending(s);
+  CHECK_FALSE(reuse.gather(who(t)));
+  CHECK(reuse.gather(who(s)));
+  CHECK(pending(s) == before + size);
+  CHECK_FALSE(reuse.gather(who(s)));
+  CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment,
+                  "a slab that is in use stays when streams' memory is gathered, and may be made blocks") {
+  void* const p = slot(s);
+  reuse.gather();
+  CHECK(is_slot(p));
+  CHECK_FALSE(reuse.some_slab_went());
+  CHECK_FALSE(reuse.adopt());
+  CHECK(reuse.make_blocks());
+  CHECK_FALSE(is_slot(p));
+  CHECK(reuse.some_slab_went());
+  CHECK_FALSE(reuse.make_blocks());
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the slabs of a thread that ended become blocks") {
+  void* p = nullptr;
+  std::thread([&] { p = slot(cudaStreamPerThread); }).join();
+  REQUIRE(is_slot(p));
+  CHECK(reuse.adopt());
+  CHECK_FALSE(is_slot(p));
+  CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) != 0);
 }

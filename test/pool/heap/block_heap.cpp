@@ -475,3 +475,44 @@ TEST_CASE("a live block may belong to a capture until it is freed or the capture
   CHECK(store.blocks()[store.take_from(shared, 100)].captured == shared);
   CHECK(store.valid());
 }
+
+TEST_CASE("a live block is taken apart into live and free ones, which merge with their neighbours") {
+  filled_store store;
+  block_id const segment = store.segment(100);
+  block_id const last = store.take_from(shared, 10), whole = store.take_from(shared, 60);
+  std::uintptr_t const begin = store.blocks()[whole].address();
+  store.free_on(2_list, last);
+  store.reserve_pieces(4);
+  store.take_apart(whole);
+  CHECK(store.find_live(begin) == 0);
+  block_id const d = store.cut_end(whole, 20), c = store.cut_end(whole, 10), b = store.cut_end(whole, 5);
+  CHECK(store.free_piece(d, 2_list, store.now = next(store.now)) == d);
+  store.enlist_piece(c, 2000, 4);
+  store.free_piece(b, 1_list, store.now = next(store.now));
+  CHECK(store.free_piece(whole, shared, sequence_number::none) == segment);
+  CHECK(store.valid());
+  CHECK(store.free_bytes(shared) == 55 * unit_bytes);
+  CHECK(store.free_bytes(1_list) == 5 * unit_bytes);
+  CHECK(store.largest_free(2_list) == 30 * unit_bytes);
+  CHECK(store.find_live(begin + 30 * unit_bytes) == c);
+  CHECK(store.blocks()[c].requested() == 2000);
+  CHECK(store.blocks()[c].alignment_log() == 4);
+  store.free_on(shared, c);
+  store.complete(1_list, store.now);
+  store.complete(2_list, store.now);
+  CHECK(store.is_idle(segment));
+}
+
+TEST_CASE("with room for pieces, as many blocks need no more host memory") {
+  filled_store store;
+  store.segment(2000);
+  block_id const whole = store.take_from(shared, 1000);
+  store.reserve_pieces(1000);
+  std::size_t const before = store.host_bytes();
+  store.take_apart(whole);
+  for (int i = 1; i < 1000; ++i) store.enlist_piece(store.cut_end(whole, 1), 256, 8);
+  store.enlist_piece(whole, 256, 8);
+  CHECK(store.host_bytes() == before);
+  CHECK(store.blocks().live() == 1000);
+  CHECK(store.valid());
+}

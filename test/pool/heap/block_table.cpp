@@ -86,6 +86,47 @@ TEST_CASE("records are used again before new ones are made") {
   CHECK(table.host_bytes() == before);
 }
 
+TEST_CASE("room for many live blocks at once is room for each of them") {
+  block_table table;
+  table.reserve(1000, 1000);
+  std::size_t const before = table.host_bytes();
+  for (std::uint64_t i = 0; i < 1000; ++i) table.enlist(table.add(at(i), 1), 256, 8);
+  CHECK(table.host_bytes() == before);
+  CHECK(table.valid());
+  for (std::uint64_t i = 0; i < 1000; ++i) REQUIRE(table.find(at(i)) != 0);
+}
+
+TEST_CASE("a block that is set aside is live and found, is not as anyone asked for it, and is used again as asked") {
+  block_table table;
+  table.reserve(2);
+  block_id const id = table.add(at(0), 4), other = table.add(at(9), 4);
+  table.enlist(id, 700, 3);
+  table.enlist(other, 700, 3);
+  table.set_cached(id, list_id{2}, 41);
+  CHECK(table[id].is_cached());
+  CHECK_FALSE(table[other].is_cached());
+  CHECK(table[id].state() == block_state::live);
+  CHECK(table[id].list == list_id{2});
+  CHECK(table[id].requested() > max_block_bytes);
+  CHECK(table.find(at(0)) == id);
+  CHECK(table.valid());
+  CHECK(table.reuse(id, 900, 8) == 41);
+  CHECK_FALSE(table[id].is_cached());
+  CHECK(table[id].requested() == 900);
+  CHECK(table[id].alignment_log() == 8);
+  CHECK(table.find(at(0)) == id);
+  CHECK(table.valid());
+}
+
+TEST_CASE("a free block whose neighbour in its list has any number is not set aside") {
+  block b(at(0), 4);
+  b.set_live(max_block_bytes, 0);
+  CHECK_FALSE(b.is_cached());
+  b.set_free(list_id{1});
+  b.list_previous = ~block_id{0};
+  CHECK_FALSE(b.is_cached());
+}
+
 TEST_CASE("an address that is not a live block's start is not found") {
   block_table table;
   table.reserve(2);

@@ -58,6 +58,21 @@ TEST_CASE("an erase need not come right after its own find") {
   CHECK(a.find(0x1000) == 3);
 }
 
+TEST_CASE("there is room for what is promised, and then the table is full") {
+  addressed a;
+  a.add(unit_bytes);
+  a.table.grow(a.address_of());
+  std::size_t const room = a.table.room();
+  REQUIRE(room > 0);
+  for (std::size_t i = 0; i < room; ++i) {
+    CHECK_FALSE(a.table.is_full());
+    CHECK(a.table.room() == room - i);
+    a.table.insert((2 + i) * unit_bytes, 1);
+  }
+  CHECK(a.table.is_full());
+  CHECK(a.table.room() == 0);
+}
+
 // Numbers of entries below, at and above what the first buckets hold, so that full ones pass entries on, also around
 // the end of the table, and take them back.
 TEST_CASE("the entries are those inserted and not erased, whatever the order") {

@@ -404,3 +404,62 @@ TEST_CASE("streams that a list of two needs are not forgotten before it is") {
   CHECK_FALSE(clock.is_open(one));
   CHECK_FALSE(clock.is_open(other));
 }
+
+TEST_CASE("a stream seen of late has its list, another has none before it is met") {
+  lazy_world const world;
+  clock_with_lists clock;
+  auto const key = detail::stream_identity::known_key(cudaStreamLegacy, false);
+  CHECK(clock.list_seen(key) == detail::shared);
+  auto const list = clock.list(cudaStreamLegacy);
+  CHECK(clock.list_seen(key) == list);
+  CHECK(clock.list_seen(detail::stream_key::none) == detail::shared);
+}
+
+TEST_CASE("memory is kept only for streams that do not end, or whose end is noticed") {
+  lazy_world const world;
+  clock_with_lists clock, promised(0, true);
+  weir::stream const lasting;
+  destroyable_stream const m, n;
+  for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting)})
+    CHECK(clock.is_lasting(clock.list(s)));
+  CHECK(promised.is_lasting(promised.list(m)));
+  auto const one = clock.list(m);
+  CHECK_FALSE(clock.is_lasting(one));
+  CHECK_FALSE(clock.is_lasting(clock.both(one, clock.list(n))));
+  CHECK_FALSE(clock.is_lasting(clock.both(clock.list(cudaStreamLegacy), clock.list(lasting))));
+  CHECK_FALSE(clock.is_lasting(clock.open_captured()));
+}
+
+TEST_CASE("a thread's default stream has ended with its thread, other streams have not") {
+  lazy_world const world;
+  clock_with_lists clock;
+  weir::stream const lasting;
+  auto list = detail::shared;
+  std::thread([&] {
+    list = clock.list(cudaStreamPerThread);
+    CHECK_FALSE(clock.has_ended(list));
+  }).join();
+  CHECK(clock.has_ended(list));
+  for (stream_ref const s : {stream_ref(cudaStreamLegacy), stream_ref(cudaStreamPerThread), stream_ref(lasting)})
+    CHECK_FALSE(clock.has_ended(clock.list(s)));
+}
+
+TEST_CASE("what was freed up to a number is done when the work before it is, later frees are not") {
+  lazy_world const world;
+  clock_with_lists clock;
+  weir::stream const s;
+  auto const list = clock.list(s);
+  CHECK(clock.is_done(list, detail::sequence_number::none));
+  queue_work(s);
+  auto const first = clock.number_free(list);
+  CHECK_FALSE(clock.is_done(list, first));
+  clock.poll(list);
+  s.synchronize();
+  clock.poll(list);
+  CHECK(clock.is_done(list, first));
+  CHECK(clock.is_done(list));
+  auto const second = clock.number_free(list);
+  CHECK(clock.is_done(list, first));
+  CHECK_FALSE(clock.is_done(list, second));
+  CHECK_FALSE(clock.is_done(list));
+}

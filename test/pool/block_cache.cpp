@@ -1,0 +1,161 @@
+#include <weir/pool/block_cache.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "support/streamed_heap.hpp"
+
+using namespace weir;
+using namespace weir::test;
+using detail::block_cache;
+using detail::block_id;
+using detail::slot_class;
+using detail::unit_bytes;
+using detail::units;
+
+namespace {
+
+struct cache_of_a_heap : streamed_heap {
+  block_cache cache{heap, tracker};
+  detail::list_id const la = list(a), lb = list(b);
+
+  cache_of_a_heap() {
+    cache.reserve(tracker.list_count());
+    cache.open(la);
+  }
+  block_id again(detail::list_id list, units size) {
+    return cache.take(list, slot_class::of(size), size * std::uint64_t{unit_bytes}, 8);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "what a stream freed it has again as it was, the latest first") {
+  block_id const first = take(20), second = take(20), other = take(22);
+  CHECK(again(la, 20) == 0);
+  for (block_id const id : {first, other, second}) CHECK(cache.put(la, id));
+  CHECK(again(la, 20) == second);
+  CHECK(again(la, 20) == first);
+  CHECK(again(la, 20) == 0);
+  CHECK(again(la, 22) == other);
+  CHECK(heap.blocks()[first].size == 20);
+  CHECK(heap.blocks()[first].requested() == 20 * unit_bytes);
+  CHECK(heap.blocks()[first].alignment_log() == 8);
+  CHECK(heap.find_live(heap.blocks()[first].address()) == first);
+  CHECK(heap.valid());
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a block that is kept says so, and not what was asked for") {
+  block_id const id = take(20);
+  REQUIRE(cache.put(la, id));
+  CHECK(heap.blocks()[id].is_cached());
+  CHECK(heap.blocks()[id].requested() != 20 * unit_bytes);
+  CHECK(heap.valid());
+  REQUIRE(again(la, 20) == id);
+  CHECK_FALSE(heap.blocks()[id].is_cached());
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap,
+                  "only a list that was opened keeps blocks, and only whole sizes of classes up to 1 MiB") {
+  CHECK_FALSE(cache.put(lb, take(20)));
+  CHECK_FALSE(cache.put(detail::shared, take(20)));
+  CHECK_FALSE(cache.put(la, take(17)));  // the class has 18
+  CHECK_FALSE(cache.put(la, take(slot_class::most_units + 512)));
+  CHECK(cache.put(la, take(slot_class::most_units)));
+  CHECK(again(lb, 20) == 0);
+  CHECK(again(la, slot_class::most_units) != 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "of each size it keeps some, of large ones fewer, of others none the less") {
+  auto const kept = [&](units size) {
+    std::size_t count = 0;
+    while (cache.put(la, take(size))) ++count;
+    return count;
+  };
+  std::size_t const small = kept(16), middle = kept(512), large = kept(4096);
+  CHECK(small > middle);
+  CHECK(middle > large);
+  CHECK(large > 0);
+  CHECK(again(la, 16) != 0);
+  CHECK(cache.put(la, take(16)));  // there is room again
+  CHECK_FALSE(cache.put(la, take(16)));
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "the heap gets all of a list, or of all lists, in the order of the frees") {
+  cache.open(lb);
+  std::size_t const all = shared_bytes();
+  block_id const x = take(20), y = take(40), z = take(20);
+  for (block_id const id : {x, y}) REQUIRE(cache.put(la, id));
+  REQUIRE(cache.put(lb, z));
+  CHECK(cache.needs(la));
+  CHECK(cache.flush(la));
+  CHECK_FALSE(cache.needs(la));
+  CHECK(cache.needs(lb));
+  CHECK_FALSE(cache.flush(la));
+  CHECK(free_bytes(a) == 60 * unit_bytes);
+  CHECK(free_bytes(b) == 0);
+  CHECK(again(la, 20) == 0);
+  CHECK(cache.flush());
+  CHECK(free_bytes(b) == 20 * unit_bytes);
+  CHECK_FALSE(cache.flush());
+  CHECK(heap.valid());
+  settle(a);
+  settle(b);
+  CHECK(shared_bytes() == all);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap,
+                  "what is given to the heap is done when the work before its free is, and not before") {
+  block_id const x = take(20), early = take(1);
+  heap.give(early, la, tracker.on_free(la));
+  settle(a);
+  REQUIRE(free_bytes(a) == 0);
+  queue_work(a);
+  REQUIRE(cache.put(la, x));
+  REQUIRE(cache.flush());
+  poll(a);
+  CHECK(free_bytes(a) == 20 * unit_bytes);
+  settle(a);
+  CHECK(free_bytes(a) == 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a list that is closed keeps nothing more, and may be opened again") {
+  block_id const x = take(20);
+  REQUIRE(cache.put(la, x));
+  REQUIRE(cache.flush(la));
+  std::size_t const opened = cache.host_bytes();
+  cache.close(la);
+  CHECK(cache.host_bytes() < opened);
+  block_id const y = take(20);
+  CHECK_FALSE(cache.put(la, y));
+  CHECK_FALSE(cache.needs(la));
+  cache.open(la);
+  CHECK(cache.put(la, y));
+  cache.open(la);  // again, which changes nothing
+  CHECK(again(la, 20) == y);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "blocks that a stream has are counted by class, and off when they go to the heap") {
+  unsigned const c = slot_class::of(20), other = slot_class::of(40);
+  CHECK(cache.count_taken(la, c) == 1);
+  CHECK(cache.count_taken(la, c) == 2);
+  CHECK(cache.count_taken(la, other) == 1);
+  cache.count_given(la, c);
+  CHECK(cache.count_taken(la, c) == 2);
+  cache.count_given(la, c, 7);  // more than are known of
+  CHECK(cache.count_taken(la, c) == 1);
+  cache.count_taken(la, c);
+  REQUIRE(cache.put(la, take(20)));
+  CHECK(cache.count_taken(la, c) == 3);  // it is at hand
+  cache.flush(la);
+  CHECK(cache.count_taken(la, c) == 3);
+  cache.count_given(lb, c);  // of which nothing is counted
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a count that is at its end stays there") {
+  unsigned const c = slot_class::of(20);
+  for (int i = 0; i < 70'000; ++i) cache.count_taken(la, c);
+  CHECK(cache.count_taken(la, c) == 0xffff);
+}

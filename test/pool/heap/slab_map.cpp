@@ -1,0 +1,83 @@
+#include <weir/pool/heap/slab_map.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <memory>
+
+using namespace weir::detail;
+
+namespace {
+
+constexpr std::uintptr_t base = 0x7f00'0000'0000u, page = slab::page_bytes, leaf = std::uintptr_t{1} << 31;
+
+struct drop {
+  void operator()(slab* gone) const { slab::drop(gone); }
+};
+using owned = std::unique_ptr<slab, drop>;
+
+/// Of slots of a quarter of a page.
+owned quarters(std::uintptr_t begin, std::uint32_t slots) {
+  return owned(slab::make(1, begin, slot_class::of(page / 4 / unit_bytes), slots));
+}
+
+}  // namespace
+
+TEST_CASE("a slab is found by every address in its pages, and by no other") {
+  slab_map map;
+  CHECK(map.find(base) == nullptr);
+  owned const s = quarters(base, 6);  // a page and a half
+  REQUIRE(map.add(s.get()));
+  for (std::uintptr_t const in : {std::uintptr_t{0}, std::uintptr_t{1}, page - 1, page, page + page / 2 - 1})
+    CHECK(map.find(base + in) == s.get());
+  for (std::uintptr_t const out : {base - 1, base + 2 * page, base + leaf, std::uintptr_t{0}, std::uintptr_t{1} << 48})
+    CHECK(map.find(out) == nullptr);
+  CHECK(map.find(~std::uintptr_t{0}) == nullptr);
+}
+
+TEST_CASE("a slab that is removed is not found, and its neighbours are") {
+  slab_map map;
+  owned const first = quarters(base, 4), second = quarters(base + page, 8), third = quarters(base + 3 * page, 1);
+  for (owned const* s : {&first, &second, &third}) REQUIRE(map.add(s->get()));
+  map.remove(*second);
+  CHECK(map.find(base + page - 1) == first.get());
+  CHECK(map.find(base + page) == nullptr);
+  CHECK(map.find(base + 3 * page - 1) == nullptr);
+  CHECK(map.find(base + 3 * page) == third.get());
+}
+
+TEST_CASE("a slab may lie on both sides of a table's end") {
+  slab_map map;
+  owned const s = quarters(base + leaf - page, 8);
+  REQUIRE(map.add(s.get()));
+  CHECK(map.find(base + leaf - 1) == s.get());
+  CHECK(map.find(base + leaf) == s.get());
+  map.remove(*s);
+  CHECK(map.find(base + leaf - 1) == nullptr);
+  CHECK(map.find(base + leaf) == nullptr);
+}
+
+TEST_CASE("addresses that are too high are refused, also if only the end is") {
+  slab_map map;
+  std::uintptr_t const end = std::uintptr_t{1} << 48;
+  owned const last = quarters(end - page, 4), beyond = quarters(end - page, 5), above = quarters(end, 4);
+  CHECK_FALSE(map.add(above.get()));
+  CHECK_FALSE(map.add(beyond.get()));
+  CHECK(map.find(end - page) == nullptr);
+  CHECK(map.add(last.get()));
+  CHECK(map.find(end - 1) == last.get());
+  CHECK(map.find(end) == nullptr);
+}
+
+TEST_CASE("the tables count as host memory once, where they are used") {
+  slab_map map;
+  CHECK(map.host_bytes() == 0);
+  owned const first = quarters(base, 4), near = quarters(base + page, 4), far = quarters(base - leaf, 4);
+  REQUIRE(map.add(first.get()));
+  std::size_t const one = map.host_bytes();
+  CHECK(one > 0);
+  REQUIRE(map.add(near.get()));
+  CHECK(map.host_bytes() == one);
+  REQUIRE(map.add(far.get()));
+  CHECK(map.host_bytes() > one);
+}
