@@ -106,6 +106,21 @@ TEST_CASE_FIXTURE(store_on_a_heap, "while much lies free in slabs there are no m
   CHECK(store.slots_wanted(la, size_class, many, held) != 0);
 }
 
+TEST_CASE_FIXTURE(store_on_a_heap, "what lies free in slabs is known after any number of frees, of whatever kind") {
+  std::vector<void*> live = full_slab();
+  for (int i = 0; i < 10'000; ++i) {
+    give(live[0]);
+    REQUIRE(take() == live[0]);
+    store.give_done(find(live[0]));
+    REQUIRE(take() == live[0]);
+    REQUIRE(give_away(live[0], lb));
+    settle(b);
+    REQUIRE(store.take_back());
+    REQUIRE(take() == live[0]);
+  }
+  CHECK(store.slots_wanted(la, size_class, many, held) != 0);
+}
+
 TEST_CASE_FIXTURE(store_on_a_heap, "a slab serves its owner and its class, slot by slot, and nobody else") {
   CHECK(take() == nullptr);
   block_id const id = add();
@@ -289,7 +304,10 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   for (std::size_t const i : {0u, 1u, 7u}) give(live[i]);
   REQUIRE(give_away(live[4], lb));
   std::size_t const used = heap.blocks().used();
+  block_id const whole = store.find(odd).in->block();
+  REQUIRE(store.of_block(whole) != nullptr);
   REQUIRE(store.take_apart(*store.find(odd).in));
+  CHECK(store.of_block(whole) == nullptr);
   CHECK(heap.valid());
   CHECK(store.count() == 0);
   CHECK_FALSE(store.find(odd));
