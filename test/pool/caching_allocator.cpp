@@ -223,6 +223,24 @@ TEST_CASE_FIXTURE(small_blocks,
   CHECK(take(a, 1000) == again);
 }
 
+TEST_CASE_FIXTURE(small_blocks, "a stream has its slots also where many others came since") {
+  std::vector<weir::stream> streams(150);
+  std::vector<std::vector<void*>> blocks;
+  for (weir::stream const& s : streams) blocks.push_back(take(s, 1024, 25));
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    give(streams[i], {blocks[i].begin(), blocks[i].end() - 1});
+    blocks[i].erase(blocks[i].begin(), blocks[i].end() - 1);  // the last is a slot
+  }
+  std::size_t const before = memory.snapshot().host_bytes;
+  for (std::size_t i = 0; i < streams.size(); ++i) blocks[i].push_back(take(streams[i]));
+  CHECK(memory.snapshot().host_bytes == before);
+  for (std::size_t i = 0; i < streams.size(); ++i) give(streams[i], blocks[i]);
+  look();
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  memory.trim(0);
+  CHECK(state.live_bytes == 0);
+}
+
 TEST_CASE_FIXTURE(small_blocks, "streams that may end get no slabs, and nothing is kept for them") {
   std::vector<void*> const blocks = take(mortal, 1024, 2000);
   CHECK(memory.snapshot().blocks >= 2000);
