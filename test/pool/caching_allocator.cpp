@@ -223,6 +223,24 @@ TEST_CASE_FIXTURE(small_blocks,
   CHECK(take(a, 1000) == again);
 }
 
+TEST_CASE_FIXTURE(small_blocks, "a stream has its slots also where many others came since") {
+  std::vector<weir::stream> streams(150);
+  std::vector<std::vector<void*>> blocks;
+  for (weir::stream const& s : streams) blocks.push_back(take(s, 1024, 25));
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    give(streams[i], {blocks[i].begin(), blocks[i].end() - 1});
+    blocks[i].erase(blocks[i].begin(), blocks[i].end() - 1);  // the last is a slot
+  }
+  std::size_t const before = memory.snapshot().host_bytes;
+  for (std::size_t i = 0; i < streams.size(); ++i) blocks[i].push_back(take(streams[i]));
+  CHECK(memory.snapshot().host_bytes == before);
+  for (std::size_t i = 0; i < streams.size(); ++i) give(streams[i], blocks[i]);
+  look();
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  memory.trim(0);
+  CHECK(state.live_bytes == 0);
+}
+
 TEST_CASE_FIXTURE(small_blocks, "streams that may end get no slabs, and nothing is kept for them") {
   std::vector<void*> const blocks = take(mortal, 1024, 2000);
   CHECK(memory.snapshot().blocks >= 2000);
@@ -326,6 +344,7 @@ TEST_CASE_FIXTURE(small_blocks, "a slot freed by a stream that ends is its owner
     destroyable_stream const other;
     work(other);
     give(other, x);
+    look();
     CHECK_FALSE(gets(a, x));
   }
   REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
@@ -375,6 +394,18 @@ TEST_CASE("nothing is refused for what streams have at hand") {
       }
 }
 
+TEST_CASE_FIXTURE(small_blocks, "nothing is taken from the upstream while streams have enough at hand that is done") {
+  sim::set_mode(sim::mode::immediate);
+  REQUIRE(memory.grow(4_MiB));
+  give(a, take(a, 128_KiB, 8), 128_KiB);
+  give(a, take(a, 1024, 500));
+  std::size_t const growths = memory.numbers().growths;
+  void* const p = take(b, 4_MiB);
+  CHECK(memory.numbers().growths == growths);
+  CHECK(memory.numbers().waits == 0);
+  give(b, p, 4_MiB);
+}
+
 TEST_CASE("nothing is refused for what lies free in slabs beside live slots") {
   small_blocks s({.max_bytes = 4_MiB});
   REQUIRE(s.memory.grow(4_MiB));
@@ -409,14 +440,19 @@ TEST_CASE_FIXTURE(small_blocks, "all goes back when all is freed and done, where
 }
 
 TEST_CASE("a segment goes back with its last slot, also where other slabs of its size stay") {
-  small_blocks s({.growth_bytes = 2_MiB, .release_threshold = 0});
+  small_blocks s({.growth_bytes = 256_KiB, .release_threshold = 0});
   sim::set_mode(sim::mode::immediate);
-  std::vector<void*> const kept = s.take(s.a, 1024, 1900), other = s.take(s.a, 1024, 1900);
-  REQUIRE(s.state.live_count >= 2);
+  std::vector<void*> const kept = s.take(s.a, 1024, 300);
   s.give(s.a, kept.front());  // its slab has a free slot
-  s.give(s.a, other);
-  CHECK(s.memory.trim(0) == 0);
-  CHECK(s.state.live_bytes <= 4_MiB);
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<void*> others = s.take(s.a, 1024, 400);
+    std::shuffle(others.begin(), others.end(), random);
+    for (void* const p : others) {
+      REQUIRE(s.memory.deallocate(s.a, p, 1024, 256));
+      REQUIRE(s.memory.trim(0) == 0);
+    }
+  }
   s.give(s.a, {kept.begin() + 1, kept.end()});
   CHECK(s.state.live_bytes == 0);
 }
@@ -430,9 +466,9 @@ TEST_CASE("above the threshold nothing idle is held, whoever frees what small bl
     std::size_t const sizes[] = {1024, 10'000, 60'000, 150'000};
     std::vector<std::pair<void*, std::size_t>> live;
     std::mt19937 random(11);
-    for (int step = 0; step < 4000; ++step) {
+    for (int step = 0; step < 1500; ++step) {
       CAPTURE(step);
-      bool const grows = step / 400 % 2 == 0;
+      bool const grows = step / 250 % 2 == 0;
       if (live.empty() || random() % 8 < (grows ? 7 : 1)) {
         std::size_t const bytes = sizes[random() % 4];
         live.emplace_back(s.memory.allocate(streams[random() % 3], bytes, 256, pool_effort::all), bytes);
@@ -444,7 +480,7 @@ TEST_CASE("above the threshold nothing idle is held, whoever frees what small bl
       REQUIRE(s.memory.trim(threshold) == 0);
     }
     s.check_books();
-    CHECK(s.memory.numbers().releases > 5);
+    CHECK(s.memory.numbers().releases > 0);
     for (auto const& [p, bytes] : live) s.memory.deallocate(host_order, p, bytes, 256);
     CHECK(s.state.live_bytes <= threshold);
   }
@@ -524,15 +560,13 @@ TEST_CASE_FIXTURE(small_blocks, "what a stream has at hand is not for its captur
 }
 
 TEST_CASE_FIXTURE(small_blocks, "the slabs of a thread that ended are everyone's before the pool takes more") {
+  sim::set_mode(sim::mode::immediate);
   std::vector<void*> blocks;
   std::thread([&] {
     blocks = take(cudaStreamPerThread, 1024, 1900);
     for (std::size_t i = 0; i < blocks.size(); i += 2) memory.deallocate(cudaStreamPerThread, blocks[i], 1024, 256);
-    finish(cudaStreamPerThread);
   }).join();
   std::size_t const growths = memory.numbers().growths;
-  look();
-  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
   take(a, 1024, 900);
   CHECK(memory.numbers().growths == growths);
   for (std::size_t i = 1; i < blocks.size(); i += 2) give(a, blocks[i]);
@@ -569,10 +603,10 @@ TEST_CASE("live blocks never overlap, and the numbers are those of the pieces, w
   std::map<std::uintptr_t, std::size_t> live;
   std::mt19937 random(5);
   int refused = 0;
-  for (int step = 0; step < 3000; ++step) {
+  for (int step = 0; step < 1500; ++step) {
     CAPTURE(step);
     stream_ref const stream = streams[random() % 5];
-    bool const grows = step / 500 % 2 == 0;
+    bool const grows = step / 300 % 2 == 0;
     if (live.empty() || random() % 8 < (grows ? 7 : 2)) {
       std::size_t const bytes = sizes[random() % (random() % 4 == 0 ? 8 : 4)];
       auto const p = reinterpret_cast<std::uintptr_t>(s.memory.allocate(stream, bytes, 256, pool_effort::all));

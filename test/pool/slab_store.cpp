@@ -29,7 +29,6 @@ struct store_on_a_heap : streamed_heap {
   static constexpr std::size_t slot_bytes = size * unit_bytes;
   static constexpr std::uint32_t slots = 8;
   static constexpr std::size_t held = std::size_t{16} << 20;
-  static constexpr unsigned many = 100;
 
   slab_store store{heap, tracker};
   list_id const la = list(a), lb = list(b), lm = list(mortal);
@@ -40,7 +39,7 @@ struct store_on_a_heap : streamed_heap {
   static std::uint32_t record(std::size_t bytes = slot_bytes) { return slab::record_of(size, bytes, 8); }
   /// A slab of `a`, empty.
   block_id add(sequence_number freed = {}) {
-    REQUIRE(store.slots_wanted(la, size_class, many, held) != 0);
+    REQUIRE(store.slots_wanted(la, size_class, held) != 0);
     block_id const id = streamed_heap::take(size * slots, slab::page_bytes);
     REQUIRE(store.add(id, la, size_class, slots, freed));
     return id;
@@ -68,20 +67,20 @@ struct store_on_a_heap : streamed_heap {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(store_on_a_heap, "a slab is for a stream that has blocks of its size, or slots already") {
-  CHECK(store.slots_wanted(la, size_class, 0, held) == 0);
-  CHECK(store.slots_wanted(la, size_class, 1, held) == 0);
-  CHECK(store.slots_wanted(la, size_class, many, held) > 1);
+TEST_CASE_FIXTURE(store_on_a_heap, "a slab is for a stream that has many blocks of its size, or slots already") {
+  CHECK_FALSE(store.may_serve(la, size_class, 0));
+  CHECK_FALSE(store.may_serve(la, size_class, 1));
+  CHECK(store.may_serve(la, size_class, 100));
   add();
-  CHECK(store.slots_wanted(la, size_class, 0, held) > 1);
-  CHECK(store.slots_wanted(la, size_class + 1, 0, held) == 0);
-  CHECK(store.slots_wanted(lb, size_class, 0, held) == 0);
+  CHECK(store.may_serve(la, size_class, 0));
+  CHECK_FALSE(store.may_serve(la, size_class + 1, 0));
+  CHECK_FALSE(store.may_serve(lb, size_class, 0));
 }
 
 TEST_CASE_FIXTURE(store_on_a_heap, "a stream that has more slots gets larger slabs, up to a limit") {
   std::uint32_t most = 0;
   for (int i = 0; i < 40; ++i) {
-    std::uint32_t const wanted = store.slots_wanted(la, size_class, many, held);
+    std::uint32_t const wanted = store.slots_wanted(la, size_class, held);
     CHECK(wanted >= most);
     most = wanted;
     if (std::size_t{wanted} * slot_bytes > slab::most_bytes / 2) break;
@@ -95,15 +94,30 @@ TEST_CASE_FIXTURE(store_on_a_heap, "a stream that has more slots gets larger sla
 TEST_CASE_FIXTURE(store_on_a_heap, "while much lies free in slabs there are no more of them") {
   std::uint32_t const most = slab::most_bytes / slot_bytes;
   int added = 0;
-  while (added < 10 && store.slots_wanted(la, size_class, many, held) != 0) {
+  while (added < 10 && store.slots_wanted(la, size_class, held) != 0) {
     REQUIRE(store.add(streamed_heap::take(most * size, slab::page_bytes), la, size_class, most, {}));
     ++added;
   }
   CHECK(added >= 1);
   CHECK(added < 10);
-  CHECK(store.slots_wanted(la, size_class, many, std::size_t{1} << 40) != 0);  // where more is held more may lie free
+  CHECK(store.slots_wanted(la, size_class, std::size_t{1} << 40) != 0);  // where more is held more may lie free
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(added) * most; ++i) REQUIRE(take() != nullptr);
-  CHECK(store.slots_wanted(la, size_class, many, held) != 0);
+  CHECK(store.slots_wanted(la, size_class, held) != 0);
+}
+
+TEST_CASE_FIXTURE(store_on_a_heap, "what lies free in slabs is known after any number of frees, of whatever kind") {
+  std::vector<void*> live = full_slab();
+  for (int i = 0; i < 10'000; ++i) {
+    give(live[0]);
+    REQUIRE(take() == live[0]);
+    store.give_done(find(live[0]));
+    REQUIRE(take() == live[0]);
+    REQUIRE(give_away(live[0], lb));
+    settle(b);
+    REQUIRE(store.take_back());
+    REQUIRE(take() == live[0]);
+  }
+  CHECK(store.slots_wanted(la, size_class, held) != 0);
 }
 
 TEST_CASE_FIXTURE(store_on_a_heap, "a slab serves its owner and its class, slot by slot, and nobody else") {
@@ -289,7 +303,10 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   for (std::size_t const i : {0u, 1u, 7u}) give(live[i]);
   REQUIRE(give_away(live[4], lb));
   std::size_t const used = heap.blocks().used();
+  block_id const whole = store.find(odd).in->block();
+  REQUIRE(store.of_block(whole) != nullptr);
   REQUIRE(store.take_apart(*store.find(odd).in));
+  CHECK(store.of_block(whole) == nullptr);
   CHECK(heap.valid());
   CHECK(store.count() == 0);
   CHECK_FALSE(store.find(odd));
@@ -338,7 +355,7 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   unsigned const others = size_class + 1;
   std::uint32_t const other_slots = 8;
   auto const add_of = [&](list_id list, unsigned c) {
-    REQUIRE(store.slots_wanted(list, c, many, held) != 0);
+    REQUIRE(store.slots_wanted(list, c, held) != 0);
     block_id const id = streamed_heap::take(slot_class::size(c) * other_slots, slab::page_bytes);
     REQUIRE(store.add(id, list, c, other_slots, {}));
   };
@@ -376,5 +393,5 @@ TEST_CASE_FIXTURE(store_on_a_heap, "a list that is closed has no slab, and needs
   CHECK_FALSE(store.needs(la));
   store.close(la);
   CHECK(take() == nullptr);
-  CHECK(store.slots_wanted(la, size_class, 0, held) == 0);
+  CHECK_FALSE(store.may_serve(la, size_class, 0));
 }

@@ -513,6 +513,7 @@ class stream_ordered_heap {
     auto const take = [&] {
       return slabs_.take(list, size_class, slab::record_of(r.size, r.requested, r.alignment_log));
     };
+    if (void* const p = take(); p != nullptr) return p;  // for a stream that was not seen of late
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;
     std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
