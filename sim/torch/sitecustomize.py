@@ -1,13 +1,17 @@
-"""What `sim/run --peaks`, `--report` and `--snapshot` do in a program that knows nothing of it. Python loads a module of this name
-when it starts; it waits for the program to import torch.
+"""What `sim/run` does inside of a Python program that knows nothing of it. Python loads a module of this name when it
+starts; it waits for the program to import torch. `--peaks`, `--report` and `--snapshot` are here, and a quiet end.
 
 Peaks: PyTorch has hooks for all modules and optimisers. Whatever is allocated counts for the innermost layer that runs:
 in the forward pass by module, in the backward pass by the module whose output's gradient was asked for last. A table
 goes to stderr when the program ends. Costs a call or two of PyTorch's statistics for each layer.
 
 Snapshot: PyTorch records its history of allocations, and writes it to a file when the program ends. For a report each
-allocation says in it for which layer it was made."""
+allocation says in it for which layer it was made.
+
+End: PyTorch's threads are done with the last backward pass before Python ends (`finish_backward_passes`)."""
 import atexit
+import ctypes
+import glob
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -184,8 +188,38 @@ def record_history(torch, snapshot, report):
     atexit.register(write)
 
 
+def has_backward_threads():
+    for name in glob.glob("/proc/self/task/*/comm"):
+        try:
+            if open(name).read().startswith("pt_autograd"):
+                return True
+        except OSError:  # a thread that has just ended
+            pass
+    return False
+
+
+def finish_backward_passes(torch):
+    """A pass returns while a thread of its device still gives up what it used, for which that takes Python's lock; once
+    Python ends, nobody gets the lock, and the thread ends the program ("terminate called without an active exception").
+    Each thread does one pass after the other, so after a pass of ours the program's are over. Ours leaves nothing to
+    give up: all that it uses is kept for good, and used by operations that are kept as well."""
+    if not torch.cuda.is_initialized() or not has_backward_threads():
+        return
+    try:
+        for device in filter(torch._C._cuda_hasPrimaryContext, range(torch.cuda.device_count())):
+            with torch.enable_grad():
+                leaf = torch.empty(1, device=f"cuda:{device}", requires_grad=True)
+                root, gradient = leaf * 1, torch.empty(1, device=f"cuda:{device}")
+                kept = (leaf, root, gradient, leaf * gradient, root * gradient)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+            root.backward(gradient)
+    except RuntimeError:  # CUDA has failed for good, or no memory is left
+        pass
+
+
 def torch_is_loaded():
     torch = sys.modules["torch"]
+    atexit.register(finish_backward_passes, torch)  # the last of what is registered here
     peaks, snapshot, report = (os.environ.get("SIM_RUN_" + name) for name in ("PEAKS", "SNAPSHOT", "REPORT"))
     if peaks or report:
         Layers(torch, bool(peaks), bool(report)).install()
@@ -193,5 +227,12 @@ def torch_is_loaded():
         record_history(torch, snapshot, report)
 
 
+def numba_is_loaded():
+    import weir_sim_numba
+    weir_sim_numba.install()
+
+
 load_next_of_this_name()
 sys.meta_path.insert(0, AfterImport("torch", torch_is_loaded))
+if os.environ.get("WEIR_SIM_KERNELS") != "refuse":
+    sys.meta_path.insert(0, AfterImport("numba.cuda.dispatcher", numba_is_loaded))

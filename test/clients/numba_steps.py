@@ -1,4 +1,5 @@
-"""Arrays, copies, streams and events of Numba, which calls the driver and nothing else, on the simulated runtime:
+"""Arrays, copies, streams and events of Numba, which calls the driver and nothing else, on the simulated runtime; and
+kernels, which are skipped:
 
     sim/run --device default python test/clients/numba_steps.py"""
 import sys
@@ -31,6 +32,15 @@ def main():
     before = cuda.current_context().get_memory_info()[0]
     arrays = [cuda.device_array(1 << 20, dtype=numpy.uint8) for _ in range(10)]
     assert len(arrays) == 10 and before - cuda.current_context().get_memory_info()[0] == 10 << 20
+
+    @cuda.jit
+    def set_all(array, value):
+        array[cuda.grid(1)] = value
+
+    set_all[10, 100](there, 7)
+    set_all[10, 100](numbers, 7)  # goes to the device and comes back
+    set_all.forall(1000)(there, 7)
+    cuda.synchronize()
     print("all of Numba's steps are right")
 
 
