@@ -1157,7 +1157,7 @@ BUGS = [
     bug(0, "streams that may end have slabs", ORDERED,
         "list == shared || !tracker_.is_lasting(list)", "list == shared", "pool/stream_ordered_heap"),
     bug(0, "a stream that was not seen of late gets another slab", ORDERED,
-        "    if (void* const p = take(); p != nullptr) return p;  // for a stream that was not seen of late\n", "",
+        "    if (!was_seen)\n", "    if (false)\n",
         "pool/caching_allocator", random=False),
     bug(0, "a stream that slots wait for is forgotten", ORDERED,
         " || list == keep || is_needed_at_hand(list)", " || list == keep", "pool/caching_allocator"),

@@ -250,9 +250,12 @@ class stream_ordered_heap {
   /// `std::bad_alloc`.
   void* make_small(stream_identity const& who, request const& r, std::size_t held) {
     reserve();
+    bool const was_seen = tracker_.list_seen(who.key) != shared;
     list_id const list = list_of(who);
     if (list == shared || !tracker_.is_lasting(list)) return nullptr;
     unsigned const size_class = slot_class::of(r.size);
+    if (!was_seen)
+      if (void* const p = take_small(list, size_class, r.requested, r.alignment_log); p != nullptr) return p;
     cache_.open(list);
     unsigned const blocks = cache_.count_taken(list, size_class);
     if (r.size > slab::most_slot_units || !slabs_.may_serve(list, size_class, blocks)) return nullptr;
@@ -513,7 +516,6 @@ class stream_ordered_heap {
     auto const take = [&] {
       return slabs_.take(list, size_class, slab::record_of(r.size, r.requested, r.alignment_log));
     };
-    if (void* const p = take(); p != nullptr) return p;  // for a stream that was not seen of late
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;
     std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
