@@ -6,7 +6,6 @@
 #include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/sources/callback.hpp>
-#include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/order.hpp>
@@ -14,6 +13,7 @@
 #include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 
 #include <array>
 

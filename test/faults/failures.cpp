@@ -23,9 +23,9 @@
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
-#include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 #include <support/somebodys_mr.hpp>
 
 #include <algorithm>
