@@ -103,7 +103,7 @@ TEST_CASE("memory freed on a default stream of the stack's device is not given a
 
 TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | limit{1_GiB} | statistics{} | logging{.path = "/dev/null"} | pool{});
-  stays_in_order(device{.device = 1} | trace{} | pool{} | trace{});
+  stays_in_order(device{.device = 1} | trace{.events = 10} | pool{} | trace{.events = 10});
   stays_in_order(device{.device = 1} | tracking{} | pool{} | tracking{});
   stays_in_order(device{.device = 1} | pool{.growth_bytes = 32_MiB} | pool{});
   stays_in_order(device{.device = 1} | binning{{bin{2_MiB, pool{}}}});
