@@ -6,7 +6,6 @@
 #include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/sources/callback.hpp>
-#include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/order.hpp>
@@ -14,6 +13,7 @@
 #include <weir/testing/checked.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 
 #include <array>
 
@@ -103,7 +103,7 @@ TEST_CASE("memory freed on a default stream of the stack's device is not given a
 
 TEST_CASE("the device rises through every layer") {
   stays_in_order(device{.device = 1} | limit{1_GiB} | statistics{} | logging{.path = "/dev/null"} | pool{});
-  stays_in_order(device{.device = 1} | trace{} | pool{} | trace{});
+  stays_in_order(device{.device = 1} | trace{.events = 10} | pool{} | trace{.events = 10});
   stays_in_order(device{.device = 1} | tracking{} | pool{} | tracking{});
   stays_in_order(device{.device = 1} | pool{.growth_bytes = 32_MiB} | pool{});
   stays_in_order(device{.device = 1} | binning{{bin{2_MiB, pool{}}}});

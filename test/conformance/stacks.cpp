@@ -124,5 +124,5 @@ TEST_CASE("21: live blocks known on both sides of a pool") {
   check_resource(async{} | tracking{} | pool{} | limit{.max_bytes = 60 * mib} | tracking{.frames = 2});
 }
 TEST_CASE("22: what passes recorded on both sides of a pool") {
-  check_resource(device{} | trace{} | pool{} | limit{.max_bytes = 60 * mib} | trace{});
+  check_resource(device{} | trace{.events = 10} | pool{} | limit{.max_bytes = 60 * mib} | trace{.events = 10});
 }

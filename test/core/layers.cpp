@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <core/recorder.hpp>
 #include <support/captures.hpp>
+#include <support/parsed.hpp>
 
 #include <functional>
 #include <memory>

@@ -8,6 +8,7 @@
 #include <weir/tools.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <cstdlib>

@@ -6,6 +6,7 @@
 #include <weir/weir.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 #include <support/sim_fixture.hpp>
 #include <support/test_source.hpp>
 

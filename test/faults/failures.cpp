@@ -23,9 +23,9 @@
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
 #include <weir/sources/virtual_memory.hpp>
-#include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 #include <support/somebodys_mr.hpp>
 
 #include <algorithm>
@@ -272,7 +272,8 @@ std::vector<subject> subjects_in_chunks() {
   return {of("virtual memory", virtual_memory{}),
           of("virtual memory of peers, with a bound",
              virtual_memory{.max_bytes = 4_MiB, .peers = true, .scrub = true} | statistics{}),
-          of("traced, growing in place", virtual_memory{.max_bytes = 4_MiB} | trace{} | pool{} | trace{}),
+          of("traced, growing in place",
+             virtual_memory{.max_bytes = 4_MiB} | trace{.events = 5} | pool{} | trace{.events = 5}),
           of("counted and limited, growing in place", virtual_memory{} | limit{6_MiB} | statistics{.by_tag = true} |
                                                           tracking{} | limit{4_MiB} | logging{.path = "/dev/null"} |
                                                           pool{}),

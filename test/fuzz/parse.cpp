@@ -1,9 +1,10 @@
 // Texts given to `parse`: each is refused with a column, or makes a stack that works and gives everything back.
 #include "target.hpp"
 
+#include <support/parsed.hpp>
+
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
-#include <weir/tools/parse.hpp>
 
 #include <stdexcept>
 

@@ -3,9 +3,9 @@
 #include "target.hpp"
 
 #include <random/program.hpp>
+#include <support/parsed.hpp>
 
 #include <weir/testing/checked.hpp>
-#include <weir/tools/parse.hpp>
 
 #include <iterator>
 

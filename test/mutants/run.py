@@ -159,6 +159,8 @@ class Bench:
             text = source.read_text()
             if "int main(" in text:  # without doctest
                 objects, others = [o for o in objects if not o.endswith(".main.o")], []
+            if "<support/parsed.hpp>" in text:  # which is compiled for the tests that include it
+                objects = [*objects, str(ROOT / "test/support/parsed.cpp")]
             if bug.needs_rmm:
                 self.compile(source, program, tree, *kind, *objects, *RMM_LIBRARIES, "-lpthread", with_rmm=True)
             else:

@@ -337,7 +337,7 @@ inline std::vector<candidate> candidates(int d) {
       of("tracked", device{.device = d} | below | tracking{} | pool{} | tracking{} | above),
       of("traced", device{.device = d} | below | trace{.events = 7} | pool{} | trace{.events = 100} | above),
       of("pool that grows in place, traced",
-         virtual_memory{.device = d} | trace{} | pool{.max_waste = 0} | trace{} | above),
+         virtual_memory{.device = d} | trace{.events = 7} | pool{.max_waste = 0} | trace{.events = 100} | above),
       of("counted by tag", async{.device = d} | below | pool{} | statistics{.by_tag = true} | above),
       of("arena", device{.device = d} | below | arena{} | above),
       of("arena for each stream",

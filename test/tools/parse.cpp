@@ -6,6 +6,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 
 #include <cstdint>
 #include <cstring>

@@ -1,9 +1,9 @@
 // Every option that a text can name does what it does in C++: seen by what the stack asks of the simulated runtime.
 #include <support/temporary_folder.hpp>
 
+#include <support/parsed.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/sim/sim.hpp>
-#include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
 

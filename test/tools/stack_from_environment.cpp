@@ -5,6 +5,7 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <support/parsed.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <cstdlib>

@@ -5,10 +5,10 @@
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/managed.hpp>
-#include <weir/tools/parse.hpp>
 
 #include <doctest/doctest.h>
 #include <support/json.hpp>
+#include <support/parsed.hpp>
 #include <support/sim_fixture.hpp>
 
 #include <cstddef>

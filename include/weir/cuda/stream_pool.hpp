@@ -16,6 +16,7 @@ namespace weir {
 class stream_pool {
  public:
   /// Makes all streams. Throws `std::invalid_argument` for a `count` of 0, and `cuda_error`.
+  template <class = void>  // so that only those pay for compiling it who use it
   explicit stream_pool(std::size_t count = 16, stream::kind kind = stream::kind::non_blocking) {
     if (count == 0)
       throw std::invalid_argument("weir: stream_pool: count is 0; it must be at least 1, as many as run at once");

@@ -227,7 +227,8 @@ template <class Any = any_resource>
 
 /// Throws the `config_error` that `parse(text)` would throw for what is written in it, and makes nothing: no CUDA call.
 /// What only the machine can tell, such as a device that is not there, is found by `parse`.
-inline void check_text(std::string_view text) {
+template <class = void>  // so that only those pay for compiling it who use it
+void check_text(std::string_view text) {
   std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
   for (detail::config_layer& layer : layers) {
     auto const check = [&](auto options) {

@@ -38,6 +38,7 @@ class tag_totals {
   }
 
   /// Those under which anything was ever allocated, what holds most first.
+  template <class = void>  // so that only those pay for compiling it who use it
   std::vector<tag_statistics> used() const {
     std::vector<tag_statistics> found;
     for (std::size_t i = 0; i < all_.size(); ++i) {
@@ -59,7 +60,8 @@ class tag_totals {
 
 /// For a line of a report: `decoder/kv 18.00 GiB in 48 | (untagged) 1.00 GiB in 3 | 2 more`; of those that hold
 /// something, the largest. Empty if none does.
-inline std::string holders_text(std::vector<tag_statistics> const& tags, std::size_t most = 5) {
+template <class = void>  // so that only those pay for compiling it who use it
+std::string holders_text(std::vector<tag_statistics> const& tags, std::size_t most = 5) {
   std::string text;
   std::size_t holders = 0;
   for (tag_statistics const& each : tags) {
@@ -73,7 +75,8 @@ inline std::string holders_text(std::vector<tag_statistics> const& tags, std::si
 
 /// For the hint of a report: `decoder/kv holds 18.00 GiB of it in 48 blocks`; empty where no tag holds more than half
 /// of what is live.
-inline std::string main_holder_text(std::vector<tag_statistics> const& tags) {
+template <class = void>  // so that only those pay for compiling it who use it
+std::string main_holder_text(std::vector<tag_statistics> const& tags) {
   std::int64_t all = 0;
   for (tag_statistics const& each : tags) all += each.numbers.requested.current;
   if (tags.empty() || !tags[0].tag || tags[0].numbers.requested.current <= all / 2) return {};
@@ -83,7 +86,8 @@ inline std::string main_holder_text(std::vector<tag_statistics> const& tags) {
 }
 
 /// A table for people, 75 columns wide, of at most `most` tags. Of a long name the beginning is shown.
-inline std::string tags_table(std::vector<tag_statistics> const& tags, std::size_t most = 20) {
+template <class = void>  // so that only those pay for compiling it who use it
+std::string tags_table(std::vector<tag_statistics> const& tags, std::size_t most = 20) {
   auto const row = [](std::string tag, std::string const& current, std::string const& peak, std::string const& live) {
     std::size_t end = tag.size() <= 32 ? tag.size() : 32;
     while (end < tag.size() && end > 0 && (static_cast<unsigned char>(tag[end]) & 0xc0) == 0x80) --end;
