@@ -534,6 +534,22 @@ TEST_CASE_FIXTURE(small_blocks, "a slot freed in a capture is the capture's unti
   CHECK(sim::captures_invalidated() == 0);
 }
 
+TEST_CASE_FIXTURE(small_blocks, "a slot that a stream in a capture used is that capture's") {
+  std::vector<void*> const blocks = take(a, 1024, 1000);
+  begin_capture(mortal);
+  REQUIRE(memory.deallocate_after(a, std::vector<stream_ref>{mortal}, blocks[700], 1024, 256));
+  check_books();
+  CHECK(memory.numbers().captured == 1024);
+  REQUIRE(memory.deallocate_after(mortal, std::vector<stream_ref>{a}, blocks[500], 1024, 256));
+  check_books();
+  CHECK(memory.numbers().captured == 2048);
+  { captured_graph const graph(mortal); }
+  CHECK_FALSE(gets(a, blocks[700]));
+  CHECK(memory.release_captured(0) == 2048);
+  check_books();
+  CHECK(sim::captures_invalidated() == 0);
+}
+
 TEST_CASE_FIXTURE(small_blocks, "what a stream has at hand is not for its captures, nor the other way round") {
   std::vector<void*> const blocks = take(a, 1024, 1000), large = take(a, 200'000, 4);
   work(a);
