@@ -161,7 +161,8 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
   }
   if constexpr (requires { account_of(layer); }) {
     bool as_asked = true;
-    for (std::size_t const bytes : {256u, 4096u, 65536u, 1u << 20, 3u << 20})
+    // The second is no size class of a pool's, which takes more then.
+    for (std::size_t const bytes : {256u, 4352u, 65536u, 1u << 20, 3u << 20})
       as_asked &= weir::taken(layer, bytes) == bytes;
     s.accounts.insert(from_below ? s.accounts.begin() : s.accounts.end(), [&layer, as_asked] {
       account now = account_of(layer);

@@ -225,7 +225,7 @@ TEST_CASE("what failed is written down as a test") {
            "TEST_CASE(\"found: pool, pct, 17\") {\n"
            "  repeat(\"pool\",\n"
            "         {.mode = sim::mode::pct, .schedule = 17, .capacity = 4096, .streams_end = false, "
-           ".most_bytes = 3145728, .starving = false, .device = 0, .current = 0},\n"
+           ".most_bytes = 3145728, .starving = false, .few_sizes = false, .device = 0, .current = 0},\n"
            "         {{allocate_block, 1, 2, 3},\n"
            "          {free_elsewhere, 4, 5, 6}});\n"
            "}\n");

@@ -38,9 +38,10 @@ struct setting {
   std::size_t capacity = std::size_t{32} << 20;
   bool streams_end = true;  ///< false: the stack was promised that they do not
   std::size_t most_bytes = std::size_t{3} << 20;
-  bool starving = false;  ///< random mode, with one stream that gets nowhere from the start
-  int device = 0;         ///< the stack's, if it is not for any
-  int current = 0;        ///< the device that is current when the stack is made
+  bool starving = false;   ///< random mode, with one stream that gets nowhere from the start
+  bool few_sizes = false;  ///< so that blocks of one size are many
+  int device = 0;          ///< the stack's, if it is not for any
+  int current = 0;         ///< the device that is current when the stack is made
 };
 
 /// What went wrong, and at which step; empty if nothing did.
@@ -389,15 +390,20 @@ class world {
     }
   }
 
+  std::size_t bytes_of(step const& s) const {
+    constexpr std::size_t few[] = {1024, 1024, 1024, 1000, 40'000, 300'000};
+    if (how_.few_sizes) return few[s.z % std::size(few)];
+    // Small ones are many, large ones fill the device.
+    std::size_t const scale[] = {256, 4096, 4096, 65536, 65536, 1 << 20, how_.most_bytes};
+    return 1 + s.y % std::min(scale[s.z % std::size(scale)], how_.most_bytes);
+  }
   void allocate(step const& s, weir::stream_ref order, std::size_t stream, outcome& result) {
     if (blocks_.size() >= most_blocks) {
       std::size_t const which = s.y % blocks_.size();
       return may_use(blocks_[which]) ? free_block(which, blocks_[which].on, s.z) : void();
     }
     if (!reachable(stream) && !is_pooled()) return;
-    // Small ones are many, large ones fill the device.
-    std::size_t const scale[] = {256, 4096, 4096, 65536, 65536, 1 << 20, how_.most_bytes};
-    std::size_t const bytes = 1 + s.y % std::min(scale[s.z % std::size(scale)], how_.most_bytes);
+    std::size_t const bytes = std::min(bytes_of(s), how_.most_bytes);
     std::size_t const alignment = s.z % 16 == 0 ? std::size_t{1} << (s.z >> 8) % 17 : 256;
     void* p = nullptr;
     try {

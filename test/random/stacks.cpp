@@ -34,6 +34,7 @@ setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule)
           .streams_end = c.streams_end,
           .most_bytes = c.most_bytes,
           .starving = schedule == 3,
+          .few_sizes = seed % 4 == 1,
           .device = device_of_seed(seed),
           .current = static_cast<int>(seed / 3 % 2)};
 }

@@ -72,8 +72,8 @@ inline std::string as_test(std::string const& stack_name, setting const& how, st
       "\") {\n  repeat(\"" + stack_name + "\",\n         {.mode = sim::mode::" + name_of(how.mode) +
       ", .schedule = " + std::to_string(how.schedule) + ", .capacity = " + std::to_string(how.capacity) +
       ", .streams_end = " + (how.streams_end ? "true" : "false") + ", .most_bytes = " + std::to_string(how.most_bytes) +
-      ", .starving = " + (how.starving ? "true" : "false") + ", .device = " + std::to_string(how.device) +
-      ", .current = " + std::to_string(how.current) + "},\n         {";
+      ", .starving = " + (how.starving ? "true" : "false") + ", .few_sizes = " + (how.few_sizes ? "true" : "false") +
+      ", .device = " + std::to_string(how.device) + ", .current = " + std::to_string(how.current) + "},\n         {";
   char const* between = "";
   for (step const& s : steps) {
     text += std::string(between) + "{" + names[s.what];
