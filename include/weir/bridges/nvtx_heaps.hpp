@@ -40,14 +40,14 @@ class nvtx_heaps {
 
   void add(void const* p, std::size_t bytes) noexcept {
     nvtxMemVirtualRangeDesc_t const range{bytes, p};
-    nvtxMemHeapDesc_t heap{};
-    heap.extCompatID = NVTX_EXT_COMPATID_MEM;
-    heap.structSize = sizeof heap;
-    heap.usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR;
-    heap.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
-    heap.typeSpecificDescSize = sizeof range;
-    heap.typeSpecificDesc = &range;
-    nvtxMemHeapHandle_t const handle = nvtxMemHeapRegister(nvtx_domain(), &heap);
+    nvtxMemHeapDesc_t shown{};
+    shown.extCompatID = NVTX_EXT_COMPATID_MEM;
+    shown.structSize = sizeof shown;
+    shown.usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR;
+    shown.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+    shown.typeSpecificDescSize = sizeof range;
+    shown.typeSpecificDesc = &range;
+    nvtxMemHeapHandle_t const handle = nvtxMemHeapRegister(nvtx_domain(), &shown);
     mutex_guard const lock(mutex_);
     --promised_;
     heaps_[count_++] = {reinterpret_cast<std::uintptr_t>(p), bytes, handle};
