@@ -116,7 +116,8 @@ class Layers:
         optimizer = sys.modules["torch.optim.optimizer"]
         optimizer.register_optimizer_step_pre_hook(lambda o, a, k: self.enter("optimizer", type(o).__name__))
         optimizer.register_optimizer_step_post_hook(lambda o, a, k: self.enter("outside of layers", ""))
-        self.torch.cuda._lazy_call(self.name_allocations)
+        if self.names_allocations:
+            self.torch.cuda._lazy_call(self.name_allocations)
         if self.peaks:
             self.keep_the_programs_view()
             atexit.register(self.print)
