@@ -160,7 +160,7 @@ BUGS = [
         "    free_.put(id, shared, sequence_number::none);\n    return id;", "pool/heap/block_heap", random=False),
     bug(18, "a block is cut 256 B too short", HEAP,
         "table_.split(id, wanted);", "table_.split(id, wanted - (wanted > 1));", "pool/heap/block_heap"),
-    bug(19, "a block can be freed twice", HEAP, "    table_.delist(id);\n", "", "misuse/wrong_frees"),
+    bug(19, "a block can be freed twice", HEAP, "    table_.delist(id);\n", "", "pool/heap/block_heap"),
     bug(20, "what is left of a cut block is lost", HEAP,
         "block_id const taken = table_.split(id, wanted);\n    free_.shrunk(id, has);",
         "free_.pull(id);\n    block_id const taken = table_.split(id, wanted);\n    table_[id].set_live(0, 0);",
