@@ -36,8 +36,8 @@ allocation memory_of(std::shared_ptr<pool_state> const& pool, std::size_t bytes)
   return made;
 }
 
-cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t bytes, std::shared_ptr<pool_state> pool,
-                           timeline& t) {
+cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t bytes,
+                           std::shared_ptr<pool_state> const& pool, timeline& t) {
   if (cudaError_t const code = admit_work(r, t); code != cudaSuccess) return code;
   if (bytes == 0) {
     *p = nullptr;

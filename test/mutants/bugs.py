@@ -1175,10 +1175,9 @@ BUGS = [
     bug(0, "a segment stays when its last slab went by itself", ALLOCATOR,
         "    if (heap_.some_slab_went()) segments_.look_again();\n", "", "pool/caching_allocator", random=False),
     bug(0, "a small request takes more than a limit counts", ALLOCATOR,
-        "return slot_class::block_bytes(bytes, alignment);", "return whole_units;", "pool/caching_allocator", random=False),
+        "return keeps_small ? slot_class::block_bytes(bytes, alignment) : ", "return ", "pool/caching_allocator",
+        random=False),
     bug(0, "a slot freed on a stream in a capture is its owner's", ALLOCATOR,
         "if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);", "",
         "pool/caching_allocator"),
-    bug(0, "slots are not parked", ALLOCATOR,
-        "    heap_.make_blocks();\n    if (heap_.has_slabs()) {", "    if (false) {", "pool/growable_range", random=False),
 ]

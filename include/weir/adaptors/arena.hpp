@@ -166,7 +166,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   std::size_t max_bytes() const noexcept { return options_.max_bytes; }
   /// The block that serves a request, as `pool_resource::taken`.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
-    return pass_through_ ? base::taken(bytes, alignment) : detail::slot_class::block_bytes(bytes, alignment);
+    return pass_through_ ? base::taken(bytes, alignment) : pool_type::block_bytes(bytes, alignment);
   }
   bool holds_captured(std::uint64_t capture) const noexcept {
     if (pass_through_) return base::holds_captured(capture);
@@ -294,7 +294,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     refused_.add(1);
     report own;
     describe_layer(own, detail::capture_reason(stream));
-    std::size_t const rounded = detail::slot_class::block_bytes(bytes, detail::unit_bytes);
+    std::size_t const rounded = pool_type::block_bytes(bytes, detail::unit_bytes);
     own.hint(detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()}, rounded, options_.max_bytes,
                                   detail::capture_in(stream) != 0));
     base::refuse({bytes, rounded, stream}, layer_name, own);

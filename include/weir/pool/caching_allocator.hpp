@@ -69,7 +69,7 @@ class caching_allocator {
       : options_(with_threshold(options)),
         device_(device),
         max_split_(growable<Upstream> ? ~units{0} : max_split_units(options)),
-        has_slots_(max_split_ == ~units{0}),
+        has_slots_(keeps_small && max_split_ == ~units{0}),
         heap_(device),
         segments_(upstream, options_),
         tenant_(*this, upstream, options_) {
@@ -98,7 +98,7 @@ class caching_allocator {
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
     stream_key const key = stream_identity::known_key(stream, streams_last());
     std::size_t const block = greater(bytes, least_block);
-    if (block <= slot_class::most_bytes && alignment <= unit_bytes && !captures_declared()) [[likely]] {
+    if (keeps_small && block <= slot_class::most_bytes && alignment <= unit_bytes && !captures_declared()) [[likely]] {
       auto const size_class = slot_class::of(static_cast<units>((block + unit_bytes - 1) / unit_bytes));
       auto const lock = enter_to_allocate();
       void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
@@ -187,29 +187,13 @@ class caching_allocator {
   void park(content_store* store) requires growable<Upstream> {
     auto const lock = enter();
     if (!lock) return segments_.forget(store), require_life();
-    // Blocks only, from here on: what is live is saved and found again block by block.
-    has_slots_ = false;
     wait_for_all();
-    heap_.make_blocks();
-    if (heap_.has_slabs()) {
-      has_slots_ = true;
-      segments_.forget(store);
-      throw std::bad_alloc();
-    }
-    try {
-      segments_.park(mutex_, heap_, store, device_);
-    } catch (...) {
-      has_slots_ = !parked();
-      throw;
-    }
-    has_slots_ = !parked();
+    segments_.park(mutex_, heap_, store, device_);
   }
   /// False if the upstream has not enough memory.
   bool unpark() requires growable<Upstream> {
     auto const lock = enter_to_allocate();
-    bool const done = segments_.unpark(mutex_, heap_, device_);
-    has_slots_ = !parked();
-    return done;
+    return segments_.unpark(mutex_, heap_, device_);
   }
   bool is_parked() const noexcept {
     auto const lock = enter();
@@ -234,11 +218,15 @@ class caching_allocator {
     return bytes;
   }
 
+  /// The same where blocks are split.
+  static constexpr std::size_t block_bytes(std::size_t bytes, std::size_t alignment) noexcept {
+    return keeps_small ? slot_class::block_bytes(bytes, alignment) : round_up_or_zero(bytes, unit_bytes);
+  }
   /// The bytes of the block that serves a request: whole units, and a whole segment where blocks are not split.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
     std::size_t const whole_units = round_up_or_zero(bytes, unit_bytes);
     if (max_split_ == ~units{0}) [[likely]]
-      return slot_class::block_bytes(bytes, alignment);
+      return block_bytes(bytes, alignment);
     if (bytes > most_bytes || !is_valid_alignment(alignment)) return whole_units;
     request const r = request::of(bytes, bytes, alignment, max_split_);
     return r.size < max_split_ ? whole_units : round_up_or_zero(r.span() * unit_bytes, growth_granularity);
@@ -307,6 +295,10 @@ class caching_allocator {
   }
 
  private:
+  // On growable memory small blocks stay in the heap: it holds what is asked for to a part in fifty, and what streams
+  // have at hand is more than that.
+  static constexpr bool keeps_small = !growable<Upstream>;
+
   using request = stream_ordered_heap::request;
   using lists = stream_ordered_heap::lists;
   using slot = stream_ordered_heap::slot;
@@ -381,7 +373,7 @@ class caching_allocator {
   /// Small blocks have the size of a slot, in a slab or not, so that what a request takes is known before.
   request request_of(std::size_t bytes, std::size_t alignment, std::size_t least_block) const noexcept {
     request r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
-    if (least_block == 0 && r.size <= slot_class::most_units && r.alignment == unit_bytes && max_split_ == ~units{0})
+    if (least_block == 0 && r.size <= slot_class::most_units && r.alignment == unit_bytes && has_slots_)
       r.size = slot_class::rounded(r.size);
     return r;
   }
@@ -696,7 +688,7 @@ class caching_allocator {
   pool options_;
   int device_;
   units max_split_;  // what `options_` say, in units
-  bool has_slots_;   // small requests are served from slabs
+  bool has_slots_;   // small requests are served by what their stream has at hand
   biased_lock mutable mutex_;
   stream_ordered_heap mutable heap_;  // to look at all that is held it is gathered, which changes nothing of that
   typename held_from<Upstream>::type segments_;

@@ -19,6 +19,7 @@ template <class T>
 class grown_array {
  public:
   static constexpr std::size_t page_bytes = std::size_t{2} << 20;
+  static constexpr std::size_t element_bytes = sizeof(T);  // NOLINT(bugprone-sizeof-expression): pointers are elements
 
   /// May throw `std::bad_alloc`, as `grow`.
   explicit grown_array(std::size_t size = 0) { grow(size); }
@@ -30,8 +31,8 @@ class grown_array {
   void grow(std::size_t size) {
     static_assert(__is_trivially_copyable(T));  // <type_traits> asks a dozen templates for that
     if (size <= size_) return;
-    T* const fresh = static_cast<T*>(::operator new(size * sizeof(T), alignment_of(size)));
-    if (is_large(size)) ::madvise(fresh, size * sizeof(T), MADV_HUGEPAGE);  // refused where there are none
+    T* const fresh = static_cast<T*>(::operator new(size* element_bytes, alignment_of(size)));
+    if (is_large(size)) ::madvise(fresh, size * element_bytes, MADV_HUGEPAGE);  // refused where there are none
     for (std::size_t i = 0; i < size_; ++i) ::new (fresh + i) T(first_[i]);
     for (std::size_t i = size_; i < size; ++i) ::new (fresh + i) T{};
     release();
@@ -57,10 +58,10 @@ class grown_array {
   T* data() noexcept { return first_; }
   T const* data() const noexcept { return first_; }
   std::size_t size() const noexcept { return size_; }
-  std::size_t bytes() const noexcept { return size_ * sizeof(T); }
+  std::size_t bytes() const noexcept { return size_ * element_bytes; }
 
  private:
-  static constexpr bool is_large(std::size_t n) noexcept { return n * sizeof(T) >= page_bytes; }
+  static constexpr bool is_large(std::size_t n) noexcept { return n * element_bytes >= page_bytes; }
   static constexpr std::align_val_t alignment_of(std::size_t n) noexcept {
     return std::align_val_t{is_large(n) ? page_bytes : alignof(T)};
   }

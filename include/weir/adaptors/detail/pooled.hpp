@@ -119,7 +119,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// The block that serves a request. One that is kept whole (`max_split_bytes`) counts as the segment made for it.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
     if (cuts_to_size_) [[likely]]
-      return slot_class::block_bytes(bytes, alignment);
+      return caching_allocator<Upstream>::block_bytes(bytes, alignment);
     return pass_through_ ? base::taken(bytes, alignment) : segments_.taken(bytes, alignment);
   }
 
@@ -188,7 +188,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
                                                      pool_refused const& refused, char const* hint = nullptr) {
     report own;
-    std::size_t const rounded = slot_class::block_bytes(bytes, unit_bytes);
+    std::size_t const rounded = caching_allocator<Upstream>::block_bytes(bytes, unit_bytes);
     describe_layer(own, reason, refused.at);
     own.note("", refused.bar.text());
     own.note("tried", tried_text(refused.tried));
