@@ -100,28 +100,6 @@ class biased_lock {
   void const* latest_ = nullptr;
 };
 
-/// Holds a `biased_lock` while it lives, or nothing. Who drops the lock in between (`unlocked`) has it again before the
-/// guard ends.
-class biased_guard {
- public:
-  [[gnu::always_inline]] explicit biased_guard(biased_lock& lock) noexcept : biased_guard(lock, true) {}
-  /// Holds nothing if `may_enter` is false.
-  [[gnu::always_inline]] biased_guard(biased_lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
-    if (may_enter) [[likely]]
-      lock.lock();
-  }
-  [[gnu::always_inline]] ~biased_guard() {
-    if (lock_ != nullptr) [[likely]]
-      lock_->unlock();
-  }
-  biased_guard(biased_guard const&) = delete;
-  biased_guard& operator=(biased_guard const&) = delete;
-
-  /// True if it holds the lock.
-  explicit operator bool() const noexcept { return lock_ != nullptr; }
-
- private:
-  biased_lock* lock_;
-};
+using biased_guard = short_guard<biased_lock>;
 
 }  // namespace weir::detail
