@@ -355,7 +355,10 @@ BUGS = [
 
     # ---- virtual memory
     bug(0, "a chunk is spare though it is still mapped elsewhere", CHUNKS,
-        "if (--slot->views == 0) spare_.push(slot);", "--slot->views;\n      spare_.push(slot);",
+        "if (--slot->views == 0) {", "--slot->views;\n      {", "sources/physical_chunks",
+        random=False),
+    bug(0, "a chunk counts as mapped while the device takes it back", CHUNKS,
+        "mapped_ * chunk_bytes_, mapped_peak_", "(held_ - spare_.size()) * chunk_bytes_, mapped_peak_",
         "sources/physical_chunks", random=False),
     bug(0, "what was created before the device was full stays", CHUNKS,
         "trim(0, created);", "", "sources/physical_chunks", random=False),

@@ -126,6 +126,23 @@ TEST_CASE_FIXTURE(chunks_of_a_device, "a chunk that the driver does not take bac
   CHECK(chunks.trim(0) == chunk_bytes);
 }
 
+TEST_CASE_FIXTURE(chunks_of_a_device, "a chunk that is on its way to the device is not mapped") {
+  static physical_chunks const* watched;
+  static std::size_t mapped_meanwhile;
+  detail::driver_functions driver = detail::driver();
+  driver.cuMemRelease = [](CUmemGenericAllocationHandle handle) {
+    mapped_meanwhile = watched->now().mapped;
+    return detail::driver().cuMemRelease(handle);
+  };
+  physical_chunks chunks(driver, kind(), chunk_bytes, 0);
+  watched = &chunks;
+  chunks.take(slots.first(3));
+  chunks.drop(slots.first(1));
+  CHECK(chunks.trim(0) == chunk_bytes);
+  CHECK(mapped_meanwhile == 2 * chunk_bytes);
+  chunks.drop(slots.subspan(1, 2));
+}
+
 TEST_CASE_FIXTURE(chunks_of_a_device, "threads never hold more than the limit together") {
   physical_chunks chunks = made(6 * chunk_bytes);
   std::vector<std::thread> threads;

@@ -49,7 +49,7 @@ class physical_chunks {
  public:
   /// Bytes.
   struct numbers {
-    std::size_t held = 0, held_peak = 0;      ///< from the device: mapped or spare
+    std::size_t held = 0, held_peak = 0;      ///< from the device: mapped, spare, or about to be given back
     std::size_t mapped = 0, mapped_peak = 0;  ///< a chunk counts once, at however many places it is
     std::size_t spare = 0;
   };
@@ -83,7 +83,7 @@ class physical_chunks {
     if (code == CUDA_SUCCESS) {
       std::lock_guard const lock(mutex_);
       if (held_ > held_peak_) held_peak_ = held_;
-      if (held_ - spare_.size() > mapped_peak_) mapped_peak_ = held_ - spare_.size();
+      if (mapped_ > mapped_peak_) mapped_peak_ = mapped_;
       return missing;
     }
     {
@@ -122,12 +122,12 @@ class physical_chunks {
   void reset_peaks() noexcept {
     std::lock_guard const lock(mutex_);
     held_peak_ = held_;
-    mapped_peak_ = held_ - spare_.size();
+    mapped_peak_ = mapped_;
   }
   numbers now() const noexcept {
     std::lock_guard const lock(mutex_);
-    return {held_ * chunk_bytes_, held_peak_ * chunk_bytes_, (held_ - spare_.size()) * chunk_bytes_,
-            mapped_peak_ * chunk_bytes_, spare_.size() * chunk_bytes_};
+    return {held_ * chunk_bytes_, held_peak_ * chunk_bytes_, mapped_ * chunk_bytes_, mapped_peak_ * chunk_bytes_,
+            spare_.size() * chunk_bytes_};
   }
 
  private:
@@ -142,6 +142,7 @@ class physical_chunks {
       slot = spare_.size() != 0 ? spare_.pop() : without_memory_.pop();
       slot->views = 1;
     }
+    mapped_ += slots.size();
     held_ += missing;  // before they are there, so that no other thread goes beyond the limit
     return missing;
   }
@@ -173,6 +174,7 @@ class physical_chunks {
 
   void forget(std::span<chunk*> fresh) noexcept {
     held_ -= fresh.size();
+    mapped_ -= fresh.size();
     for (chunk*& slot : fresh) {
       without_memory_.push(slot);
       slot = nullptr;
@@ -180,7 +182,10 @@ class physical_chunks {
   }
   void put_away(std::span<chunk*> slots) noexcept {
     for (chunk*& slot : slots) {
-      if (--slot->views == 0) spare_.push(slot);
+      if (--slot->views == 0) {
+        spare_.push(slot);
+        --mapped_;
+      }
       slot = nullptr;
     }
   }
@@ -192,10 +197,10 @@ class physical_chunks {
   std::size_t const most_;  // chunks
 
   std::mutex mutable mutex_;
-  std::deque<chunk> records_;                               // all there ever were, so that a free needs no host memory
-  chunk_list spare_;                                        // with memory, in no slot
-  chunk_list without_memory_;                               // for chunks to come
-  std::size_t held_ = 0, held_peak_ = 0, mapped_peak_ = 0;  // chunks
+  std::deque<chunk> records_;  // all there ever were, so that a free needs no host memory
+  chunk_list spare_;           // with memory, in no slot
+  chunk_list without_memory_;  // for chunks to come
+  std::size_t held_ = 0, held_peak_ = 0, mapped_ = 0, mapped_peak_ = 0;  // chunks
 };
 
 }  // namespace weir::detail
