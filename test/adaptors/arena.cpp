@@ -255,6 +255,22 @@ TEST_CASE_FIXTURE(fresh_world, "out of memory gathers what all arenas have, and 
   }
 }
 
+TEST_CASE_FIXTURE(fresh_world, "what others give the upstream while a request waits for work serves it") {
+  sim::set_mode(sim::mode::lazy);
+  source_state state;
+  auto memory = make(source{&state} | arena{});
+  weir::stream const a;
+  void* const live = memory.allocate(a, 1_MiB);  // so that this arena has nothing to give back
+  void* const p = memory.allocate(a, 1_MiB);
+  cudaLaunchHostFunc(
+      a.get(), [](void* of) { static_cast<source_state*>(of)->fail = failing::no; }, &state);
+  memory.deallocate(a, p, 1_MiB);
+  state.fail = failing::out_of_memory;
+  pass(memory, host_order, 8_MiB);
+  CHECK(memory.numbers().out_of_memory == 0);
+  memory.deallocate(a, live, 1_MiB);
+}
+
 TEST_CASE_FIXTURE(fresh_world, "without the host's waiting, memory with work pending does not move") {
   sim::set_mode(sim::mode::lazy);
   sim::set_capacity(0, 4_MiB);

@@ -363,8 +363,12 @@ BUGS = [
     bug(0, "what was created before the device was full stays", CHUNKS,
         "trim(0, created);", "", "sources/physical_chunks", random=False),
     bug(0, "new chunks do not count", CHUNKS,
-        "held_ += missing;  // before they are there, so that no other thread goes beyond the limit\n    return missing;",
-        "return missing;", "sources/physical_chunks", random=False),
+        "      held_ += created;\n", "", "sources/physical_chunks", random=False),
+    bug(0, "chunks that are being created do not count for the limit", CHUNKS,
+        "held_ + coming_ > most_ - missing", "held_ > most_ - missing", "sources/physical_chunks", random=False),
+    bug(0, "chunks that another thread asks for in vain count", CHUNKS,
+        "    coming_ += missing;\n", "    held_ += missing;\n    coming_ += missing;\n", "sources/physical_chunks",
+        random=False),
     bug(0, "what was mapped before the driver refused stays mapped", RANGES,
         'return {code, "cuMemMap", hide(at, slots.first(mapped)) == mapped};', 'return {code, "cuMemMap", true};',
         "sources/address_ranges", random=False),
@@ -925,7 +929,7 @@ BUGS = [
         "tracker_.is_captured(b.list) ? memory_state::captured", "false ? memory_state::captured", "core/shown_memory",
         random=False),
     bug(0, "a comb of free blocks is told as a full pool", "pool/pool_refusal.hpp",
-        "n.free != 0 && n.free + room >= needed", "false", "adaptors/pool_refusals", random=False),
+        "s.largest_free < needed && is_in_pieces", "false && is_in_pieces", "adaptors/pool_refusals", random=False),
     bug(0, "a refusal looks at every block, however many there are", ALLOCATOR,
         "if (heap_.block_count() > occupancy_bar::most_pieces) return refused;", "", "adaptors/pool_refusals",
         random=False),
@@ -1183,4 +1187,13 @@ BUGS = [
     bug(0, "a slot freed on a stream in a capture is its owner's", ALLOCATOR,
         "if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);", "",
         "pool/caching_allocator"),
+
+    # ---- refusals
+    bug(0, "an arena asks the upstream again only where it gave something back itself", "adaptors/arena.hpp",
+        """      trim_layer();  // even if that gave nothing back, another thread may have done so meanwhile
+""", "      if (trim_layer() == 0) return p;\n", "adaptors/arena", random=False),
+    bug(0, "free memory in pieces is told to be waited for where the budget has room", "pool/pool_refusal.hpp",
+        "n.free >= needed || (room < needed", "(room < needed", "pool/pool_refusal", random=False),
+    bug(0, "a hint names work that nobody waits for", "pool/pool_refusal.hpp",
+        "n.pending != 0 && n.free + n.pending", "n.free + n.pending", "pool/pool_refusal", random=False),
 ]

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace weir;
@@ -141,6 +142,29 @@ TEST_CASE_FIXTURE(chunks_of_a_device, "a chunk that is on its way to the device 
   CHECK(chunks.trim(0) == chunk_bytes);
   CHECK(mapped_meanwhile == 2 * chunk_bytes);
   chunks.drop(slots.subspan(1, 2));
+}
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "what another thread asks for in vain counts for the limit, but in no number") {
+  static physical_chunks* watched;
+  static std::span<chunk*> other;
+  detail::driver_functions driver = detail::driver();
+  driver.cuMemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t bytes, CUmemAllocationProp const* prop,
+                          unsigned long long flags) {
+    if (std::span<chunk*> const mine = std::exchange(other, {}); !mine.empty()) {
+      CHECK(watched->take(mine.first(1)) == 1);  // the other thread, meanwhile
+      CHECK_FALSE(watched->take(mine.last(1)));  // of a limit of six
+      CHECK(watched->now().held == chunk_bytes);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return detail::driver().cuMemCreate(handle, bytes, prop, flags);
+  };
+  physical_chunks chunks(driver, kind(), chunk_bytes, 6 * chunk_bytes);
+  watched = &chunks;
+  other = slots.last(2);
+  CHECK_FALSE(chunks.take(slots.first(5)));
+  CHECK(chunks.now().held_peak == chunk_bytes);
+  CHECK(chunks.now().mapped_peak == chunk_bytes);
+  chunks.drop(slots.subspan(6, 1));
 }
 
 TEST_CASE_FIXTURE(chunks_of_a_device, "threads never hold more than the limit together") {

@@ -274,8 +274,9 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
       for_each([&](one& a) {
         if (p == nullptr) p = a.pool.allocate(stream, bytes, alignment, detail::pool_effort::reuse);
       });
-      if (p == nullptr && trim_layer() != 0) p = own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
-      return p;
+      if (p != nullptr) return p;
+      trim_layer();  // even if that gave nothing back, another thread may have done so meanwhile
+      return own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
     };
     void* p = from_any();
     if (p == nullptr && options_.synchronize) {

@@ -112,16 +112,17 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
   if (n.parked != 0) return "the pool is parked: call unpark() first";
   if (needed == 0 || (max_bytes != 0 && needed > max_bytes)) return "the request is larger than the pool may ever be";
   std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
-  if (s.largest_free < needed && room < needed && n.free != 0 && n.free + room >= needed)
+  bool const is_in_pieces = n.free >= needed || (room < needed && n.free != 0 && n.free + room >= needed);
+  if (s.largest_free < needed && is_in_pieces)
     return "enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or let the pool "
            "stand on virtual_memory, which joins pieces";
   if (is_capturing)
     return "the stream is being captured: free what it needs, or take it from the pool once, before the capture begins";
-  if (n.free + n.pending >= needed)
+  if (n.pending != 0 && n.free + n.pending >= needed)
     return format_bytes(n.pending) +
            " was freed on streams whose work is not done: wait for them (weir::synchronize), or let the pool wait "
            "(synchronize = true)";
-  if (n.free + n.pending + n.captured >= needed)
+  if (n.captured != 0 && n.free + n.pending + n.captured >= needed)
     return format_bytes(n.captured) + " is kept for captured graphs: weir::release_captured when they are gone";
   if (max_bytes != 0 && room < needed)
     return "what the pool may hold is in use: raise max_bytes, free something, or ask for less";

@@ -80,14 +80,16 @@ class physical_chunks {
     std::span<chunk*> const fresh = slots.last(*missing);
     std::size_t created = 0;
     CUresult const code = create(fresh, created);
-    if (code == CUDA_SUCCESS) {
-      std::lock_guard const lock(mutex_);
-      if (held_ > held_peak_) held_peak_ = held_;
-      if (mapped_ > mapped_peak_) mapped_peak_ = mapped_;
-      return missing;
-    }
     {
       std::lock_guard const lock(mutex_);
+      coming_ -= fresh.size();
+      held_ += created;
+      mapped_ += created;
+      if (code == CUDA_SUCCESS) {
+        if (held_ > held_peak_) held_peak_ = held_;
+        if (mapped_ > mapped_peak_) mapped_peak_ = mapped_;
+        return missing;
+      }
       forget(fresh.subspan(created));
       put_away(slots.first(slots.size() - fresh.size() + created));
     }
@@ -136,14 +138,14 @@ class physical_chunks {
   std::optional<std::size_t> take_records(std::span<chunk*> slots) {
     std::lock_guard const lock(mutex_);
     std::size_t const missing = slots.size() > spare_.size() ? slots.size() - spare_.size() : 0;
-    if (missing > most_ || held_ > most_ - missing) return std::nullopt;
+    if (missing > most_ || held_ + coming_ > most_ - missing) return std::nullopt;
     while (without_memory_.size() < missing) without_memory_.push(&records_.emplace_back());
     for (chunk*& slot : slots) {
       slot = spare_.size() != 0 ? spare_.pop() : without_memory_.pop();
       slot->views = 1;
     }
-    mapped_ += slots.size();
-    held_ += missing;  // before they are there, so that no other thread goes beyond the limit
+    mapped_ += slots.size() - missing;
+    coming_ += missing;
     return missing;
   }
 
@@ -173,8 +175,6 @@ class physical_chunks {
   }
 
   void forget(std::span<chunk*> fresh) noexcept {
-    held_ -= fresh.size();
-    mapped_ -= fresh.size();
     for (chunk*& slot : fresh) {
       without_memory_.push(slot);
       slot = nullptr;
@@ -201,6 +201,7 @@ class physical_chunks {
   chunk_list spare_;           // with memory, in no slot
   chunk_list without_memory_;  // for chunks to come
   std::size_t held_ = 0, held_peak_ = 0, mapped_ = 0, mapped_peak_ = 0;  // chunks
+  std::size_t coming_ = 0;  // that are being created: no other thread may go beyond the limit
 };
 
 }  // namespace weir::detail
