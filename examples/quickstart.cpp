@@ -231,7 +231,7 @@ void run(service& self, std::string_view text, Shared& gpu_memory) try {
                            | weir::limit{.max_bytes = self.budget}  //
                            | weir::statistics{}                     //
                            | weir::logging{.path = log.string()}    //
-                           | weir::trace{.name = self.name});
+                           | weir::trace{.name = self.name, .exact_times = true});
   count_in_batches(self, text, memory, stream);
 
   self.trace = weir::trace_of(memory);
@@ -289,7 +289,8 @@ void print(service const& self, std::size_t top) {
 }
 
 int run_services(std::string_view text, std::size_t top) {
-  auto memory = weir::make(weir::async{} | weir::trace{.name = "pool"} | weir::pool{.initial_bytes = 16_MiB});
+  auto memory = weir::make(weir::async{} | weir::trace{.name = "pool", .exact_times = true} |
+                           weir::pool{.initial_bytes = 16_MiB});
 
   // Counting takes about eight times the text's size: the first budget always suffices, the second never at once.
   service services[] = {{.name = "ample", .budget = 64 * text.size() + 1_MiB},

@@ -149,6 +149,9 @@ def targets(table, include_costs):
     for layer in "limit", "statistics":
         more = [time(w, f"weir pool | {layer}") - time(w) for w in ("pair 256 B", pair, "pair 1 MiB") if time(w, f"weir pool | {layer}")]
         yield at_most(f"  {layer} on top", statistics.median(more) if more else None, 5, "ns/op", "<= +5 ns/op")
+    # The least of the repeats, here too.
+    bare, seen = (table.get(pair, {}).get(peer) for peer in (WEIR, "weir pool | statistics(by_tag) | trace"))
+    yield at_most("  statistics by tag and a trace on top", seen.least / bare.least if bare and seen else None, 2.5, "x")
     for peer in WEIR, "weir arena":
         for work in pair, "1000 live <= 64 KiB":
             # The least of the repeats: what other programs on the machine take away is no fault of the pool's.

@@ -33,6 +33,7 @@ ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
 CHARGES = "adaptors/detail/charges.hpp"
 BIASED = "support/biased_lock.hpp"
+SAMPLED = "support/sampled_clock.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 CHUNKS = "sources/physical_chunks.hpp"
 RANGES = "sources/address_ranges.hpp"
@@ -634,7 +635,7 @@ BUGS = [
         "totals_.of(b.tag).take_off(", "totals_.of(current_tag()).take_off(", "adaptors/detail/blocks_by_tag",
         random=False),
     bug(0, "a free that is reported as wrong takes its block from the tag", STATISTICS,
-        "tags_->put_back_latest();", "return;", "adaptors/statistics", random=False),
+        "tags_->put_back(p, of_tag);", "return;", "adaptors/statistics", random=False),
     bug(0, "what collided with an erased address is not found", "support/blocks_by_address.hpp",
         "if (moved < ((at - hole) & mask())) continue;", "continue;", "support/blocks_by_address", random=False),
     bug(0, "a place that is promised is given to another", "support/blocks_by_address.hpp",
@@ -970,10 +971,33 @@ BUGS = [
         'if (!state.starts_with("active")) return out;', 'if (state != "active_allocated") return out;',
         "tools/torch_segments", random=False),
 
+    # ---- times that are not looked up for each event
+    bug(0, "a pause is not noticed between two looks at the clock", SAMPLED,
+        "Clocks::step() != step_ || --left_ == 0", "--left_ == 0", "support/sampled_clock", random=False),
+    bug(0, "all events of one tick of the timer are at its beginning", SAMPLED,
+        "Clocks::step() != step_ || --left_ == 0", "Clocks::step() != step_", "support/sampled_clock", random=False),
+    bug(0, "an event is before one that another thread recorded earlier", SAMPLED,
+        "(latest_ > before ? latest_ : before) + 1", "(static_cast<void>(before), latest_) + 1", "adaptors/detail/trace_ring",
+        random=False),
+    bug(0, "a thread that adds to several rings loses the order of its events", SAMPLED,
+        "(latest_ > before ? latest_ : before) + 1", "(latest_ > before ? latest_ : before)", "adaptors/detail/trace_ring",
+        random=False),
+    bug(0, "exact times are not", "adaptors/detail/trace_ring.hpp",
+        "    if (exact_times_) [[unlikely]]", "    if (false)", "adaptors/detail/trace_ring", random=False),
+    bug(0, "events are before the ring that they are in", "adaptors/detail/trace_ring.hpp",
+        "latest_ = made_.ticks;", "latest_ = 0;", "adaptors/detail/trace_ring", random=False),
+    bug(0, "a new value takes a place that was promised", "support/blocks_by_address.hpp",
+        "if (size_ + promised_ + 1 > limit()) [[unlikely]]", "if (size_ + 1 > limit()) [[unlikely]]",
+        "support/blocks_by_address", random=False),
+
     # ---- locks with an owner
     bug(0, "who takes a lock from its owner does not look whether that one is inside", BIASED,
         "__atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round)", "false; ++round)", "support/biased_lock",
         random=False),
+    bug(0, "who takes a lock from its owner does not let that one's word come through", BIASED,
+        "    Barrier::pass();\n", "", "support/biased_lock", random=False),
+    bug(0, "an owner does not look again whether it is one", BIASED,
+        "if (owner() == mine) [[likely]] {", "if (true) {", "support/biased_lock", random=False),
     bug(0, "an owner takes the seat of another one", BIASED,
         "if (each.thread == &thread_mark) return &each;", "return &each;", "support/biased_lock", random=False),
     bug(0, "a lock has a new owner as soon as before", BIASED,

@@ -4,19 +4,64 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
+using weir::detail::basic_biased_lock;
 using weir::detail::biased_guard;
 using weir::detail::biased_lock;
 using weir::detail::process_barrier;
+using weir::detail::short_guard;
 
 namespace {
 
 /// Takes and leaves it so often that this thread owns it, where locks have owners.
-void own(biased_lock& lock) {
-  for (int i = 0; i < 70; ++i) biased_guard const held(lock);
+template <class Lock>
+void own(Lock& lock) {
+  for (int i = 0; i < 70; ++i) short_guard<Lock> const held(lock);
 }
+
+/// Something that happens once, and that threads wait for.
+class happening {
+ public:
+  void happen() {
+    std::lock_guard const lock(mutex_);
+    happened_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return happened_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool happened_ = false;
+};
+
+/// A barrier that does in each test what a processor or a scheduler may do.
+struct scripted_barrier {
+  static bool exists() { return true; }
+  static void announce(bool& flag) { on_announce(flag); }
+  static void withdraw(bool& flag) {
+    __atomic_store_n(&flag, false, __ATOMIC_RELEASE);
+    on_withdraw();
+  }
+  static void pass() { on_pass(); }
+
+  static void set(bool& flag) { __atomic_store_n(&flag, true, __ATOMIC_RELAXED); }
+  static void reset() {
+    on_announce = set;
+    on_withdraw = on_pass = [] {};
+  }
+  static inline std::function<void(bool&)> on_announce;
+  static inline std::function<void()> on_withdraw, on_pass;
+};
+using scripted_lock = basic_biased_lock<scripted_barrier>;
 
 /// Not atomic: wrong, and reported by the thread sanitizer, without the lock. On lines of their own.
 struct counted {
@@ -126,4 +171,61 @@ TEST_CASE("who waits for an owner that is inside gets it when that one has left"
   lock.unlock();
   waiter.join();
   CHECK(got);
+}
+
+TEST_CASE("an owner that is stopped before it says that it is inside sees that it is none any more") {
+  scripted_barrier::reset();
+  scripted_lock lock;
+  happening stopped, taken, decided;
+  bool other_is_inside = false, met = false;
+  std::thread owner([&] {
+    own(lock);
+    scripted_barrier::on_announce = [&](bool& flag) {
+      stopped.happen();
+      taken.wait();
+      scripted_barrier::set(flag);
+    };
+    scripted_barrier::on_withdraw = [&] { decided.happen(); };  // it leaves at once, or after it was inside
+    lock.lock();
+    met = other_is_inside;
+    lock.unlock();
+  });
+  stopped.wait();
+  lock.lock();
+  other_is_inside = true;
+  taken.happen();
+  decided.wait();
+  other_is_inside = false;
+  lock.unlock();
+  owner.join();
+  CHECK_FALSE(met);
+}
+
+TEST_CASE("what an owner said is seen, however late the processor lets others see it") {
+  scripted_barrier::reset();
+  scripted_lock lock;
+  happening inside, asked;
+  bool owner_is_inside = false, met = false;
+  std::atomic<bool*> not_seen_yet{nullptr};  // the owner's flag, until it has passed a barrier
+  std::thread owner([&] {
+    own(lock);
+    scripted_barrier::on_announce = [&](bool& flag) { not_seen_yet = &flag; };
+    scripted_barrier::on_pass = [&] {
+      scripted_barrier::set(*not_seen_yet.load());
+      asked.happen();
+    };
+    lock.lock();
+    owner_is_inside = true;
+    inside.happen();
+    asked.wait();
+    owner_is_inside = false;
+    lock.unlock();
+  });
+  inside.wait();
+  lock.lock();
+  met = owner_is_inside;
+  asked.happen();  // had there been no barrier
+  lock.unlock();
+  owner.join();
+  CHECK_FALSE(met);
 }

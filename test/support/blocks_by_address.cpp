@@ -34,6 +34,23 @@ TEST_CASE("an address has the value that was last inserted with it") {
   CHECK(table.find(0) == nullptr);
 }
 
+TEST_CASE("the value for an address is made where there is none, and taken with it") {
+  blocks_by_address<int> table;
+  CHECK(table.take(256) == 0);
+  table.value_for(256) = 1;
+  CHECK(*table.find(256) == 1);
+  table.value_for(256) += 2;
+  CHECK(table.size() == 1);
+  CHECK(table.take(512) == 0);
+  CHECK(table.take(256) == 3);
+  CHECK(table.find(256) == nullptr);
+  CHECK(table.size() == 0);
+  CHECK(table.value_for(256) == 0);
+  for (int i = 2; i < 1000; ++i) table.value_for(256 * static_cast<std::uintptr_t>(i)) = i;
+  for (int i = 2; i < 1000; ++i) REQUIRE(table.take(256 * static_cast<std::uintptr_t>(i)) == i);
+  CHECK(table.size() == 1);
+}
+
 TEST_CASE("what is erased is gone, and what collided with it is still found") {
   // As a map behaves, over far more addresses than places at first, which are near each other as a pool's are.
   blocks_by_address<std::uint64_t> table;
@@ -76,6 +93,14 @@ TEST_CASE("what was erased can be inserted again without memory, until one place
   insert(table, address, 5);
   CHECK(table.host_bytes() == 2 * bytes);
   CHECK(table.size() == 16);
+}
+
+TEST_CASE("a new value takes no place that was promised") {
+  blocks_by_address<int> table;
+  for (int i = 0; i < 12; ++i) table.promise();  // the most before it grows
+  std::size_t const bytes = table.host_bytes();
+  table.value_for(256) = 1;
+  CHECK(table.host_bytes() == 2 * bytes);
 }
 
 TEST_CASE("what was promised is there, whoever inserts meanwhile") {

@@ -28,3 +28,11 @@ TEST_CASE("a forked child passes it, too") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 7);
 }
+
+TEST_CASE("what is announced is so until it is withdrawn") {
+  bool flag = false;
+  process_barrier::announce(flag);
+  CHECK(flag);
+  process_barrier::withdraw(flag);
+  CHECK_FALSE(flag);
+}

@@ -145,9 +145,9 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     {
       detail::biased_guard const lock(counters_.lock);
       counters_.numbers.add(bytes, taken);
+      if (is_watched()) [[unlikely]]
+        watch_allocation(p, bytes, taken);
     }
-    if (is_watched()) [[unlikely]]
-      watch_allocation(p, bytes, taken);
     return p;
   }
 
@@ -173,12 +173,14 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   /// The numbers of each tag, what holds most first; empty without `by_tag`. A free counts for the tag that the block
   /// was allocated under. Looks at each tag that there is, under a short lock.
   std::vector<tag_statistics> numbers_by_tag() const {
-    return tags_ == nullptr ? std::vector<tag_statistics>() : tags_->numbers();
+    if (tags_ == nullptr) return {};
+    detail::biased_guard const lock(counters_.lock);
+    return tags_->numbers();
   }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
-    if (tags_ != nullptr) tags_->reset_peaks();
     detail::biased_guard const lock(counters_.lock);
+    if (tags_ != nullptr) tags_->reset_peaks();
     counters_.numbers.reset_peaks();
   }
   /// The numbers as a table for people, and with `by_tag` those of the 20 tags that hold most.
@@ -209,14 +211,13 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     if (p == nullptr) return;
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
-    if (!take_off(bytes, taken)) [[unlikely]]
+    detail::tagged_block of_tag;
+    if (!take_off(p, bytes, taken, of_tag)) [[unlikely]]
       return this->deallocate_excess(p, bytes, give);
-    if (is_watched()) [[unlikely]]
-      watch_free(p, bytes, taken);
     detail::last_call.clear();
     give(upstream_);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
-      put_back(bytes, taken);
+      put_back(p, bytes, taken, of_tag);
   }
 
   // ---- a growable upstream: each chunk that is mapped counts as a request for it
@@ -226,8 +227,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     if (!map()) return count_failure(), false;
     auto const chunks = static_cast<std::int64_t>(bytes / this->chunk_bytes());
     count([=](memory_statistics& n) { n.add(bytes, bytes, chunks); });
-    if (tags_ != nullptr)
-      this->for_each_chunk(p, bytes, [this](void* at) { tags_->add(at, this->chunk_bytes(), this->chunk_bytes()); });
+    for_each_tagged_chunk(p, bytes, [this](void* at) { tags_->add(at, this->chunk_bytes(), this->chunk_bytes()); });
     return true;
   } catch (...) {
     count_failure();
@@ -242,24 +242,34 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
       count([=](memory_statistics& n) { n.put_back(bytes, bytes, chunks); });
       return false;
     }
-    if (tags_ != nullptr) this->for_each_chunk(p, bytes, [this](void* at) { tags_->take_off(at); });
+    for_each_tagged_chunk(p, bytes, [this](void* at) { tags_->take_off(at); });
     return true;
+  }
+  template <class F>
+  void for_each_tagged_chunk(void* p, std::size_t bytes, F f) noexcept {
+    if (tags_ == nullptr) return;
+    detail::biased_guard const lock(counters_.lock);
+    this->for_each_chunk(p, bytes, f);
   }
 
   /// By scopes, of whichever thread, or by tag.
   bool is_watched() const noexcept { return counters_.watchers.load() != 0; }
-  // Out of line: so that requests that nobody watches are as short as if nobody could.
-  [[gnu::noinline, gnu::cold]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
+  // With the lock. Out of line: so that requests that nobody watches are as short as if nobody could.
+  [[gnu::noinline]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
     statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
     if (tags_ != nullptr) tags_->add(p, bytes, taken);
   }
-  [[gnu::noinline, gnu::cold]] void watch_free(void* p, std::size_t bytes, std::size_t taken) noexcept {
+  /// Returns what it counted for the block's tag.
+  [[gnu::noinline]] detail::tagged_block watch_free(void* p, std::size_t bytes, std::size_t taken) noexcept {
     statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
-    if (tags_ != nullptr) tags_->take_off(p);
+    return tags_ == nullptr ? detail::tagged_block() : tags_->take_off(p);
   }
-  [[gnu::noinline, gnu::cold]] void put_back(std::size_t bytes, std::size_t taken) noexcept {
+  [[gnu::noinline, gnu::cold]] void put_back(void* p, std::size_t bytes, std::size_t taken,
+                                             detail::tagged_block const& of_tag) noexcept {
     count([=](memory_statistics& n) { n.put_back(bytes, taken); });
-    if (tags_ != nullptr) tags_->put_back_latest();
+    if (tags_ == nullptr) return;
+    detail::biased_guard const lock(counters_.lock);
+    tags_->put_back(p, of_tag);
   }
 
   /// Changes the layer's numbers, then those of the scopes that this thread has open on it.
@@ -272,14 +282,16 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     statistics_scope::for_each_on(counters_, change);
   }
 
-  /// False, and nothing changed, if so much is not live.
-  bool take_off(std::size_t bytes, std::size_t taken) noexcept {
+  /// False, and nothing changed, if so much is not live. `of_tag` becomes what it counted for its tag.
+  bool take_off(void* p, std::size_t bytes, std::size_t taken, detail::tagged_block& of_tag) noexcept {
     detail::biased_guard const lock(counters_.lock);
     memory_statistics& numbers = counters_.numbers;
     bool const is_live =
         bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
     if (!is_live) return false;
     numbers.take_off(bytes, taken);
+    if (is_watched()) [[unlikely]]
+      of_tag = watch_free(p, bytes, taken);
     return true;
   }
 

@@ -16,26 +16,26 @@ inline constinit thread_local char thread_mark = 0;
 /// the lock takes the ownership away, lets all threads pass a memory barrier (`process_barrier`), and sees then whether
 /// the owner is inside. Each time that happens it takes twice as long until somebody is the owner again, so that
 /// threads which share the lock soon have a `spin_lock`. Held by a `biased_guard`. When not to use it: for a lock that
-/// threads share evenly; where many objects are locked once each.
-class biased_lock {
+/// threads share evenly; where many objects are locked once each. `Barrier` is another one only in tests.
+template <class Barrier = process_barrier>
+class basic_biased_lock {
  public:
   [[gnu::always_inline]] void lock() noexcept {
     seat* const mine = owner();
     if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == &thread_mark) [[likely]] {
-      __atomic_store_n(&mine->is_taken, true, __ATOMIC_RELAXED);
-      asm volatile("" ::: "memory");  // who takes the ownership away sees to it that the processor does not swap them
+      Barrier::announce(mine->is_taken);
       if (owner() == mine) [[likely]] {
         entered_ = mine;
         return;
       }
-      __atomic_store_n(&mine->is_taken, false, __ATOMIC_RELEASE);
+      Barrier::withdraw(mine->is_taken);
     }
     enter_slowly();
     entered_ = nullptr;
   }
   [[gnu::always_inline]] void unlock() noexcept {
     if (seat* const entered = entered_; entered != nullptr) [[likely]]
-      __atomic_store_n(&entered->is_taken, false, __ATOMIC_RELEASE);
+      Barrier::withdraw(entered->is_taken);
     else
       lock_.unlock();
   }
@@ -72,14 +72,13 @@ class biased_lock {
     latest_ = &thread_mark;
     if (++streak_ < needed_) return;
     streak_ = 0;
-    if (process_barrier::exists())
-      __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
+    if (Barrier::exists()) __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
   }
   /// With the lock. The owner either sees that it is none any more, or is seen inside.
   void take_away() noexcept {
     seat const* const its = owner_;
     __atomic_store_n(&owner_, nullptr, __ATOMIC_RELAXED);
-    process_barrier::pass();
+    Barrier::pass();
     for (unsigned round = 0; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
     if (needed_ < longest_streak) needed_ *= 2;
   }
@@ -100,6 +99,7 @@ class biased_lock {
   void const* latest_ = nullptr;
 };
 
+using biased_lock = basic_biased_lock<>;
 using biased_guard = short_guard<biased_lock>;
 
 }  // namespace weir::detail

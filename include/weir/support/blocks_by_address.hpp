@@ -42,18 +42,26 @@ class blocks_by_address {
     return at.address == address && address != 0 ? &at.value : nullptr;
   }
 
+  /// The value for `address`, which is not 0, to be changed: `T{}` if there was none. Needs no promise. Valid until the
+  /// next change. May throw `std::bad_alloc`, and has changed nothing then.
+  T& value_for(std::uintptr_t address) {
+    if (size_ + promised_ + 1 > limit()) [[unlikely]]
+      grow();
+    place& at = places_[place_of(address)];
+    if (at.address == 0) at.address = address, ++size_;
+    return at.value;
+  }
+
   /// Forgets an address that is there.
-  void erase(std::uintptr_t address) noexcept {
-    std::size_t hole = place_of(address);
-    // What comes behind moves up, unless that would put it before the place that it is looked for from.
-    for (std::size_t at = next(hole); places_[at].address != 0; at = next(at)) {
-      std::size_t const moved = (at - home_of(places_[at].address)) & mask();
-      if (moved < ((at - hole) & mask())) continue;
-      places_[hole] = places_[at];
-      hole = at;
-    }
-    places_[hole] = {};
-    --size_;
+  void erase(std::uintptr_t address) noexcept { empty(place_of(address)); }
+  /// Forgets an address, which is not 0, and returns what it had: `T{}` if there is none.
+  T take(std::uintptr_t address) noexcept {
+    if (size_ == 0) return {};
+    std::size_t const at = place_of(address);
+    if (places_[at].address == 0) return {};
+    T const value = places_[at].value;
+    empty(at);
+    return value;
   }
 
   /// The same, and keeps its place for one `insert`.
@@ -94,7 +102,18 @@ class blocks_by_address {
     size_ += at.address == 0 ? 1 : 0;
     at = {address, value};
   }
-  void grow() {
+  void empty(std::size_t hole) noexcept {
+    // What comes behind moves up, unless that would put it before the place that it is looked for from.
+    for (std::size_t at = next(hole); places_[at].address != 0; at = next(at)) {
+      std::size_t const moved = (at - home_of(places_[at].address)) & mask();
+      if (moved < ((at - hole) & mask())) continue;
+      places_[hole] = places_[at];
+      hole = at;
+    }
+    places_[hole] = {};
+    --size_;
+  }
+  [[gnu::noinline]] void grow() {
     grown_array<place> old(places_.size() == 0 ? 16 : 2 * places_.size());
     places_.swap(old);
     shift_ = places_.size() == 16 ? 60 : shift_ - 1;

@@ -26,7 +26,8 @@ std::uint32_t numbered(std::map<Name, std::uint32_t>& known, std::vector<Name>& 
 
 /// The events of several traces by their time, of services that stand on one pool, say. Layers of one name are one
 /// layer, which several traces can have seen: its events are those of the trace that has the most of it. So give each
-/// `trace` a `name`. Traces that do not know when they began are taken to have begun together.
+/// `trace` a `name`, and `exact_times`: without them events of different traces are some milliseconds out of order.
+/// Traces that do not know when they began are taken to have begun together.
 inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
   struct source {
     std::size_t trace = 0;

@@ -48,8 +48,32 @@ TEST_CASE("the latest events are kept, oldest first") {
   CHECK(all.events[2].bytes == 8);
   CHECK(all.forgotten == 5);
   CHECK(ring.count() == 8);
-  CHECK(all.events[0].ticks >= all.made.ticks);
-  CHECK(all.events[1].ticks >= all.events[0].ticks);
+  CHECK(all.events[0].ticks > all.made.ticks);
+  CHECK(all.events[1].ticks > all.events[0].ticks);
+}
+
+TEST_CASE("what a thread adds to several rings is in one order, and nothing is before its ring") {
+  detail::trace_ring one(300);
+  for (std::size_t i = 0; i < 10; ++i) add(one, i);
+  detail::trace_ring other(300);  // as a rule between two looks at the clock
+  for (std::size_t i = 0; i < 200; ++i) add(i % 2 == 0 ? other : one, i);
+  reader const in_one = read(one), in_other = read(other);
+  CHECK(in_other.events[0].ticks > in_other.made.ticks);
+  for (std::size_t i = 0; i < 100; ++i) {
+    REQUIRE(in_other.events[i].ticks < in_one.events[10 + i].ticks);
+    if (i > 0) REQUIRE(in_one.events[9 + i].ticks < in_other.events[i].ticks);
+  }
+}
+
+TEST_CASE("exact times are those of the processor's clock") {
+  detail::trace_ring ring(100, true);
+  std::uint64_t before[100];
+  for (std::uint64_t& each : before) {
+    each = detail::tick_count();
+    add(ring, 1);
+  }
+  reader const all = read(ring);
+  for (std::size_t i = 0; i < 100; ++i) REQUIRE(all.events[i].ticks >= before[i]);
 }
 
 TEST_CASE("an event has what is known of its thread") {
@@ -94,7 +118,10 @@ TEST_CASE("threads add while another reads: whole events, in the order of each t
   bool whole = true, in_order = true;
   do {
     std::size_t last[3] = {};
+    std::uint64_t last_ticks = 0;
     for (detail::shown_event const& e : read(ring).events) {
+      in_order = in_order && e.ticks > last_ticks;
+      last_ticks = e.ticks;
       whole = whole && e.bytes == e.address;
       std::size_t& before = last[e.bytes / 1'000'000];
       in_order = in_order && e.bytes > before;

@@ -4,6 +4,7 @@
 #include <weir/core/shown_events.hpp>
 #include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
+#include <weir/support/sampled_clock.hpp>
 #include <weir/support/thread_id.hpp>
 #include <weir/support/tick_clock.hpp>
 
@@ -12,22 +13,27 @@
 
 namespace weir::detail {
 
-/// Thread-safe, under one lock that is held for some nanoseconds; what an event costs is mostly its look at the clock.
-/// Events are in the order of their ticks. Takes host memory when it is made, and none later.
+/// Thread-safe, under one lock that is held for some nanoseconds. Events are in the order of their ticks, as are those
+/// of all rings that one thread adds to. Takes host memory when it is made, and none later.
 class trace_ring {
  public:
-  /// Keeps so many events, 1 or more. May throw `std::bad_alloc`.
-  explicit trace_ring(std::size_t events) : slots_(events) {}
+  /// Keeps so many events, 1 or more; with `exact_times` looks at the processor's clock for each, else as often as
+  /// `sampled_clock` says. May throw `std::bad_alloc`.
+  explicit trace_ring(std::size_t events, bool exact_times = false) : exact_times_(exact_times), slots_(events) {}
 
   /// Of the calling thread, now.
   [[gnu::always_inline]] void add(trace_action action, void const* p, std::size_t bytes, stream_ref stream,
                                   std::uint32_t call_stack, std::uint32_t report = 0) noexcept {
+    if (exact_times_) [[unlikely]]
+      thread_clock.look();
+    else
+      thread_clock.look_if_due();
     tag_name const tag = current_tag();
     auto const thread = static_cast<std::uint32_t>(thread_id());
     biased_guard const lock(lock_);
     // Member by member: a whole event that is copied from elsewhere waits for its parts to be stored there.
     shown_event& event = slots_[next_];
-    event.ticks = tick_count();
+    event.ticks = latest_ = thread_clock.next(latest_);
     event.address = reinterpret_cast<std::uintptr_t>(p);
     event.bytes = bytes;
     event.stream = stream_number(stream);
@@ -82,11 +88,13 @@ class trace_ring {
   std::uint64_t count_now() const noexcept { return rounds_ * slots_.size() + next_; }
 
   tick_moment made_ = tick_moment::now();
+  bool exact_times_;
   mutable biased_lock lock_;
   grown_array<shown_event> slots_;
-  std::size_t next_ = 0;       // where the next event goes
-  std::uint64_t rounds_ = 0;   // through all slots
-  std::uint64_t cleared_ = 0;  // events before this one are forgotten
+  std::uint64_t latest_ = made_.ticks;  // the latest event's
+  std::size_t next_ = 0;                // where the next event goes
+  std::uint64_t rounds_ = 0;            // through all slots
+  std::uint64_t cleared_ = 0;           // events before this one are forgotten
 };
 
 }  // namespace weir::detail
