@@ -9,6 +9,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -253,4 +254,34 @@ TEST_CASE("threads that pass blocks of both stacks around") {
   }
   CHECK(first.live_count == 0);
   CHECK(second.live_count == 0);
+}
+
+// ---- growable memory
+
+static_assert(!growable<made_by<decltype(virtual_memory{} | fallback{device{}})>>);
+
+TEST_CASE("a pool on it takes segments of memory that could grow, so that both stacks can serve it") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 4_MiB} | fallback{device{}} | pool{});
+  void* const first = memory.allocate(host_order, 4_MiB);
+  void* const second = memory.allocate(host_order, 6_MiB);
+  CHECK(memory.upstream().numbers().first_bytes == 4_MiB);
+  CHECK(memory.upstream().numbers().second_bytes == 6_MiB);
+  memory.deallocate(host_order, first, 4_MiB);
+  memory.deallocate(host_order, second, 6_MiB);
+}
+
+TEST_CASE("a pool below it grows in place, and the second serves what does not even fit so") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 10_MiB} | pool{} | fallback{device{}});
+  void* blocks[5];
+  for (void*& p : blocks) p = memory.allocate(host_order, 2_MiB);
+  for (int i : {0, 2, 4}) memory.deallocate(host_order, blocks[i], 2_MiB);
+  void* const in_place = memory.allocate(host_order, 6_MiB);
+  CHECK(memory.numbers().second_requests == 0);
+  void* const beside = memory.allocate(host_order, 2_MiB);
+  CHECK(memory.numbers().second_bytes == 2_MiB);
+  memory.deallocate(host_order, beside, 2_MiB);
+  memory.deallocate(host_order, in_place, 6_MiB);
+  for (int i : {1, 3}) memory.deallocate(host_order, blocks[i], 2_MiB);
 }

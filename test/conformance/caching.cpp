@@ -9,6 +9,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/sources.hpp>
@@ -51,6 +52,9 @@ TEST_CASE("pool that grows in place through other layers keeps the laws") {
   check_resource(virtual_memory{} | limit{512 * mib} | statistics{.by_tag = true} | tracking{} |
                      limit{.max_bytes = 512 * mib, .reserve_bytes = 4 * mib} | logging{.path = "/dev/null"} | pool{},
                  512 * mib);
+}
+TEST_CASE("pool that grows in place on scrubbed memory keeps the laws") {
+  check_resource(virtual_memory{} | scrub{.on_allocation = true} | pool{.move_pending = true}, 512 * mib);
 }
 TEST_CASE("arena that grows in place keeps the laws") { check_resource(virtual_memory{} | arena{}, 512 * mib); }
 TEST_CASE("arena with one for all keeps the laws") { check_resource(async{} | arena{.max_arenas = 1}); }

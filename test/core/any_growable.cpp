@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/sim_fixture.hpp"
@@ -70,6 +71,16 @@ TEST_CASE_FIXTURE(fresh_world, "without a pool it is a resource like its source,
   CHECK(memory.unmap(range.begin, 2 * chunk));
   CHECK(find_limit(memory).used() == 0);
   memory.release_range(range);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "one that was moved from still has the stack, as a copy") {
+  any_growable memory(virtual_memory{});
+  any_growable const taken = std::move(memory);
+  CHECK(taken == memory);
+  CHECK(memory.chunk_bytes() == chunk);
+  stream const work;
+  memory.deallocate(work, taken.allocate(work, 1000), 1000);
+  CHECK(weir::numbers(memory).back().reserved == chunk);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "what may not move stays so") {

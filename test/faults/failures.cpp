@@ -279,6 +279,8 @@ std::vector<subject> subjects_in_chunks() {
                                                           pool{}),
           of("growing in place, from text", [] { return parse("virtual_memory | limit(4MiB) | pool"); }),
           of("moving what is pending", virtual_memory{.max_bytes = 4_MiB} | pool{.max_waste = 0, .move_pending = true}),
+          of("growing in place on scrubbed memory",
+             virtual_memory{.max_bytes = 4_MiB} | scrub{.on_allocation = true} | pool{.max_waste = 0}),
           of("pool on virtual memory", virtual_memory{} | pool{.growth_bytes = 2_MiB}),
           of("arenas on virtual memory", virtual_memory{} | arena{.per = arena::owner::stream, .max_arenas = 2})};
 }

@@ -371,6 +371,10 @@ inline std::vector<candidate> candidates(int d) {
              limit{6_MiB} | logging{.path = "/dev/null"} | pool{.max_waste = 0} | above),
       of("pool that moves what is pending",
          virtual_memory{.device = d, .max_bytes = 6_MiB} | pool{.max_waste = 0, .move_pending = true} | above),
+      // Not `on_free`: to the checks above, what is freed is used when it is zeroed on its way out.
+      of("pool that grows in place on scrubbed memory", virtual_memory{.device = d, .max_bytes = 6_MiB} |
+                                                            scrub{.on_free = false, .on_allocation = true} |
+                                                            pool{.max_waste = 0, .move_pending = true} | above),
       of("pool that grows in place and gives back",
          virtual_memory{.device = d} | pool{.release_threshold = 2_MiB} | above),
       of("arenas that grow in place",

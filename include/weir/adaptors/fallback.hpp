@@ -34,6 +34,8 @@ class fallback_resource;
 ///
 /// The second is a recipe, which may be a handle to a stack that others use too (`weir::share(other)`). The memory can
 /// be reached by whom both can be reached by; where that is nobody, it does not compile.
+/// It is never growable, since chunks of one stack cannot be mapped where the other's are: a pool on it takes segments.
+/// Put it on the pool that is to grow in place.
 /// When not to use it: where slow memory is worse than a refusal; kernels that read it cross the bus.
 template <recipe Second>
 struct fallback {

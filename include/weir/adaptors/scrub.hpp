@@ -1,7 +1,8 @@
 #pragma once
 // Zeroes memory when it changes hands.
 
-#include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/adaptors/detail/chunk_views.hpp>
+#include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/scrubbed_blocks.hpp>
 #include <weir/adaptors/detail/zeroing.hpp>
 #include <weir/core/bytes.hpp>
@@ -56,9 +57,12 @@ struct scrub {
 /// It asks the upstream for whole 256 B, and zeroes all of that: what a kernel may write past the end of a vector is
 /// part of it. A block that cannot be zeroed is never handed on: where CUDA refuses even after the host has waited for
 /// the stream, it is kept for good. A free that is wrong is reported here, and touches nothing.
+///
+/// On growable memory it is growable: `map` zeroes what it maps where allocations are zeroed, `unmap` what it unmaps
+/// where frees are, unless that is shown at another address too. Both wait for the device.
 template <resource Upstream>
-class scrub_resource : public detail::adaptor_base<scrub_resource<Upstream>, Upstream> {
-  using base = detail::adaptor_base<scrub_resource, Upstream>;
+class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, Upstream> {
+  using base = detail::passing_adaptor<scrub_resource, Upstream>;
   static_assert(device_accessible<Upstream> || host_accessible<Upstream>,
                 "weir: scrub stands on memory that the device or the host can reach, and this upstream says neither");
 
@@ -118,6 +122,24 @@ class scrub_resource : public detail::adaptor_base<scrub_resource<Upstream>, Ups
     return base::taken(whole(bytes), alignment);
   }
 
+  /// As `growable` says; zeroes nothing, since work may use what is shown.
+  bool alias(void* to, void* from, std::size_t bytes) requires growable<Upstream> {
+    if (!on_free_) return upstream_.alias(to, from, bytes);
+    std::size_t known = 0;
+    auto const undo = [&] {
+      this->for_each_chunk(to, known, [&](void* chunk) { views_.leave(chunk), views_.forget(chunk); });
+    };
+    try {
+      for (; known < bytes; known += this->chunk_bytes()) views_.add(moved_by(to, known), moved_by(from, known));
+      if (upstream_.alias(to, from, bytes)) return true;
+    } catch (...) {
+      undo();
+      throw;
+    }
+    undo();
+    return false;
+  }
+
   /// Zeroes and frees what was held for a capture (`weir::capture_id`; 0: for any); returns how many bytes. Call it
   /// when no launch of the graph and no work on that memory is left or to come.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept {
@@ -165,6 +187,7 @@ class scrub_resource : public detail::adaptor_base<scrub_resource<Upstream>, Ups
 
  private:
   using base::upstream_;
+  friend base;
   static constexpr bool device_zeroes = device_accessible<Upstream>;
 
   /// What the upstream is asked for. Sizes that cannot be rounded up are for it to refuse.
@@ -218,6 +241,42 @@ class scrub_resource : public detail::adaptor_base<scrub_resource<Upstream>, Ups
     return code;
   }
 
+  /// Throws `cuda_error` for what cannot be zeroed. That is unmapped again, unless it may still be written.
+  template <class Map>
+  bool map_by(void* p, std::size_t bytes, Map map) {
+    life_.settle();
+    if (!map()) return false;
+    cudaError_t const code = on_allocation_ ? zero_at_once(p, bytes) : cudaSuccess;
+    if (code == cudaSuccess) return true;
+    if (!detail::wait_for_device(zeroing_.device()) || !upstream_.unmap(p, bytes)) kept_.add(bytes);
+    detail::check(code, "scrub: zeroing what was mapped");
+    return false;
+  }
+  /// False, and all of it stays, where some of it cannot be zeroed.
+  template <class Unmap>
+  bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
+    if (!on_free_ || (device_zeroes && life_.is_exiting())) return unmap();
+    bool const done = zero_last_views(p, bytes) && unmap();
+    this->for_each_chunk(p, bytes, [&](void* chunk) { done ? views_.forget(chunk) : views_.stay(chunk); });
+    return done;
+  }
+  /// Leaves all chunks of [p, p + bytes), and zeroes those that no other address shows, as many as possible at once.
+  bool zero_last_views(void* p, std::size_t bytes) noexcept {
+    bool all_zeroed = true;
+    std::size_t begin = 0, end = 0;
+    auto const zero = [&] {
+      if (begin != end) all_zeroed = zero_at_once(moved_by(p, begin), end - begin) == cudaSuccess && all_zeroed;
+    };
+    for (; end < bytes; end += this->chunk_bytes()) {
+      if (views_.leave(moved_by(p, end))) continue;
+      zero();
+      begin = end + this->chunk_bytes();
+    }
+    zero();
+    return all_zeroed;
+  }
+  static void* moved_by(void* p, std::size_t bytes) noexcept { return static_cast<std::byte*>(p) + bytes; }
+
   [[gnu::noinline, gnu::cold]] void report_wrong(void* p, std::size_t bytes) const noexcept {
     auto const live = blocks_.find_live(p);
     detail::report_misuse("weir: scrub: deallocate of " + detail::hex(p) + " (" + std::to_string(bytes) + " B): " +
@@ -231,6 +290,7 @@ class scrub_resource : public detail::adaptor_base<scrub_resource<Upstream>, Ups
   detail::process_exit life_;
   std::conditional_t<device_zeroes, detail::device_zeroing, detail::host_zeroing> zeroing_;
   detail::scrubbed_blocks blocks_;
+  detail::chunk_views views_;
   detail::atomic<std::size_t> kept_;
 };
 

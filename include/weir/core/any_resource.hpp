@@ -88,6 +88,13 @@ class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Devic
   basic_any_resource operator()() const { return *this; }
   friend bool operator==(basic_any_resource const&, basic_any_resource const&) noexcept = default;
 
+ protected:
+  /// The stack that it holds, for who knows its type.
+  template <resource R>
+  R& stack() const noexcept {
+    return static_cast<model<R>&>(*held_).held;
+  }
+
  private:
   /// By itself the stack of one that was moved from. Destroyed by those who know its type, so not by a virtual
   /// function: `none` must outlive all static objects.

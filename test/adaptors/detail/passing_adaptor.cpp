@@ -42,10 +42,10 @@ template <class Options, class Source = shared_growable>
 using over = made_by<decltype(share(std::declval<Source&>()) | std::declval<Options>())>;
 static_assert(has_tenants<over<aligned>> && has_tenants<over<limit>> && has_tenants<over<statistics>> &&
               has_tenants<over<logging>> && has_tenants<over<tracking>> && has_tenants<over<trace>> &&
-              has_tenants<over<on_failure>> && has_tenants<over<wait_for_memory>>);
+              has_tenants<over<on_failure>> && has_tenants<over<wait_for_memory>> && has_tenants<over<scrub>>);
 static_assert(growable<over<limit, test_growable>> && !has_tenants<over<limit, test_growable>>);
 static_assert(!growable<over<limit, device_resource>>);
-static_assert(!growable<over<pool>> && !growable<over<scrub>> && !growable<over<fallback<host>>>);
+static_assert(!growable<over<pool>> && !growable<over<fallback<host>>>);
 
 std::byte* at(address_range range, std::size_t chunks) { return static_cast<std::byte*>(range.begin) + chunks * chunk; }
 
@@ -93,7 +93,7 @@ TEST_CASE("a pool grows in place through every adaptor that passes requests on, 
     auto stack =
         make(share(memory) | aligned{} | limit{64 * chunk} | statistics{} | logging{.path = folder / "log.csv"} |
              tracking{} | trace{} | on_failure{{{"nothing", [](memory_request const&) { return std::size_t{0}; }}}} |
-             wait_for_memory{1} | pool{});
+             wait_for_memory{1} | scrub{} | pool{});
     void* const a = stack.allocate(host_order, chunk);
     void* const b = stack.allocate(host_order, chunk);
     CHECK(static_cast<std::byte*>(b) - static_cast<std::byte*>(a) == chunk);
