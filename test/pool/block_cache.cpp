@@ -147,7 +147,9 @@ TEST_CASE_FIXTURE(cache_of_a_heap, "blocks that a stream has are counted by clas
   cache.count_given(la, c, 7);  // more than are known of
   CHECK(cache.count_taken(la, c) == 1);
   cache.count_taken(la, c);
-  REQUIRE(cache.put(la, take(20)));
+  block_id const id = take(20);
+  heap.set_taker(id, la);
+  REQUIRE(cache.put(la, id));
   CHECK(cache.count_taken(la, c) == 3);  // it is at hand
   cache.flush(la);
   CHECK(cache.count_taken(la, c) == 3);
@@ -158,4 +160,46 @@ TEST_CASE_FIXTURE(cache_of_a_heap, "a count that is at its end stays there") {
   unsigned const c = slot_class::of(20);
   for (int i = 0; i < 70'000; ++i) cache.count_taken(la, c);
   CHECK(cache.count_taken(la, c) == 0xffff);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a block counts for the stream that took it, whoever frees it") {
+  unsigned const c = slot_class::of(20);
+  cache.open(lb);
+  auto const taken_by = [&](detail::list_id list) {
+    block_id const id = take(20);
+    cache.count_taken(list, c);
+    heap.set_taker(id, list);
+    return id;
+  };
+  block_id const own = taken_by(la), others = taken_by(la), kept = taken_by(la);
+  cache.count_free(la, own);
+  CHECK(cache.count_taken(la, c) == 3);
+  cache.count_free(lb, others);
+  CHECK(cache.count_taken(la, c) == 3);
+  REQUIRE(cache.put(lb, kept));
+  CHECK(cache.count_taken(la, c) == 3);
+  CHECK(cache.count_taken(lb, c) == 2);  // it is one of this stream's now
+  cache.count_free(la, take(20));        // nobody's
+  CHECK(cache.count_taken(la, c) == 4);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap,
+                  "what a stream takes goes elsewhere where others free most of it, until it frees as much") {
+  unsigned const c = slot_class::of(20), other = slot_class::of(40);
+  auto const free_on = [&](detail::list_id list, int blocks) {
+    for (int i = 0; i < blocks; ++i) {
+      block_id const id = take(20);
+      heap.set_taker(id, la);
+      cache.count_free(list, id);
+      heap.give(id, list, tracker.on_free(list));
+    }
+  };
+  CHECK_FALSE(cache.goes_elsewhere(la, c));
+  free_on(lb, 100);
+  CHECK(cache.goes_elsewhere(la, c));
+  CHECK_FALSE(cache.goes_elsewhere(la, other));
+  free_on(la, 100);
+  CHECK_FALSE(cache.goes_elsewhere(la, c));
+  for (int i = 0; i < 100; ++i) cache.count_elsewhere(la, c);
+  CHECK(cache.goes_elsewhere(la, c));
 }

@@ -341,6 +341,30 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment,
   CHECK_FALSE(reuse.make_blocks());
 }
 
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "a stream whose slots others free has none of them any more") {
+  std::vector<void*> taken{slot(s)};
+  while (taken.size() < 1000) {
+    void* p = small(s);
+    if (p == nullptr) p = make(s);
+    if (p == nullptr) break;
+    taken.push_back(p);
+  }
+  REQUIRE(taken.size() == 1000);
+  std::size_t refused = 0;
+  for (void* const p : taken) {
+    auto const found = reuse.find_slot(p, size * unit_bytes, unit_bytes);
+    if (found && reuse.give(found, who(t))) continue;
+    ++refused;
+    if (found) REQUIRE(reuse.make_blocks(found));
+    REQUIRE(reuse.give(reuse.find_live(p, size * unit_bytes, unit_bytes), who(t)) != 0);
+  }
+  CHECK(refused > 900);
+  CHECK_FALSE(reuse.has_slabs());
+  CHECK(slot(s) == nullptr);
+  CHECK(slot(t) != nullptr);  // others may have some
+  CHECK(reuse.valid());
+}
+
 TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the slabs of a thread that ended become blocks") {
   void* p = nullptr;
   std::thread([&] { p = slot(cudaStreamPerThread); }).join();

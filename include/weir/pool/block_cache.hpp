@@ -46,9 +46,22 @@ class block_cache {
   }
   /// So many of them went back.
   void count_given(list_id list, unsigned size_class, unsigned given = 1) noexcept {
-    if (streams_[list] == nullptr) return;
-    std::uint16_t& taken = streams_[list]->taken[size_class];
-    taken = static_cast<std::uint16_t>(taken < given ? 0 : taken - given);
+    if (by_class* const taker = streams_[list]; taker != nullptr) count_off(taker->taken[size_class], given);
+  }
+  /// A live block goes back that `list` frees.
+  void count_free(list_id list, block_id id) noexcept {
+    block const& b = heap_.blocks()[id];
+    if (b.size <= slot_class::most_units) count_free(list, b.list, slot_class::of(b.size));
+  }
+
+  /// Something of the class that the list's stream took was freed by another. Needs `open`.
+  void count_elsewhere(list_id list, unsigned size_class) noexcept {
+    std::uint8_t& elsewhere = streams_[list]->elsewhere[size_class];
+    if (elsewhere != most_elsewhere) ++elsewhere;
+  }
+  /// True if others free what the stream takes of the class, mostly: it does not come back to where it was taken.
+  bool goes_elsewhere(list_id list, unsigned size_class) const noexcept {
+    return streams_[list]->elsewhere[size_class] >= most_elsewhere / 2;
   }
 
   /// A block of the class that was freed in the list, now live; 0 if there is none.
@@ -71,6 +84,8 @@ class block_cache {
     unsigned const size_class = slot_class::of(size);
     if (slot_class::size(size_class) != size || own->count[size_class] == most_of_class(size)) [[unlikely]]
       return false;
+    if (list_id const taker = heap_.blocks()[id].list; taker != list) [[unlikely]]
+      adopt(list, taker, size_class);
     tracker_.number_free(list);
     heap_.set_cached(id, list, own->first[size_class]);
     own->first[size_class] = id;
@@ -89,7 +104,8 @@ class block_cache {
         next = heap_.blocks()[id].list_next;
         heap_.give(id, list, tracker_.issued(list));
       }
-      count_given(list, c, own->count[c]);
+      count_off(own->taken[c], own->count[c]);
+      count_off(own->elsewhere[c], own->count[c]);
       own->first[c] = 0;
       own->count[c] = 0;
     }
@@ -119,6 +135,7 @@ class block_cache {
     block_id first[slot_class::count] = {};
     std::uint16_t taken[slot_class::count] = {};
     std::uint8_t count[slot_class::count] = {};
+    std::uint8_t elsewhere[slot_class::count] = {};  // freed by others, less what it freed itself and did not keep
     list_id list;
     bool has_some = false;         // since the last flush
     by_class* previous = nullptr;  // of those that have
@@ -126,6 +143,26 @@ class block_cache {
   };
 
   static constexpr std::uint16_t most_counted = 0xffff;
+  static constexpr std::uint8_t most_elsewhere = 64;
+
+  template <class Count>
+  static void count_off(Count& count, unsigned given) noexcept {
+    count = static_cast<Count>(count < given ? 0 : count - given);
+  }
+  void count_free(list_id list, list_id taker, unsigned size_class) noexcept {
+    by_class* const its = streams_[taker];
+    if (its == nullptr) return;
+    count_off(its->taken[size_class], 1);
+    if (taker == list)
+      count_off(its->elsewhere[size_class], 1);
+    else
+      count_elsewhere(taker, size_class);
+  }
+  /// What another stream took is one of those that this one has.
+  [[gnu::noinline]] void adopt(list_id list, list_id taker, unsigned size_class) noexcept {
+    count_free(list, taker, size_class);
+    count_taken(list, size_class);
+  }
 
   [[gnu::noinline]] void note(by_class& own) noexcept {
     own.has_some = true;

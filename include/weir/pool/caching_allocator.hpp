@@ -368,6 +368,7 @@ class caching_allocator {
     block_id id = heap_.take_ready({.stream = stream, .key = key}, r);
     if (id == 0) [[unlikely]]
       id = search({.stream = stream, .key = key}, r, effort, refused);
+    if (id != 0 && may_be_small(r)) heap_.count_small(id, key);
     return id == 0 ? nullptr : hand_out(id, r);
   }
   /// Small blocks have the size of a slot, in a slab or not, so that what a request takes is known before.

@@ -259,10 +259,13 @@ class stream_ordered_heap {
     cache_.open(list);
     unsigned const blocks = cache_.count_taken(list, size_class);
     if (r.size > slab::most_slot_units || !slabs_.may_serve(list, size_class, blocks)) return nullptr;
+    if (cache_.goes_elsewhere(list, size_class)) return nullptr;
     void* const p = make_slot(list, r, size_class, held);
     if (p != nullptr) cache_.count_given(list, size_class);  // it is a slot instead
     return p;
   }
+  /// The block that a stream took where `make_small` gave it none is counted as one that it has.
+  void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
   [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
     return cache_.put(tracker_.list_seen(who.key), id);
@@ -283,6 +286,10 @@ class stream_ordered_heap {
   /// The same for one that was used on several streams, in their `common_list`.
   bool give(slot const& freed, list_id common) noexcept {
     if (slab_store::is_own(freed, common)) return slabs_.give(freed), true;
+    list_id const owner = freed.in->owner;
+    cache_.count_elsewhere(owner, freed.in->size_class());
+    // Where slots do not come back to their owner, what is left of the slab is more use as blocks.
+    if (cache_.goes_elsewhere(owner, freed.in->size_class())) return false;
     return slabs_.give_away(freed, common, tracker_.on_free(common));
   }
   void give_done(slot const& freed) noexcept { slabs_.give_done(freed); }
@@ -345,8 +352,7 @@ class stream_ordered_heap {
   block_id give(block_id id, stream_identity const& who) noexcept {
     list_id const list = list_of_free(who);
     if (list != shared) [[likely]] {
-      if (units const size = heap_.blocks()[id].size; size <= slot_class::most_units)
-        cache_.count_given(list, slot_class::of(size));
+      cache_.count_free(list, id);
       return heap_.give(id, list, tracker_.on_free(list));
     }
     return who.stream.is_host_order() ? give_done(id) : 0;

@@ -124,6 +124,7 @@ class block_heap {
   }
 
   /// See `block_table`.
+  void set_taker(block_id id, list_id list) noexcept { table_.set_taker(id, list); }
   void set_cached(block_id id, list_id whose, block_id next) noexcept { table_.set_cached(id, whose, next); }
   block_id reuse(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
     return table_.reuse(id, requested, alignment_log);

@@ -63,7 +63,7 @@ class alignas(32) block {
   block_id right = 0;
   block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   block_id list_next = 0;      ///< free; unused: next unused record
-  list_id list{};              ///< free, held: whose
+  list_id list{};              ///< free, held: whose; live: of the stream that has it as a small block, or `shared`
   list_id captured{};          ///< live: a free list of the stream capture that it was allocated in; 0: in none
 
  private:
@@ -147,8 +147,11 @@ class block_table {
   void enlist(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
     live_.insert(blocks_[id].address(), id);
     blocks_[id].set_live(requested, alignment_log);
+    blocks_[id].list = shared;
   }
 
+  /// A live block is one of those that a stream's small blocks are counted by.
+  void set_taker(block_id id, list_id list) noexcept { blocks_[id].list = list; }
   /// See `block::set_cached`; then live again, with what `reuse` is given. Returns what `next` was.
   void set_cached(block_id id, list_id whose, block_id next) noexcept { blocks_[id].set_cached(whose, next); }
   block_id reuse(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
