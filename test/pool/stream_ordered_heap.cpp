@@ -373,3 +373,33 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the slabs of a thread that ended b
   CHECK_FALSE(is_slot(p));
   CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) != 0);
 }
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "how a live block was asked for can be noted anew") {
+  block_id const id = ready(a, 20);
+  void const* const p = reinterpret_cast<void*>(reuse[id].address());
+  CHECK(reuse.find_asked(p).bytes == 20 * unit_bytes);
+  CHECK(reuse.find_asked(p).block_bytes == 20 * unit_bytes);
+  reuse.set_asked(p, 5000, 7);
+  CHECK(reuse.find_asked(p).bytes == 5000);
+  CHECK(reuse.find_asked(p).alignment_log == 7);
+  CHECK(reuse.find_block(p).bytes == 5000);
+  CHECK(reuse.find_block(p).alignment == 128);
+  CHECK(reuse.find_asked(static_cast<std::byte const*>(p) + 256).bytes == 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "what is freed on a list that is kept is that stream's, and then everyone's") {
+  stream const lasting;
+  block_id const id = ready(lasting, 20);
+  void* const p = reinterpret_cast<void*>(reuse[id].address());
+  CHECK(reuse.keep_list(who(a)) == detail::shared);  // that may end
+  detail::list_id const list = reuse.keep_list(who(lasting));
+  REQUIRE(list != detail::shared);
+  CHECK(reuse.give_small(p, list));
+  CHECK(ready(a, 100) == 0);
+  CHECK(ready(lasting, 20) == id);
+  CHECK(reuse.give_small(p, list));
+  reuse.release_list(list);
+  CHECK(done(a, 100) == 0);  // asks for the first time
+  lasting.synchronize();
+  CHECK(done(a, 100) != 0);
+}

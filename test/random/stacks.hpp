@@ -311,6 +311,10 @@ inline std::vector<candidate> candidates(int d) {
          async{.device = d} | below | pool{.initial_bytes = 4_MiB, .pending = when_pending::wait} | above),
       of("pool with a bound",
          device{.device = d} | below | pool{.max_bytes = 12_MiB, .growth_bytes = 1_MiB, .synchronize = false} | above),
+      of("pool with caches for threads", device{.device = d} | below | pool{.thread_caches = true} | above),
+      of("pool with caches that is small",
+         async{.device = d} | below |
+             pool{.max_bytes = 8_MiB, .growth_bytes = 1_MiB, .synchronize = false, .thread_caches = true} | above),
       of("pool that gives back early", device{.device = d} | below | pool{.release_threshold = 2_MiB} | above),
       of("pool that gives back at once",
          async{.device = d} | below | pool{.growth_bytes = 256_KiB, .release_threshold = 0} | above),

@@ -276,6 +276,7 @@ void __asan_on_error() {
 }
 
 TEST_CASE("threads on one pool") { run_all_modes(device{} | below | pool{} | above); }
+TEST_CASE("threads on one pool, with caches") { run_all_modes(device{} | below | pool{.thread_caches = true} | above); }
 TEST_CASE("threads on one pool that waits, over CUDA's own") {
   run_all_modes(async{} | below |
                 pool{.growth_bytes = 1_MiB, .release_threshold = 4_MiB, .pending = when_pending::wait} | above);
@@ -288,6 +289,9 @@ TEST_CASE("threads on arenas for each stream, with a bound") {
 }
 TEST_CASE("eight threads with eight streams each, on one pool") {
   run_all_modes(device{} | below | pool{} | above, many, 1, 400);
+}
+TEST_CASE("eight threads with eight streams each, on one small pool with caches") {
+  run_all_modes(device{} | below | pool{.max_bytes = 24_MiB, .thread_caches = true} | above, many, 1, 400);
 }
 TEST_CASE("eight threads with eight streams each, on arenas") {
   run_all_modes(async{} | below | arena{.growth_bytes = 1_MiB, .max_arenas = 4} | above, many, 1, 400);

@@ -229,3 +229,42 @@ TEST_CASE("what an owner said is seen, however late the processor lets others se
   owner.join();
   CHECK_FALSE(met);
 }
+
+namespace {
+
+/// Another thread comes while it is held; as a rule it waits then.
+void come_while_held(biased_lock& lock) {
+  std::atomic<bool> coming{false};
+  lock.lock();
+  std::thread other([&] {
+    coming = true;
+    biased_guard const held(lock);
+  });
+  while (!coming) std::this_thread::yield();
+  for (int i = 0; i < 50; ++i) std::this_thread::yield();
+  lock.unlock();
+  other.join();
+}
+
+}  // namespace
+
+TEST_CASE("threads that often wait for each other have it noticed, others have not") {
+  biased_lock lock;
+  for (int i = 0; i < 200'000; ++i) biased_guard const held(lock);
+  for (int i = 0; i < 100; ++i) std::thread([&] { biased_guard const held(lock); }).join();
+  CHECK_FALSE(lock.is_contended());
+  for (int i = 0; i < 63; ++i) come_while_held(lock);
+  CHECK_FALSE(lock.is_contended());
+  for (int i = 0; i < 1000 && !lock.is_contended(); ++i) come_while_held(lock);
+  CHECK(lock.is_contended());
+}
+
+TEST_CASE("waits before a thread had it for itself do not count") {
+  if (!process_barrier::exists()) return;  // then no thread ever has it for itself
+  biased_lock lock;
+  for (int i = 0; i < 100; ++i) {
+    come_while_held(lock);
+    for (int k = 0; k < 70'000; ++k) biased_guard const held(lock);
+  }
+  CHECK_FALSE(lock.is_contended());
+}

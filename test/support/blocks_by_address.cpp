@@ -128,3 +128,18 @@ TEST_CASE("a promise that is forgotten takes no place") {
   CHECK(table.host_bytes() == bytes);
   CHECK(table.size() == 0);
 }
+
+TEST_CASE("clear forgets all, but for what was promised") {
+  blocks_by_address<int> table;
+  for (std::uintptr_t address = 256; address <= 256 * 10; address += 256) insert(table, address, 1);
+  table.promise(2);
+  std::size_t const bytes = table.host_bytes();
+  table.clear();
+  CHECK(table.size() == 0);
+  CHECK(table.find(256) == nullptr);
+  table.insert(256, 7);
+  table.insert(512, 8);
+  CHECK(table.host_bytes() == bytes);
+  *table.find(256) += 1;
+  CHECK(*table.find(256) == 8);
+}

@@ -39,3 +39,11 @@ TEST_CASE("a waiter does not get the lock while it is held, and does when it is 
   waiter.join();
   CHECK(got);
 }
+
+TEST_CASE("who only tries gets it where it is free") {
+  weir::detail::spin_lock lock;
+  CHECK(lock.try_lock());
+  CHECK_FALSE(lock.try_lock());
+  lock.unlock();
+  CHECK(lock.try_lock());
+}

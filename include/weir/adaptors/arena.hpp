@@ -3,7 +3,6 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/arena_directory.hpp>
-#include <weir/adaptors/detail/arena_lease.hpp>
 #include <weir/adaptors/detail/passed_blocks.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
@@ -17,6 +16,7 @@
 #include <weir/pool/pool_refusal.hpp>
 #include <weir/support/atomic.hpp>
 #include <weir/support/mutex.hpp>
+#include <weir/support/thread_lease.hpp>
 
 #include <array>
 #include <cstddef>
@@ -30,8 +30,8 @@ class arena_resource;
 
 /// Gives each thread (or stream) an arena of its own: a pool whose lock nobody else takes on the fast path. Memory
 /// freed by another thread goes back to the arena it came from; a thread that ends leaves its arena to the next one;
-/// and before anyone runs out, memory is gathered from all arenas. When not to use it: for one thread, or a few that
-/// allocate seldom; `pool` then holds less memory.
+/// and before anyone runs out, memory is gathered from all arenas. When not to use it: where `pool`, whose threads get
+/// caches once they wait for each other, is fast enough; it holds less memory.
 struct arena {
   enum class owner { thread, stream };
 
@@ -57,7 +57,7 @@ struct arena {
     f(option::bytes("growth", "growth_bytes", &arena::growth_bytes)
           .at_most(detail::max_block_bytes - max_alignment, "what a segment can be"));
     f(option::one_of("per", "per", &arena::per, "thread", owner::thread, "stream", owner::stream));
-    f(option::count("max_arenas", "max_arenas", &arena::max_arenas).at_least(1).at_most(detail::arena_lease::most));
+    f(option::count("max_arenas", "max_arenas", &arena::max_arenas).at_least(1).at_most(detail::thread_lease::most));
     detail::for_each_pooling_option<arena>(f);
   }
 
@@ -92,7 +92,7 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
                                               : detail::lesser(pool_type::most_bytes, options_.max_bytes)),
         device_(detail::device_for(upstream_)),
         directory_(upstream_, options_.max_bytes),
-        lease_(detail::shared_owner<detail::arena_lease>::make(options_.max_arenas)) {}
+        lease_(detail::shared_owner<detail::thread_lease>::make(options_.max_arenas)) {}
   ~arena_resource() {
     lease_->close();
     for (auto& made : arenas_) delete made.load_acquire();
@@ -230,11 +230,11 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
 
   /// Whose turn it is to serve: the calling thread's or the stream's arena.
   std::size_t index_of(stream_ref stream) const noexcept {
-    return options_.per == arena::owner::thread ? detail::arena_lease::of_this_thread(lease_) : index_by(stream);
+    return options_.per == arena::owner::thread ? detail::thread_lease::of_this_thread(lease_) : index_by(stream);
   }
   /// The same for a free; none for a thread that never allocated.
   std::size_t held_index(stream_ref stream) const noexcept {
-    return options_.per == arena::owner::thread ? detail::arena_lease::held_by_this_thread(lease_) : index_by(stream);
+    return options_.per == arena::owner::thread ? detail::thread_lease::held_by_this_thread(lease_) : index_by(stream);
   }
   std::size_t index_by(stream_ref stream) const noexcept {
     auto const number = stream.lasting_id() != 0 ? stream.lasting_id() : reinterpret_cast<std::uintptr_t>(stream.get());
@@ -327,9 +327,9 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   std::size_t most_bytes_;        // more is refused at once; 0 if everything is passed through
   int device_;
   detail::arena_directory<Upstream> directory_;
-  detail::shared_owner<detail::arena_lease> lease_;
+  detail::shared_owner<detail::thread_lease> lease_;
   detail::mutex making_;
-  std::array<detail::atomic<one*>, detail::arena_lease::most> arenas_{};
+  std::array<detail::atomic<one*>, detail::thread_lease::most> arenas_{};
   detail::atomic<std::uint64_t> refused_;
 };
 

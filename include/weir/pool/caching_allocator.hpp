@@ -2,17 +2,19 @@
 // A pool's policy over an upstream that someone else owns: reuse, wait, grow, give back.
 //
 //   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
+//     allocate_by_thread        while threads contend: from the thread's own cache, which is filled by the next steps
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
 //     heap: make_small          the same after making a new slab
 //     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
 //     search                    nothing is ready
-//       heap: gather            what streams have at hand is everyone's to look at
+//       gather                  what threads' caches and streams have at hand is everyone's to look at
 //       find
 //         heap: take_done       asks CUDA what is done by now
 //         heap: take_waiting    the stream waits for another one's block; with `when_pending::wait` before growing
 //         take_grown            takes a segment from the upstream, without the lock; waits for other threads' growth
 //       last_resort             before a refusal: all streams, the host's waiting, other segments for these
 //   deallocate                  the stream's key
+//     give_by_thread            while threads contend: into the thread's own cache
 //     heap: find_slot, give     back into its slab; what is not simple is done by blocks (`make_blocks`)
 //     heap: find_live, keep     at hand for the stream, or `give`: into its free list
 //     keep_threshold_after      with more held than the threshold: gives idle segments back
@@ -36,7 +38,9 @@
 #include <weir/pool/pool_refusal.hpp>
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/thread_caches.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -75,6 +79,7 @@ class caching_allocator {
         tenant_(*this, upstream, options_) {
     if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
     if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
+    if (options_.thread_caches) mutex_.set_contended();
     tenant_.join();  // last: from now on it is asked
   }
 
@@ -85,6 +90,7 @@ class caching_allocator {
     release_captured(0);
     synchronize();
     if (!has_lost_blocks_) segments_.give_all(heap_);
+    delete caches_.load();
   }
   caching_allocator(caching_allocator const&) = delete;
   caching_allocator& operator=(caching_allocator const&) = delete;
@@ -100,6 +106,9 @@ class caching_allocator {
     std::size_t const block = greater(bytes, least_block);
     if (keeps_small && block <= slot_class::most_bytes && alignment <= unit_bytes && !captures_declared()) [[likely]] {
       auto const size_class = slot_class::of(static_cast<units>((block + unit_bytes - 1) / unit_bytes));
+      if (mutex_.is_contended() && least_block == 0) [[unlikely]]
+        if (thread_cache* const own = cache_of_this_thread(key); own != nullptr)
+          return allocate_by_thread(*own, stream, key, size_class, bytes, alignment, effort, refused);
       auto const lock = enter_to_allocate();
       void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
       if (p != nullptr) [[likely]] {
@@ -119,6 +128,8 @@ class caching_allocator {
       if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
       key = succeeded(who.code) ? who.key : stream_key::none;
     }
+    if (mutex_.is_contended() && give_by_thread({.stream = stream, .key = key}, p, bytes, alignment)) [[unlikely]]
+      return true;
     auto const lock = enter();
     if (!lock) return true;
     if (slot const found = heap_.find_slot(p, bytes, alignment)) [[likely]]
@@ -132,6 +143,7 @@ class caching_allocator {
                                           std::size_t alignment) noexcept {
     auto const lock = enter();
     if (!lock) return true;
+    ask_back(p);
     slot const found = heap_.find_slot(p, bytes, alignment);
     block_id const id = found ? 0 : heap_.find_any_live(p, bytes, alignment);
     if (id == 0 && !found) return false;
@@ -261,6 +273,8 @@ class caching_allocator {
       if (count > copies.size()) copies.grow(count + count / 8);  // outside of the lock
       auto const lock = enter();
       if (!lock) return;
+      gather();
+      ask_all_back();
       count = 0;
       segments_.for_each_shown(heap_, [&](shown_block const& piece) {
         if (count < copies.size()) copies[count] = piece;
@@ -274,9 +288,10 @@ class caching_allocator {
   void reset_peaks() noexcept {
     auto const lock = enter();
     if (!lock) return;
-    peak_before_reset_ = greater(peak_before_reset_, numbers_.allocated.peak);
+    peak_before_reset_ = greater(peak_before_reset_, count().allocated.peak);
     numbers_.requested.reset_peak();
     numbers_.allocated.reset_peak();
+    peaks_seen_ = {};
     segments_.reset_peaks();
   }
 
@@ -284,6 +299,8 @@ class caching_allocator {
   live_block find_block(void const* p) noexcept {
     auto const lock = enter();
     if (!lock) return {1, 1, true};
+    ask_back(p);
+    if (is_lent(heap_.find_asked(p))) return {0, 0, true};  // freed, and in a thread's cache
     live_block const found = heap_.find_block(p);
     return found ? found : live_block{0, 0, segments_.contains(p)};
   }
@@ -291,6 +308,8 @@ class caching_allocator {
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
     auto const lock = enter();
+    gather();
+    ask_all_back();
     return heap_.misuse(p, bytes, alignment, segments_.contains(p));
   }
 
@@ -323,7 +342,7 @@ class caching_allocator {
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
 
   pool_numbers numbers_now() const {
-    pool_numbers now = numbers_;
+    pool_numbers now = count();
     segments_.count(now);
     now.free = heap_.free_bytes() + heap_.free_bytes_in_slabs();
     now.captured = heap_.captured_bytes();
@@ -332,13 +351,13 @@ class caching_allocator {
     return now;
   }
   pool_snapshot snapshot_now() const {
-    heap_.gather();
+    gather();
     return {.numbers = numbers_now(),
             .segments = segments_.count(),
             .blocks = heap_.block_count(),
             .largest_free = heap_.largest_free(),
             .lanes = heap_.stream_count(),
-            .host_bytes = heap_.host_bytes(),
+            .host_bytes = heap_.host_bytes() + cache_host_bytes(),
             .under_way = segments_.calls().bytes()};
   }
   pool_refused count_refusal_now(pool_attempts const& tried) {
@@ -393,7 +412,8 @@ class caching_allocator {
   /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
   /// large ones have most of the memory the heap, which merges them, holds less.
   bool keeps_blocks() const noexcept {
-    return has_slots_ && small_bytes_ >= numbers_.allocated.current / 2 && !is_above_threshold();
+    return has_slots_ && small_bytes_ + lent_bytes_ >= (numbers_.allocated.current + lent_bytes_) / 2 &&
+           !is_above_threshold();
   }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
     block const& b = heap_[id];
@@ -465,7 +485,7 @@ class caching_allocator {
   bool give_block(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(p, bytes, alignment);
     if (id == 0) [[unlikely]]
-      return give_captured(who, p, bytes, alignment);
+      return ask_back(p) ? give_asked_back(who, p, bytes, alignment) : give_captured(who, p, bytes, alignment);
     std::size_t const held = heap_[id].bytes();
     if (keeps_blocks() && heap_.keep(id, who)) [[likely]] {
       count_off(bytes, held);
@@ -497,6 +517,7 @@ class caching_allocator {
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
     auto const lock = enter();
+    ask_back(p);
     return give_captured(who, p, bytes, alignment);
   }
   /// Takes back what was allocated in a capture, or is freed in one. False if there is no such block.
@@ -556,6 +577,167 @@ class caching_allocator {
     return who.capture == capture_key::none ? take() : noting_reuse(who, take);
   }
 
+  // ---- Threads' caches: what one has is live in the heap, with a record that names the cache. See `thread_cache`.
+
+  /// Null where there is none: for a stream that may end, without host memory, and where all has to go back at once.
+  [[gnu::noinline]] thread_cache* cache_of_this_thread(stream_key key) {
+    require_life();
+    if (key == stream_key::none || !has_slots_ || options_.release_threshold != pool{}.release_threshold)
+      return nullptr;
+    thread_caches* const all = caches_.load_acquire();
+    return all != nullptr ? all->of_this_thread() : make_caches();
+  }
+  [[gnu::noinline, gnu::cold]] thread_cache* make_caches() noexcept try {
+    auto const lock = enter();
+    if (caches_.load() == nullptr) caches_.store_release(new thread_caches);
+    return caches_.load()->of_this_thread();
+  } catch (std::bad_alloc const&) {
+    return nullptr;
+  }
+
+  [[gnu::noinline]] void* allocate_by_thread(thread_cache& own, stream_ref stream, stream_key key, unsigned size_class,
+                                             std::size_t bytes, std::size_t alignment, pool_effort effort,
+                                             pool_refusal* refused) {
+    auto const alignment_log = static_cast<unsigned>(std::countr_zero(alignment));
+    if (void* const p = own.take(key, size_class, bytes, alignment_log); p != nullptr) return p;
+    own.promise(most_at_once);
+    std::size_t kept = most_at_once;  // promises
+    auto const take_promise = [&](std::size_t lent) { --kept, lent_bytes_ += lent; };
+    try {
+      auto const lock = enter_to_allocate();
+      stream_identity const who{.stream = stream, .key = key};
+      std::size_t const block = slot_class::size(size_class) * unit_bytes;
+      void* const p = lend(own, who, size_class, effort, refused);
+      if (p != nullptr) own.add_live(p, size_class, bytes, alignment_log), take_promise(block);
+      // Some that the stream has at hand go along, free.
+      bool const is_open = p != nullptr && (own.is_open(key) || open_in(own, who));
+      for (std::size_t more = is_open ? lesser(kept, most_bytes_at_once / block) : 0; more != 0; --more) {
+        void* const free = heap_.take_small(key, size_class, own.record(block), thread_cache::record_alignment_log);
+        if (free == nullptr) break;
+        own.add_free(key, free, size_class), take_promise(block);
+      }
+      own.forget_promise(kept);
+      return p;
+    } catch (...) {
+      own.forget_promise(kept);
+      throw;
+    }
+  }
+  /// A block for a request of a cache's thread, found as for any request.
+  void* lend(thread_cache const& to, stream_identity const& who, unsigned size_class, pool_effort effort,
+             pool_refusal* refused) {
+    units const size = slot_class::size(size_class);
+    request const r{.size = size,
+                    .alignment = unit_bytes,
+                    .max_split = max_split_,
+                    .requested = to.record(std::size_t{size} * unit_bytes),
+                    .alignment_log = thread_cache::record_alignment_log};
+    if (void* const p = heap_.take_small(who.key, size_class, r.requested, r.alignment_log); p != nullptr) return p;
+    if (void* const p = heap_.make_small(who, r, segments_.held()); p != nullptr) return p;
+    block_id id = heap_.take_ready(who, r);
+    if (id == 0) id = search(who, r, effort, refused);
+    return id == 0 ? nullptr : reinterpret_cast<void*>(heap_[id].address());
+  }
+  /// From now on what is freed on the stream is kept in the cache; false if there is no room to remember the stream.
+  bool open_in(thread_cache& cache, stream_identity const& who) noexcept {
+    list_id const list = heap_.keep_list(who);
+    if (list == shared) return false;
+    cache.open(who.key, list, give_lent(), close_list());
+    return true;
+  }
+  /// True if the calling thread's cache took it.
+  [[gnu::noinline]] bool give_by_thread(stream_identity const& who, void* p, std::size_t bytes,
+                                        std::size_t alignment) noexcept {
+    thread_caches const* const all = caches_.load_acquire();
+    if (all == nullptr || heap_.is_exiting() || who.key == stream_key::none || alignment - 1 >= unit_bytes ||
+        (alignment & (alignment - 1)) != 0)
+      return false;
+    thread_cache* const own = all->held_by_this_thread();
+    if (own == nullptr) return false;
+    auto const give = [&] { return own->give(who.key, p, bytes, static_cast<unsigned>(std::countr_zero(alignment))); };
+    thread_cache::answer const answer = give();
+    if (answer != thread_cache::answer::no_room) return answer == thread_cache::answer::kept;
+    auto const lock = enter();
+    if (own->is_open(who.key))
+      own->drain(who.key, slot_class::of(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes)), give_lent());
+    else
+      open_in(*own, who);
+    return give() == thread_cache::answer::kept;
+  }
+
+  /// For what leaves a cache free, and for the lists that it has no more.
+  auto give_lent() const noexcept {
+    return [this](void* p, list_id list) noexcept {
+      std::size_t const bytes = heap_.find_asked(p).block_bytes;
+      if (heap_.give_small(p, list))
+        lent_bytes_ -= bytes;
+      else
+        has_lost_blocks_ = true;
+    };
+  }
+  auto close_list() const noexcept {
+    return [this](list_id list) noexcept { heap_.release_list(list); };
+  }
+  /// Has all that threads and streams have at hand back in the heap.
+  void gather() const noexcept {
+    if (thread_caches const* const all = caches_.load(); all != nullptr)
+      all->for_each([&](thread_cache& each) { each.drain(give_lent(), close_list()); });
+    heap_.gather();
+  }
+
+  static bool is_lent(stream_ordered_heap::asked const& as) noexcept {
+    return as.bytes != 0 && as.alignment_log == thread_cache::record_alignment_log;
+  }
+  /// If the live block at `p` is in a cache, it is the heap's from now on, as it was asked for; true if so.
+  [[gnu::noinline]] bool ask_back(void const* p) const noexcept {
+    if (lent_bytes_ == 0) return false;
+    stream_ordered_heap::asked const as = heap_.find_asked(p);
+    if (!is_lent(as)) return false;
+    thread_cache::live const was = (*caches_.load())[as.block_bytes - as.bytes].take_back(p);
+    if (was.requested != 0) have_back(p, was, as.block_bytes);
+    return was.requested != 0;
+  }
+  void have_back(void const* p, thread_cache::live const& was, std::size_t block_bytes) const noexcept {
+    heap_.set_asked(p, was.requested, was.alignment_log);
+    numbers_.requested.move_to(was.requested);
+    numbers_.allocated.move_to(block_bytes);
+    lent_bytes_ -= block_bytes;
+    small_bytes_ += block_bytes;
+  }
+  bool give_asked_back(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    if (slot const found = heap_.find_slot(p, bytes, alignment)) return give_slot(found, who, p, bytes, alignment);
+    return give_block(who, p, bytes, alignment);
+  }
+  /// The same for all, after `gather`.
+  void ask_all_back() const noexcept {
+    if (thread_caches const* const all = caches_.load(); all != nullptr)
+      all->for_each([&](thread_cache& each) {
+        each.take_all_back([&](void const* p, thread_cache::live const& was, std::size_t block_bytes) {
+          have_back(p, was, block_bytes);
+        });
+      });
+  }
+
+  /// What is counted here and in caches. Peaks are sums of peaks, each since this was called last: exact where threads
+  /// work one after the other.
+  pool_numbers count() const noexcept {
+    pool_numbers sum = numbers_;
+    thread_caches const* const all = caches_.load();
+    if (all == nullptr) return sum;
+    all->for_each([&](thread_cache& each) { sum += each.take_numbers(); });
+    peaks_seen_.requested = sum.requested.peak = greater(peaks_seen_.requested, sum.requested.peak);
+    peaks_seen_.allocated = sum.allocated.peak = greater(peaks_seen_.allocated, sum.allocated.peak);
+    numbers_.requested.reset_peak();
+    numbers_.allocated.reset_peak();
+    return sum;
+  }
+  std::size_t cache_host_bytes() const noexcept {
+    std::size_t bytes = 0;
+    if (thread_caches const* const all = caches_.load(); all != nullptr)
+      all->for_each([&](thread_cache const& each) { bytes += each.host_bytes(); });
+    return bytes;
+  }
+
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
   [[gnu::noinline]] block_id search(stream_identity who, request const& r, pool_effort effort, pool_refusal* refused) {
     if (parked()) {
@@ -564,7 +746,7 @@ class caching_allocator {
     }
     if (heap_.gather(who))
       if (block_id const id = heap_.take_ready(who, r); id != 0) return id;
-    heap_.gather();
+    gather();
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     pool_attempts tried{.searched = true};
     block_id id = find(who, r, effort, looked_at);
@@ -572,7 +754,7 @@ class caching_allocator {
     if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at, tried);
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now(tried));
     if (is_above_threshold()) {
-      heap_.gather();
+      gather();
       keep_at_most(options_.release_threshold);
     }
     return id;
@@ -637,8 +819,8 @@ class caching_allocator {
   }
   /// `taken`: the block that serves the request, where growth decides that.
   growth grow(stream_identity const& who, request const& r, block_id& taken) {
-    std::size_t const now = numbers_.allocated.current + std::size_t{r.size} * unit_bytes;
-    std::size_t const live = greater(now, greater(peak_before_reset_, numbers_.allocated.peak));
+    std::size_t const now = numbers_.allocated.current + lent_bytes_ + std::size_t{r.size} * unit_bytes;
+    std::size_t const live = greater(now, greater(peak_before_reset_, count().allocated.peak));
     if constexpr (growable<Upstream>) {
       growth const outcome = segments_.grow(mutex_, heap_, who, r, live, taken);
       if (taken != 0 && who.capture != capture_key::none)
@@ -651,9 +833,9 @@ class caching_allocator {
 
   void wait_for_all() noexcept {
     ++numbers_.synchronizations;
-    heap_.gather();
+    gather();
     heap_.synchronize(mutex_);
-    heap_.gather();
+    gather();
   }
 
   bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
@@ -676,7 +858,7 @@ class caching_allocator {
 
   /// Asks CUDA, without waiting, what is done; then gives back idle segments until at most `keep` bytes are held.
   std::size_t release_idle(std::size_t keep) noexcept {
-    heap_.gather();
+    gather();
     heap_.adopt();
     heap_.poll(heap_.all_lists());
     heap_.gather_slabs();
@@ -686,18 +868,27 @@ class caching_allocator {
   /// The same without asking.
   std::size_t keep_at_most(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
 
+  struct peaks {
+    std::size_t requested = 0, allocated = 0;
+  };
+
   pool options_;
   int device_;
   units max_split_;  // what `options_` say, in units
   bool has_slots_;   // small requests are served by what their stream has at hand
   biased_lock mutable mutex_;
-  stream_ordered_heap mutable heap_;  // to look at all that is held it is gathered, which changes nothing of that
+  // To look at all that is held, what is at hand is put back, which changes nothing of what is live: hence `mutable`.
+  stream_ordered_heap mutable heap_;
   typename held_from<Upstream>::type segments_;
   pool_tenant<caching_allocator, Upstream> tenant_;
-  bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
-  pool_numbers numbers_;
-  std::size_t small_bytes_ = 0;        // of what is allocated
-  std::size_t peak_before_reset_ = 0;  // the most that was ever allocated, up to the last `reset_peaks`
+  bool mutable has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
+  pool_numbers mutable numbers_;          // without what caches count
+  atomic<thread_caches*> caches_;         // none until threads contend
+  peaks mutable peaks_seen_;              // with caches: the most that `count` said
+  std::size_t mutable lent_bytes_ = 0;    // of blocks that are in caches, live or free
+  std::size_t mutable small_bytes_ = 0;   // of what is allocated, but for those
+  std::size_t peak_before_reset_ = 0;     // the most that was ever allocated, up to the last `reset_peaks`
+  static constexpr std::size_t most_at_once = 8, most_bytes_at_once = std::size_t{256} << 10;  // to a cache
 };
 
 }  // namespace weir::detail

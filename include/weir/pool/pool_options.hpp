@@ -92,6 +92,11 @@ struct pool {
   when_pending pending = when_pending::grow;
   /// Before giving up, let the host wait for the work that still uses freed memory.
   bool synchronize = true;
+  /// Threads that share the pool have caches of their own, for blocks of at most 1 MiB, from the start; else from when
+  /// they have often waited for each other. With one a thread seldom needs the lock that all share. What caches have is
+  /// asked back before the pool grows or refuses. None on growable memory, for streams that may end, and with
+  /// `max_split_bytes` or `release_threshold`.
+  bool thread_caches = false;
 
   template <resource Upstream>
   using on = pool_resource<Upstream>;
@@ -111,6 +116,7 @@ struct pool {
     f(option::bytes("low", "low_bytes", &pool::low_bytes).at_most(detail::max_block_bytes, "what a pool can be"));
     f(option::bytes("high", "high_bytes", &pool::high_bytes));
     detail::for_each_pooling_option<pool>(f);
+    f(option::flag("thread_caches", "thread_caches", &pool::thread_caches));
   }
 
   /// What is wrong with these options; empty if nothing is.
@@ -152,6 +158,15 @@ struct pool_level {
     if (current > peak) peak = current;
   }
   void reset_peak() noexcept { peak = current; }
+  /// So many of the bytes count elsewhere, as if they always had.
+  void move_from(std::size_t bytes) noexcept {
+    current -= bytes;
+    peak -= bytes;
+  }
+  void move_to(std::size_t bytes) noexcept {
+    current += bytes;
+    peak += bytes;
+  }
 };
 
 /// What a pool knows about itself without looking: cheap. Bytes; reserved + parked = allocated + pending + free +

@@ -51,7 +51,7 @@ class slab_store {
     explicit operator bool() const noexcept { return slot != slab::none; }
     std::size_t bytes() const noexcept { return in->slot_bytes(); }
     std::size_t requested() const noexcept { return in->requested(slot); }
-    std::size_t alignment() const noexcept { return std::size_t{1} << in->alignment_log(slot); }
+    unsigned alignment_log() const noexcept { return in->alignment_log(slot); }
   };
 
   /// A free slot of the list's own slabs, now live; null if there is none. Null for any list without slabs.
@@ -85,6 +85,10 @@ class slab_store {
     return {s, slot};
   }
 
+  /// From now on a live slot was asked for so.
+  static void set_asked(place const& p, std::size_t bytes, unsigned alignment_log) noexcept {
+    p.in->set_record(p.slot, slab::record_of(p.in->slot_units(), bytes, alignment_log));
+  }
   /// True if the owner of a slot's slab is this list.
   static bool is_own(place const& p, list_id list) noexcept { return p.in->owner == list; }
   /// Takes back what the owner freed.

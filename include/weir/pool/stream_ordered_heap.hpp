@@ -341,10 +341,48 @@ class stream_ordered_heap {
 
   /// The same as it was asked for, whatever that was.
   live_block find_block(void const* p) noexcept {
-    if (slot const found = slabs_.find(p)) return {found.requested(), found.alignment(), true};
+    asked const was = find_asked(p);
+    return was.bytes == 0 ? live_block{} : live_block{was.bytes, std::size_t{1} << was.alignment_log, true};
+  }
+
+  // ---- Live blocks whose record is somebody else's: see `thread_cache`.
+
+  /// How the live memory at an address was asked for; 0 bytes: none starts there.
+  struct asked {
+    std::size_t bytes = 0;
+    unsigned alignment_log = 0;
+    std::size_t block_bytes = 0;
+  };
+  asked find_asked(void const* p) noexcept {
+    if (slot const found = slabs_.find(p)) return {found.requested(), found.alignment_log(), found.bytes()};
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
     if (id == 0 || heap_.blocks()[id].is_cached()) return {};
-    return {heap_.blocks()[id].requested(), std::size_t{1} << heap_.blocks()[id].alignment_log(), true};
+    block const& b = heap_.blocks()[id];
+    return {b.requested(), b.alignment_log(), b.bytes()};
+  }
+  /// From now on it was asked for so.
+  void set_asked(void const* p, std::size_t bytes, unsigned alignment_log) noexcept {
+    if (slot const found = slabs_.find(p)) return slab_store::set_asked(found, bytes, alignment_log);
+    heap_.reuse(heap_.find_live(reinterpret_cast<std::uintptr_t>(p)), bytes, alignment_log);
+  }
+  /// The list of a stream that does not end, or whose end is noticed, kept for it until `release_list`; else `shared`.
+  list_id keep_list(stream_identity const& who) noexcept {
+    list_id const list = list_of_free(who);
+    if (list == shared || !tracker_.is_lasting(list)) return shared;
+    tracker_.keep_open(list);
+    return list;
+  }
+  void release_list(list_id list) noexcept { tracker_.end_wait(list); }
+  /// Takes back a live small block that was freed on a kept list. False, and it stays live, if there is no host memory.
+  bool give_small(void* p, list_id list) noexcept {
+    if (slot const found = slabs_.find(p)) {
+      if (give(found, list)) return true;
+      if (!make_blocks(found)) return false;
+    }
+    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
+    cache_.count_given(list, slot_class::of(heap_.blocks()[id].size));
+    give(id, list);
+    return true;
   }
 
   /// Takes back a block freed by `who` and returns the free block it is part of now. 0, and nothing changed, if there

@@ -15,8 +15,9 @@ inline constinit thread_local char thread_mark = 0;
 /// owner. From then on it enters by a store and a load that only the compiler keeps in order. Another thread that wants
 /// the lock takes the ownership away, lets all threads pass a memory barrier (`process_barrier`), and sees then whether
 /// the owner is inside. Each time that happens it takes twice as long until somebody is the owner again, so that
-/// threads which share the lock soon have a `spin_lock`. Held by a `biased_guard`. When not to use it: for a lock that
-/// threads share evenly; where many objects are locked once each. `Barrier` is another one only in tests.
+/// threads which share the lock soon have a `spin_lock`. It counts how often they wait, so that who has the lock can
+/// give them something better (`is_contended`). Held by a `biased_guard`. When not to use it: for a lock that threads
+/// share evenly; where many objects are locked once each. `Barrier` is another one only in tests.
 template <class Barrier = process_barrier>
 class basic_biased_lock {
  public:
@@ -49,6 +50,11 @@ class basic_biased_lock {
     return result;
   }
 
+  /// True once threads have often waited for each other. For good: any thread, without the lock.
+  [[gnu::always_inline]] bool is_contended() const noexcept { return __atomic_load_n(&contended_, __ATOMIC_RELAXED); }
+  /// From now on.
+  void set_contended() noexcept { __atomic_store_n(&contended_, true, __ATOMIC_RELAXED); }
+
   /// For tests: whether a thread owns it.
   bool has_owner() const noexcept { return owner() != nullptr; }
 
@@ -62,25 +68,31 @@ class basic_biased_lock {
 
   static constexpr unsigned seats = 4;  // threads beyond these never own it
   static constexpr unsigned first_streak = 64, longest_streak = 1 << 16;
+  static constexpr unsigned many_waits = 64;  // between two owners
 
   seat* owner() const noexcept { return __atomic_load_n(&owner_, __ATOMIC_ACQUIRE); }
 
   [[gnu::noinline]] void enter_slowly() noexcept {
-    lock_.lock();
-    if (has_owner()) take_away();
+    bool waited = !lock_.try_lock();
+    if (waited) lock_.lock();
+    if (has_owner()) waited = take_away() || waited;
+    if (waited && ++waits_ == many_waits) set_contended();
     if (latest_ != &thread_mark) streak_ = 0;
     latest_ = &thread_mark;
     if (++streak_ < needed_) return;
     streak_ = 0;
+    waits_ = 0;
     if (Barrier::exists()) __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
   }
-  /// With the lock. The owner either sees that it is none any more, or is seen inside.
-  void take_away() noexcept {
+  /// With the lock. The owner either sees that it is none any more, or is seen inside: then true, when it has left.
+  bool take_away() noexcept {
     seat const* const its = owner_;
     __atomic_store_n(&owner_, nullptr, __ATOMIC_RELAXED);
     Barrier::pass();
-    for (unsigned round = 0; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
+    unsigned round = 0;
+    for (; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
     if (needed_ < longest_streak) needed_ *= 2;
+    return round != 0;
   }
   /// With the lock. Null if others have all of them.
   seat* seat_of_this_thread() noexcept {
@@ -92,10 +104,12 @@ class basic_biased_lock {
   }
 
   seat* owner_ = nullptr;
+  bool contended_ = false;
   seat* entered_ = nullptr;  // that of who holds it, or null if that one came the long way: only that one looks
   seat seats_[seats];
   spin_lock lock_;
   unsigned needed_ = first_streak, streak_ = 0;  // entries in a row of `latest_`
+  unsigned waits_ = 0;                           // of threads for others, since there was an owner
   void const* latest_ = nullptr;
 };
 

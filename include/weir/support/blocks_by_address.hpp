@@ -41,6 +41,9 @@ class blocks_by_address {
     place const& at = places_[place_of(address)];
     return at.address == address && address != 0 ? &at.value : nullptr;
   }
+  T* find(std::uintptr_t address) noexcept {
+    return const_cast<T*>(static_cast<blocks_by_address const&>(*this).find(address));
+  }
 
   /// The value for `address`, which is not 0, to be changed: `T{}` if there was none. Needs no promise. Valid until the
   /// next change. May throw `std::bad_alloc`, and has changed nothing then.
@@ -64,6 +67,11 @@ class blocks_by_address {
     return value;
   }
 
+  /// Forgets all, but for promises.
+  void clear() noexcept {
+    for (std::size_t at = 0; at < places_.size(); ++at) places_[at] = {};
+    size_ = 0;
+  }
   /// The same, and keeps its place for one `insert`.
   void erase_and_promise(std::uintptr_t address) noexcept {
     erase(address);

@@ -15,9 +15,11 @@ namespace weir::detail {
 class spin_lock {
  public:
   [[gnu::always_inline]] void lock() noexcept {
-    if (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE)) [[unlikely]]
+    if (!try_lock()) [[unlikely]]
       lock_slowly();
   }
+  /// True if it is free, and the caller's now.
+  [[gnu::always_inline]] bool try_lock() noexcept { return !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE); }
   [[gnu::always_inline]] void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
 
   /// Calls `f()` without the lock, which the caller holds. `f` must not throw.

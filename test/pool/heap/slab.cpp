@@ -143,3 +143,16 @@ TEST_CASE("from both ends the same runs are seen, and a live slot is one alone")
   }
   CHECK(at == s->slots());
 }
+
+TEST_CASE("a slot can be noted as nobody asks for one, and as it was asked for again") {
+  owned const s = make(4, 4);
+  s->take(slab::record_of(4, 1000, 8));
+  s->set_record(0, slab::record_of(4, 1024 - 5, slab::not_asked));
+  CHECK(s->is_live(0));
+  CHECK(s->requested(0) == 1024 - 5);
+  CHECK(s->alignment_log(0) == slab::not_asked);
+  for (unsigned log = 0; log <= 8; ++log) CHECK(s->record(0) != slab::record_of(4, 1024 - 5, log));
+  s->set_record(0, slab::record_of(4, 1000, 8));
+  CHECK(s->requested(0) == 1000);
+  CHECK(s->alignment_log(0) == 8);
+}

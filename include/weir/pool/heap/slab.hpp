@@ -24,10 +24,13 @@ class alignas(64) slab {
   static constexpr std::uint32_t most_slots = most_bytes / unit_bytes;
   static constexpr std::size_t page_bytes = std::size_t{64} << 10;  ///< slabs begin at whole pages
 
-  /// What is kept of a live slot: that it is, and what was asked for, so that a wrong free is noticed.
+  /// What is kept of a live slot: that it is, and what was asked for, so that a wrong free is noticed. An alignment
+  /// beyond those of slots is one and the same, `not_asked`.
   static constexpr std::uint32_t record_of(units size, std::size_t bytes, unsigned alignment_log) noexcept {
-    return live_bit | alignment_log << slack_bits | static_cast<std::uint32_t>(size * unit_bytes - bytes);
+    return live_bit | (alignment_log & most_alignment_log) << slack_bits |
+           static_cast<std::uint32_t>(size * unit_bytes - bytes);
   }
+  static constexpr unsigned not_asked = 31;
 
   /// For the heap's block `id`, of `slots` of the class, which nobody has used yet; null if there is no host memory.
   static slab* make(block_id id, std::uintptr_t begin, unsigned size_class, std::uint32_t slots) noexcept {
@@ -61,7 +64,11 @@ class alignas(64) slab {
   std::uint32_t record(slot s) const noexcept { return records()[s]; }
   /// As they were asked for.
   std::size_t requested(slot s) const noexcept { return slot_bytes() - (records()[s] & slack_mask); }
-  unsigned alignment_log(slot s) const noexcept { return (records()[s] & ~live_bit) >> slack_bits; }
+  unsigned alignment_log(slot s) const noexcept {
+    unsigned const log = (records()[s] & ~live_bit) >> slack_bits;
+    return log == most_alignment_log ? not_asked : log;
+  }
+  void set_record(slot s, std::uint32_t record) noexcept { records()[s] = record; }
 
   /// Makes a live slot the owner's again.
   [[gnu::always_inline]] void give(slot s) noexcept {
@@ -126,7 +133,7 @@ class alignas(64) slab {
  private:
   static constexpr std::align_val_t alignment{64};
   static constexpr std::uint32_t live_bit = 1u << 31, away_bit = 1u << 30;
-  static constexpr unsigned slack_bits = 26;
+  static constexpr unsigned slack_bits = 26, most_alignment_log = 15;
   static constexpr std::uint32_t slack_mask = (1u << slack_bits) - 1;
 
   slab(block_id id, std::uintptr_t begin, unsigned number, std::uint32_t count) noexcept

@@ -1,5 +1,5 @@
 #pragma once
-// Which thread has which arena.
+// Small numbers for threads: which of a few things each has for itself.
 
 #include <weir/support/grown_array.hpp>
 #include <weir/support/mutex.hpp>
@@ -10,49 +10,49 @@
 
 namespace weir::detail {
 
-class arena_lease;
+class thread_lease;
 
 /// The lease that the calling thread used last. Never destroyed, so that it can be asked while the thread's other
 /// objects are. What it points to is alive: the thread's list owns it, and forgets it here first.
 struct latest_lease {
-  arena_lease const* lease = nullptr;
+  thread_lease const* lease = nullptr;
   std::size_t index = 0;
   bool holds_some = false;  // the thread's list exists
   bool ended = false;       // and does no more
 };
 inline thread_local constinit latest_lease this_thread_lease{};
 
-/// Hands out the numbers of arenas to threads. A thread keeps its number until it ends; then the next new thread gets
-/// it, and the memory with it. When all are taken, threads share.
-class arena_lease {
+/// Hands out the numbers of things that threads have for themselves: arenas, caches. A thread keeps its number until it
+/// ends; then the next new thread gets it, and what is there with it. When all are taken, threads share.
+class thread_lease {
  public:
   static constexpr std::size_t most = 64;
   static constexpr std::size_t none = ~std::size_t{0};
 
-  explicit arena_lease(std::size_t count) : holders_(count) {}
+  explicit thread_lease(std::size_t count) : holders_(count) {}
 
-  /// The calling thread's arena of the resource that `lease` belongs to. Takes one if it has none yet.
-  static std::size_t of_this_thread(shared_owner<arena_lease> const& lease) noexcept {
+  /// The calling thread's number in what `lease` belongs to. Takes one if it has none yet.
+  static std::size_t of_this_thread(shared_owner<thread_lease> const& lease) noexcept {
     if (this_thread_lease.lease == lease.get()) [[likely]]
       return this_thread_lease.index;
     return find_or_take(lease);
   }
-  /// The same, but `none` if it has none: who only frees needs no arena.
-  static std::size_t held_by_this_thread(shared_owner<arena_lease> const& lease) noexcept {
+  /// The same, but `none` if it has none: who only frees needs no number.
+  static std::size_t held_by_this_thread(shared_owner<thread_lease> const& lease) noexcept {
     if (this_thread_lease.lease == lease.get()) [[likely]]
       return this_thread_lease.index;
     // Threads that hold nothing do not even look: looking would make the list.
     return this_thread_lease.holds_some ? this_thread().find(lease) : none;
   }
 
-  /// The resource is gone: threads need not give anything back.
+  /// What it belongs to is gone: threads need not give anything back.
   void close() noexcept {
     mutex_guard const lock(mutex_);
     closed_ = true;
   }
 
  private:
-  /// A thread's arenas, of all resources it used.
+  /// A thread's numbers, of all that it used.
   class held_leases {
    public:
     held_leases() noexcept { this_thread_lease.holds_some = true; }
@@ -63,12 +63,12 @@ class arena_lease {
     held_leases(held_leases const&) = delete;
     held_leases& operator=(held_leases const&) = delete;
 
-    std::size_t find(shared_owner<arena_lease> const& lease) noexcept {
+    std::size_t find(shared_owner<thread_lease> const& lease) noexcept {
       for (held const* h = first_; h != nullptr; h = h->next)
         if (h->lease == lease) return remember(*h);
       return none;
     }
-    std::size_t take(shared_owner<arena_lease> const& lease) {
+    std::size_t take(shared_owner<thread_lease> const& lease) {
       this_thread_lease.lease = nullptr;  // may be among those forgotten now, and its address another's soon
       for (held** at = &first_; *at != nullptr;)
         if ((*at)->lease->is_closed())
@@ -82,7 +82,7 @@ class arena_lease {
 
    private:
     struct held {
-      shared_owner<arena_lease> lease;
+      shared_owner<thread_lease> lease;
       std::size_t index;
       held* next;
     };
@@ -104,15 +104,15 @@ class arena_lease {
     return mine;
   }
 
-  static std::size_t find_or_take(shared_owner<arena_lease> const& lease) noexcept try {
-    if (this_thread_lease.ended) return 0;  // objects that outlive the thread's list share the first arena
+  static std::size_t find_or_take(shared_owner<thread_lease> const& lease) noexcept try {
+    if (this_thread_lease.ended) return 0;  // objects that outlive the thread's list share the first
     std::size_t const index = this_thread().find(lease);
     return index != none ? index : this_thread().take(lease);
   } catch (std::bad_alloc const&) {
-    return 0;  // any arena serves; the first is then shared
+    return 0;  // any serves; the first is then shared
   }
 
-  /// The lowest number with the fewest holders: arenas that ended threads left are used before new ones are made.
+  /// The lowest number with the fewest holders: what ended threads left is used before anything new is made.
   std::size_t take() noexcept {
     mutex_guard const lock(mutex_);
     std::size_t best = 0;
@@ -131,7 +131,7 @@ class arena_lease {
   }
 
   mutex mutex_;
-  grown_array<std::size_t> holders_;  // threads that have each arena
+  grown_array<std::size_t> holders_;  // threads that have each number
   bool closed_ = false;
 };
 

@@ -1,5 +1,5 @@
 // needs: tsan
-#include <weir/adaptors/detail/arena_lease.hpp>
+#include <weir/support/thread_lease.hpp>
 
 #include <doctest/doctest.h>
 
@@ -8,15 +8,15 @@
 #include <thread>
 #include <vector>
 
-using weir::detail::arena_lease;
+using weir::detail::thread_lease;
 
 namespace {
 
-using lease_handle = weir::detail::shared_owner<arena_lease>;
+using lease_handle = weir::detail::shared_owner<thread_lease>;
 
 std::size_t index_of_a_new_thread(lease_handle const& lease) {
   std::size_t index = 0;
-  std::thread([&] { index = arena_lease::of_this_thread(lease); }).join();
+  std::thread([&] { index = thread_lease::of_this_thread(lease); }).join();
   return index;
 }
 
@@ -25,22 +25,22 @@ std::size_t index_of_a_new_thread(lease_handle const& lease) {
 TEST_CASE("a thread keeps its number") {
   auto const lease = lease_handle::make(4u);
   auto const other = lease_handle::make(4u);
-  std::size_t const mine = arena_lease::of_this_thread(lease);
+  std::size_t const mine = thread_lease::of_this_thread(lease);
   for (int i = 0; i < 5; ++i) {
-    CHECK(arena_lease::of_this_thread(other) == 0);
-    CHECK(arena_lease::of_this_thread(lease) == mine);
-    CHECK(arena_lease::held_by_this_thread(lease) == mine);
+    CHECK(thread_lease::of_this_thread(other) == 0);
+    CHECK(thread_lease::of_this_thread(lease) == mine);
+    CHECK(thread_lease::held_by_this_thread(lease) == mine);
   }
 }
 
 TEST_CASE("to ask is not to take") {
   auto const lease = lease_handle::make(4u);
   std::thread([&] {
-    CHECK(arena_lease::held_by_this_thread(lease) == arena_lease::none);
+    CHECK(thread_lease::held_by_this_thread(lease) == thread_lease::none);
     auto const other = lease_handle::make(4u);
-    arena_lease::of_this_thread(other);
-    CHECK(arena_lease::held_by_this_thread(lease) == arena_lease::none);
-    CHECK(arena_lease::held_by_this_thread(other) == 0);
+    thread_lease::of_this_thread(other);
+    CHECK(thread_lease::held_by_this_thread(lease) == thread_lease::none);
+    CHECK(thread_lease::held_by_this_thread(other) == 0);
   }).join();
   CHECK(index_of_a_new_thread(lease) == 0);
 }
@@ -53,7 +53,7 @@ TEST_CASE("numbers of ended threads are used before new ones, and are shared eve
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&] {
-      ++holders[arena_lease::of_this_thread(lease)];
+      ++holders[thread_lease::of_this_thread(lease)];
       all_have_one.arrive_and_wait();
       all_done.arrive_and_wait();
     });
@@ -71,25 +71,25 @@ TEST_CASE("a lease at the address of one before is not mistaken for it") {
     int same_address = 0;
     for (int i = 0; i < 1000; ++i) {
       auto lease = lease_handle::make(2u);
-      arena_lease const* const address = lease.get();
+      thread_lease const* const address = lease.get();
       index_of_a_new_thread(lease);
-      std::size_t const first = arena_lease::of_this_thread(lease);
+      std::size_t const first = thread_lease::of_this_thread(lease);
       lease->close();
       lease = {};
       auto const next = lease_handle::make(2u);
       if (next.get() == address) ++same_address;
-      CHECK(arena_lease::held_by_this_thread(next) == arena_lease::none);
+      CHECK(thread_lease::held_by_this_thread(next) == thread_lease::none);
       std::thread holder;
       std::barrier holds(2), done(2);
       if (i % 2 == 0) {  // somebody else is first this time
         holder = std::thread([&] {
-          arena_lease::of_this_thread(next);
+          thread_lease::of_this_thread(next);
           holds.arrive_and_wait();
           done.arrive_and_wait();
         });
         holds.arrive_and_wait();
       }
-      CHECK(arena_lease::of_this_thread(next) == (i % 2 == 0 ? 1 : 0));
+      CHECK(thread_lease::of_this_thread(next) == (i % 2 == 0 ? 1 : 0));
       CHECK(first == 0);
       if (holder.joinable()) {
         done.arrive_and_wait();
@@ -105,10 +105,10 @@ TEST_CASE("a lease at the address of one before is not mistaken for it") {
 TEST_CASE("closed leases are forgotten when the thread meets the next resource") {
   std::thread([] {
     auto const lease = lease_handle::make(1u);
-    arena_lease::of_this_thread(lease);
+    thread_lease::of_this_thread(lease);
     lease->close();
     CHECK_FALSE(lease.alone());  // the thread's list has it
-    arena_lease::of_this_thread(lease_handle::make(1u));
+    thread_lease::of_this_thread(lease_handle::make(1u));
     CHECK(lease.alone());
   }).join();
 }
