@@ -34,13 +34,12 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_list.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/lent_blocks.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/pool_refusal.hpp>
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
-#include <weir/pool/thread_caches.hpp>
 #include <weir/pool/upstream_segments.hpp>
-#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -89,8 +88,7 @@ class caching_allocator {
     tenant_.leave();
     release_captured(0);
     synchronize();
-    if (!has_lost_blocks_) segments_.give_all(heap_);
-    delete caches_.load();
+    if (!has_lost_blocks_ && !lent_.has_lost_some()) segments_.give_all(heap_);
   }
   caching_allocator(caching_allocator const&) = delete;
   caching_allocator& operator=(caching_allocator const&) = delete;
@@ -288,10 +286,8 @@ class caching_allocator {
   void reset_peaks() noexcept {
     auto const lock = enter();
     if (!lock) return;
-    peak_before_reset_ = greater(peak_before_reset_, count().allocated.peak);
-    numbers_.requested.reset_peak();
-    numbers_.allocated.reset_peak();
-    peaks_seen_ = {};
+    peak_before_reset_ = greater(peak_before_reset_, lent_.count().allocated.peak);
+    lent_.reset_peaks();
     segments_.reset_peaks();
   }
 
@@ -300,7 +296,7 @@ class caching_allocator {
     auto const lock = enter();
     if (!lock) return {1, 1, true};
     ask_back(p);
-    if (is_lent(heap_.find_asked(p))) return {0, 0, true};  // freed, and in a thread's cache
+    if (lent_.has(p)) return {0, 0, true};  // freed, and in a thread's cache
     live_block const found = heap_.find_block(p);
     return found ? found : live_block{0, 0, segments_.contains(p)};
   }
@@ -342,7 +338,7 @@ class caching_allocator {
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
 
   pool_numbers numbers_now() const {
-    pool_numbers now = count();
+    pool_numbers now = lent_.count();
     segments_.count(now);
     now.free = heap_.free_bytes() + heap_.free_bytes_in_slabs();
     now.captured = heap_.captured_bytes();
@@ -357,7 +353,7 @@ class caching_allocator {
             .blocks = heap_.block_count(),
             .largest_free = heap_.largest_free(),
             .lanes = heap_.stream_count(),
-            .host_bytes = heap_.host_bytes() + cache_host_bytes(),
+            .host_bytes = heap_.host_bytes() + lent_.host_bytes(),
             .under_way = segments_.calls().bytes()};
   }
   pool_refused count_refusal_now(pool_attempts const& tried) {
@@ -412,7 +408,7 @@ class caching_allocator {
   /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
   /// large ones have most of the memory the heap, which merges them, holds less.
   bool keeps_blocks() const noexcept {
-    return has_slots_ && small_bytes_ + lent_bytes_ >= (numbers_.allocated.current + lent_bytes_) / 2 &&
+    return has_slots_ && small_bytes_ + lent_.bytes() >= (numbers_.allocated.current + lent_.bytes()) / 2 &&
            !is_above_threshold();
   }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
@@ -584,53 +580,31 @@ class caching_allocator {
     require_life();
     if (key == stream_key::none || !has_slots_ || options_.release_threshold != pool{}.release_threshold)
       return nullptr;
-    thread_caches* const all = caches_.load_acquire();
-    return all != nullptr ? all->of_this_thread() : make_caches();
+    thread_cache* const own = lent_.cache_of_this_thread();
+    return own != nullptr ? own : make_cache();
   }
-  [[gnu::noinline, gnu::cold]] thread_cache* make_caches() noexcept try {
+  [[gnu::noinline, gnu::cold]] thread_cache* make_cache() noexcept {
     auto const lock = enter();
-    if (caches_.load() == nullptr) caches_.store_release(new thread_caches);
-    return caches_.load()->of_this_thread();
-  } catch (std::bad_alloc const&) {
-    return nullptr;
+    lent_.begin();
+    return lent_.cache_of_this_thread();
   }
-
   [[gnu::noinline]] void* allocate_by_thread(thread_cache& own, stream_ref stream, stream_key key, unsigned size_class,
                                              std::size_t bytes, std::size_t alignment, pool_effort effort,
                                              pool_refusal* refused) {
     auto const alignment_log = static_cast<unsigned>(std::countr_zero(alignment));
     if (void* const p = own.take(key, size_class, bytes, alignment_log); p != nullptr) return p;
-    own.promise(most_at_once);
-    std::size_t kept = most_at_once;  // promises
-    auto const take_promise = [&](std::size_t lent) { --kept, lent_bytes_ += lent; };
-    try {
-      auto const lock = enter_to_allocate();
-      stream_identity const who{.stream = stream, .key = key};
-      std::size_t const block = slot_class::size(size_class) * unit_bytes;
-      void* const p = lend(own, who, size_class, effort, refused);
-      if (p != nullptr) own.add_live(p, size_class, bytes, alignment_log), take_promise(block);
-      // Some that the stream has at hand go along, free.
-      bool const is_open = p != nullptr && (own.is_open(key) || open_in(own, who));
-      for (std::size_t more = is_open ? lesser(kept, most_bytes_at_once / block) : 0; more != 0; --more) {
-        void* const free = heap_.take_small(key, size_class, own.record(block), thread_cache::record_alignment_log);
-        if (free == nullptr) break;
-        own.add_free(key, free, size_class), take_promise(block);
-      }
-      own.forget_promise(kept);
-      return p;
-    } catch (...) {
-      own.forget_promise(kept);
-      throw;
-    }
+    auto const lock = enter_to_allocate();
+    stream_identity const who{.stream = stream, .key = key};
+    auto const find = [&](std::size_t record) { return find_to_lend(who, size_class, record, effort, refused); };
+    return lent_.lend(own, who, size_class, bytes, alignment_log, find);
   }
-  /// A block for a request of a cache's thread, found as for any request.
-  void* lend(thread_cache const& to, stream_identity const& who, unsigned size_class, pool_effort effort,
-             pool_refusal* refused) {
-    units const size = slot_class::size(size_class);
-    request const r{.size = size,
+  /// As for any request, with what the heap is to note as requested.
+  void* find_to_lend(stream_identity const& who, unsigned size_class, std::size_t record, pool_effort effort,
+                     pool_refusal* refused) {
+    request const r{.size = slot_class::size(size_class),
                     .alignment = unit_bytes,
                     .max_split = max_split_,
-                    .requested = to.record(std::size_t{size} * unit_bytes),
+                    .requested = record,
                     .alignment_log = thread_cache::record_alignment_log};
     if (void* const p = heap_.take_small(who.key, size_class, r.requested, r.alignment_log); p != nullptr) return p;
     if (void* const p = heap_.make_small(who, r, segments_.held()); p != nullptr) return p;
@@ -638,104 +612,34 @@ class caching_allocator {
     if (id == 0) id = search(who, r, effort, refused);
     return id == 0 ? nullptr : reinterpret_cast<void*>(heap_[id].address());
   }
-  /// From now on what is freed on the stream is kept in the cache; false if there is no room to remember the stream.
-  bool open_in(thread_cache& cache, stream_identity const& who) noexcept {
-    list_id const list = heap_.keep_list(who);
-    if (list == shared) return false;
-    cache.open(who.key, list, give_lent(), close_list());
-    return true;
-  }
   /// True if the calling thread's cache took it.
   [[gnu::noinline]] bool give_by_thread(stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
-    thread_caches const* const all = caches_.load_acquire();
-    if (all == nullptr || heap_.is_exiting() || who.key == stream_key::none || alignment - 1 >= unit_bytes ||
-        (alignment & (alignment - 1)) != 0)
-      return false;
-    thread_cache* const own = all->held_by_this_thread();
+    bool const may_be_there = alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
+    if (!may_be_there || who.key == stream_key::none || heap_.is_exiting()) return false;
+    thread_cache* const own = lent_.held_by_this_thread();
     if (own == nullptr) return false;
     auto const give = [&] { return own->give(who.key, p, bytes, static_cast<unsigned>(std::countr_zero(alignment))); };
     thread_cache::answer const answer = give();
     if (answer != thread_cache::answer::no_room) return answer == thread_cache::answer::kept;
     auto const lock = enter();
-    if (own->is_open(who.key))
-      own->drain(who.key, slot_class::of(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes)), give_lent());
-    else
-      open_in(*own, who);
+    lent_.make_room(*own, who, slot_class::of(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes)));
     return give() == thread_cache::answer::kept;
-  }
-
-  /// For what leaves a cache free, and for the lists that it has no more.
-  auto give_lent() const noexcept {
-    return [this](void* p, list_id list) noexcept {
-      std::size_t const bytes = heap_.find_asked(p).block_bytes;
-      if (heap_.give_small(p, list))
-        lent_bytes_ -= bytes;
-      else
-        has_lost_blocks_ = true;
-    };
-  }
-  auto close_list() const noexcept {
-    return [this](list_id list) noexcept { heap_.release_list(list); };
   }
   /// Has all that threads and streams have at hand back in the heap.
   void gather() const noexcept {
-    if (thread_caches const* const all = caches_.load(); all != nullptr)
-      all->for_each([&](thread_cache& each) { each.drain(give_lent(), close_list()); });
+    lent_.gather();
     heap_.gather();
   }
-
-  static bool is_lent(stream_ordered_heap::asked const& as) noexcept {
-    return as.bytes != 0 && as.alignment_log == thread_cache::record_alignment_log;
+  bool ask_back(void const* p) const noexcept {
+    std::size_t const bytes = lent_.ask_back(p);
+    small_bytes_ += bytes;
+    return bytes != 0;
   }
-  /// If the live block at `p` is in a cache, it is the heap's from now on, as it was asked for; true if so.
-  [[gnu::noinline]] bool ask_back(void const* p) const noexcept {
-    if (lent_bytes_ == 0) return false;
-    stream_ordered_heap::asked const as = heap_.find_asked(p);
-    if (!is_lent(as)) return false;
-    thread_cache::live const was = (*caches_.load())[as.block_bytes - as.bytes].take_back(p);
-    if (was.requested != 0) have_back(p, was, as.block_bytes);
-    return was.requested != 0;
-  }
-  void have_back(void const* p, thread_cache::live const& was, std::size_t block_bytes) const noexcept {
-    heap_.set_asked(p, was.requested, was.alignment_log);
-    numbers_.requested.move_to(was.requested);
-    numbers_.allocated.move_to(block_bytes);
-    lent_bytes_ -= block_bytes;
-    small_bytes_ += block_bytes;
-  }
+  void ask_all_back() const noexcept { small_bytes_ += lent_.ask_all_back(); }
   bool give_asked_back(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     if (slot const found = heap_.find_slot(p, bytes, alignment)) return give_slot(found, who, p, bytes, alignment);
     return give_block(who, p, bytes, alignment);
-  }
-  /// The same for all, after `gather`.
-  void ask_all_back() const noexcept {
-    if (thread_caches const* const all = caches_.load(); all != nullptr)
-      all->for_each([&](thread_cache& each) {
-        each.take_all_back([&](void const* p, thread_cache::live const& was, std::size_t block_bytes) {
-          have_back(p, was, block_bytes);
-        });
-      });
-  }
-
-  /// What is counted here and in caches. Peaks are sums of peaks, each since this was called last: exact where threads
-  /// work one after the other.
-  pool_numbers count() const noexcept {
-    pool_numbers sum = numbers_;
-    thread_caches const* const all = caches_.load();
-    if (all == nullptr) return sum;
-    all->for_each([&](thread_cache& each) { sum += each.take_numbers(); });
-    peaks_seen_.requested = sum.requested.peak = greater(peaks_seen_.requested, sum.requested.peak);
-    peaks_seen_.allocated = sum.allocated.peak = greater(peaks_seen_.allocated, sum.allocated.peak);
-    numbers_.requested.reset_peak();
-    numbers_.allocated.reset_peak();
-    return sum;
-  }
-  std::size_t cache_host_bytes() const noexcept {
-    std::size_t bytes = 0;
-    if (thread_caches const* const all = caches_.load(); all != nullptr)
-      all->for_each([&](thread_cache const& each) { bytes += each.host_bytes(); });
-    return bytes;
   }
 
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
@@ -819,8 +723,8 @@ class caching_allocator {
   }
   /// `taken`: the block that serves the request, where growth decides that.
   growth grow(stream_identity const& who, request const& r, block_id& taken) {
-    std::size_t const now = numbers_.allocated.current + lent_bytes_ + std::size_t{r.size} * unit_bytes;
-    std::size_t const live = greater(now, greater(peak_before_reset_, count().allocated.peak));
+    std::size_t const now = numbers_.allocated.current + lent_.bytes() + std::size_t{r.size} * unit_bytes;
+    std::size_t const live = greater(now, greater(peak_before_reset_, lent_.count().allocated.peak));
     if constexpr (growable<Upstream>) {
       growth const outcome = segments_.grow(mutex_, heap_, who, r, live, taken);
       if (taken != 0 && who.capture != capture_key::none)
@@ -868,10 +772,6 @@ class caching_allocator {
   /// The same without asking.
   std::size_t keep_at_most(std::size_t keep) noexcept { return segments_.give_idle(mutex_, heap_, keep); }
 
-  struct peaks {
-    std::size_t requested = 0, allocated = 0;
-  };
-
   pool options_;
   int device_;
   units max_split_;  // what `options_` say, in units
@@ -881,14 +781,11 @@ class caching_allocator {
   stream_ordered_heap mutable heap_;
   typename held_from<Upstream>::type segments_;
   pool_tenant<caching_allocator, Upstream> tenant_;
-  bool mutable has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
-  pool_numbers mutable numbers_;          // without what caches count
-  atomic<thread_caches*> caches_;         // none until threads contend
-  peaks mutable peaks_seen_;              // with caches: the most that `count` said
-  std::size_t mutable lent_bytes_ = 0;    // of blocks that are in caches, live or free
-  std::size_t mutable small_bytes_ = 0;   // of what is allocated, but for those
-  std::size_t peak_before_reset_ = 0;     // the most that was ever allocated, up to the last `reset_peaks`
-  static constexpr std::size_t most_at_once = 8, most_bytes_at_once = std::size_t{256} << 10;  // to a cache
+  bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
+  pool_numbers mutable numbers_;  // without what caches count
+  lent_blocks mutable lent_{heap_, numbers_};
+  std::size_t mutable small_bytes_ = 0;  // of what is allocated, without what is lent
+  std::size_t peak_before_reset_ = 0;    // the most that was ever allocated, up to the last `reset_peaks`
 };
 
 }  // namespace weir::detail
