@@ -1196,4 +1196,6 @@ BUGS = [
         "n.free >= needed || (room < needed", "(room < needed", "pool/pool_refusal", random=False),
     bug(0, "a hint names work that nobody waits for", "pool/pool_refusal.hpp",
         "n.pending != 0 && n.free + n.pending", "n.free + n.pending", "pool/pool_refusal", random=False),
+    bug(0, "a pool that is to hold all that it may from the start is refused for a part of a chunk", RANGE,
+        "    bytes = lesser(bytes, room() / chunk_ * chunk_);\n", "", "pool/growable_range", random=False),
 ]
