@@ -202,6 +202,17 @@ TEST_CASE("alignments up to a chunk are kept in places without memory") {
   CHECK(memory.wrong == 0);
 }
 
+TEST_CASE("initial_bytes of all that a pool may hold are as many whole chunks as that is") {
+  test_growable memory;
+  {
+    auto p = make_pool(memory, {.initial_bytes = 3 * chunk + 1, .max_bytes = 3 * chunk + 1});
+    CHECK(memory.in_use() == 3 * chunk);
+  }
+  CHECK_THROWS_AS(static_cast<void>(make_pool(memory, {.initial_bytes = chunk / 2, .max_bytes = chunk / 2})),
+                  out_of_memory);
+  CHECK(memory.in_use() == 0);
+}
+
 TEST_CASE("initial_bytes has memory at once, in one piece") {
   test_growable memory;
   auto p = make_pool(memory, {.initial_bytes = 7 * chunk});

@@ -88,11 +88,13 @@ class growable_range {
     return growth::done;
   }
 
-  /// Puts memory behind `bytes`, rounded up, for everyone; false if there is not as much.
+  /// Puts memory behind `bytes`, rounded up where the pool may hold so much, for everyone; false if there is not as
+  /// much.
   template <class Lock>
   bool reserve(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
     upstream_calls::attempt const attempt(calls_);
-    if (!has_range(lock, heap)) return false;
+    bytes = lesser(bytes, room() / chunk_ * chunk_);
+    if (bytes == 0 || !has_range(lock, heap)) return false;
     heap.reserve();
     stream_identity const nobody{.stream = host_order};
     auto const window = heap.find_window(nobody, request::of(bytes, bytes, unit_bytes, ~units{0}), chunk_);
