@@ -37,6 +37,7 @@
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -74,6 +75,7 @@ class caching_allocator {
         segments_(upstream, options_),
         tenant_(*this, upstream, options_) {
     if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+    look_what_is_kept();
     if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
     tenant_.join();  // last: from now on it is asked
   }
@@ -96,34 +98,79 @@ class caching_allocator {
   /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
-    stream_key const key = stream_identity::known_key(stream, streams_last());
+    bool const at_hand = may_be_at_hand(greater(bytes, least_block), alignment);
+    void* const p = at_hand ? allocate_at_hand(stream, bytes, alignment, least_block)
+                            : allocate_ready(stream, bytes, alignment, least_block);
+    if (p != nullptr) [[likely]]
+      return p;
+    return allocate_more(stream, bytes, alignment, effort, least_block, refused);
+  }
+  /// False if the stream has nothing at hand for this, which takes no lock to say. The size comes last: where large and
+  /// small blocks take turns, and small ones are not kept, the processor need not guess which this is.
+  [[gnu::always_inline]] bool may_be_at_hand(std::size_t block_bytes, std::size_t alignment) const noexcept {
+    return keeps_small && keeps_.load() && block_bytes <= slot_class::most_bytes && alignment <= unit_bytes;
+  }
+  /// What the stream has at hand, or what needs no search. For what `may_be_at_hand`.
+  [[gnu::always_inline]] void* allocate_at_hand(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                                std::size_t least_block = 0) {
+    if (captures_declared()) [[unlikely]]
+      return nullptr;
     std::size_t const block = greater(bytes, least_block);
-    if (keeps_small && block <= slot_class::most_bytes && alignment <= unit_bytes && !captures_declared()) [[likely]] {
-      auto const size_class = slot_class::of(static_cast<units>((block + unit_bytes - 1) / unit_bytes));
-      auto const lock = enter_to_allocate();
-      void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
-      if (p != nullptr) [[likely]] {
-        count_small(bytes, slot_class::size(size_class) * unit_bytes);
-        return p;
-      }
-    }
-    return allocate_block(stream, key, request_of(bytes, alignment, least_block), effort, refused);
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    auto const size_class = slot_class::for_bytes(block);
+    auto const lock = enter_to_allocate();
+    void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    if (p == nullptr) [[unlikely]]
+      return allocate_not_at_hand(stream, key, bytes, alignment, least_block);
+    numbers_.count_allocation(bytes, size_class.bytes());
+    return p;
+  }
+  /// What needs no search, on a stream that CUDA need not be asked about; null if that is nothing.
+  [[gnu::always_inline]] void* allocate_ready(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                              std::size_t least_block) {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return nullptr;
+    request const r = request_of(bytes, alignment, least_block);
+    auto const lock = enter_to_allocate();
+    return allocate_ready(stream, key, r);
+  }
+  /// Then: all the rest of `allocate`.
+  [[gnu::noinline]] void* allocate_more(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
+                                        std::size_t least_block, pool_refusal* refused) {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    request const r = request_of(bytes, alignment, least_block);
+    if (stream_identity::must_ask(stream, key)) return allocate_after_asking(stream, key, r, effort, refused);
+    auto const lock = enter_to_allocate();
+    return allocate_by_search({.stream = stream, .key = key}, r, effort, refused);
   }
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
   bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    stream_key key = stream_identity::known_key(stream, streams_last());
-    if (stream_identity::must_ask(stream, key)) [[unlikely]] {
-      if (heap_.is_exiting()) return true;
-      stream_identity const who = stream_identity::ask(stream, key);
-      if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
-      key = succeeded(who.code) ? who.key : stream_key::none;
-    }
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return deallocate_after_asking(stream, key, p, bytes, alignment);
     auto const lock = enter();
-    if (!lock) return true;
-    if (slot const found = heap_.find_slot(p, bytes, alignment)) [[likely]]
-      return give_slot(found, {.stream = stream, .key = key}, p, bytes, alignment);
-    return give_block({.stream = stream, .key = key}, p, bytes, alignment);
+    if (!lock) [[unlikely]]
+      return true;
+    return give({.stream = stream, .key = key}, p, bytes, alignment);
+  }
+  /// The same for what is not kept at hand.
+  [[gnu::always_inline]] bool deallocate_unkept(stream_ref stream, void* p, std::size_t bytes,
+                                                std::size_t alignment) noexcept {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return deallocate_after_asking(stream, key, p, bytes, alignment);
+    auto const lock = enter();
+    if (!lock) [[unlikely]]
+      return true;
+    if (heap_.has_slabs())
+      if (slot const found = heap_.find_slot(p, bytes, alignment))
+        return give_slot(found, {.stream = stream, .key = key}, p, bytes, alignment);
+    block_id const id = heap_.find_live(p, bytes, alignment);
+    if (id == 0) [[unlikely]]
+      return give_captured({.stream = stream, .key = key}, p, bytes, alignment);
+    return give_to_heap(id, {.stream = stream, .key = key}, p, bytes, alignment);
   }
 
   /// The same for a block that `others` have used too: it is free for whoever comes after the work of all. May take
@@ -305,8 +352,8 @@ class caching_allocator {
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
-  biased_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
-  biased_guard enter_to_allocate() const {
+  [[gnu::always_inline]] biased_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
+  [[gnu::always_inline]] biased_guard enter_to_allocate() const {
     require_life();
     return biased_guard(mutex_);
   }
@@ -350,55 +397,73 @@ class caching_allocator {
     return refused;
   }
 
-  [[gnu::noinline]] void* allocate_block(stream_ref stream, stream_key key, request const& r, pool_effort effort,
-                                         pool_refusal* refused) {
-    if (stream_identity::must_ask(stream, key)) [[unlikely]]
-      return allocate_after_asking(stream, key, r, effort, refused);
-    auto const lock = enter_to_allocate();
-    return allocate(stream, key, r, effort, refused);
+  [[gnu::noinline]] void* allocate_not_at_hand(stream_ref stream, stream_key key, std::size_t bytes,
+                                               std::size_t alignment, std::size_t least_block) {
+    if (stream_identity::must_ask(stream, key)) return nullptr;
+    return allocate_ready(stream, key, request_of(bytes, alignment, least_block));
   }
-  /// Not from what the stream has at hand.
-  [[gnu::always_inline]] void* allocate(stream_ref stream, stream_key key, request const& r, pool_effort effort,
-                                        pool_refusal* refused) {
-    if (may_be_small(r))
+  [[gnu::always_inline]] void* allocate_ready(stream_ref stream, stream_key key, request const& r) {
+    if (is_kept_small(r)) {
+      if (!keeps_.load())
+        if (void* const p = take_small(key, r); p != nullptr) return p;
       if (void* const p = heap_.make_small({.stream = stream, .key = key}, r, segments_.held()); p != nullptr) {
-        count_small(r.requested, r.size * unit_bytes);
+        numbers_.count_allocation(r.requested, r.size * unit_bytes);
         return p;
       }
-    block_id id = heap_.take_ready({.stream = stream, .key = key}, r);
-    if (id == 0) [[unlikely]]
-      id = search({.stream = stream, .key = key}, r, effort, refused);
-    if (id != 0 && may_be_small(r)) heap_.count_small(id, key);
+      return hand_out_small(heap_.take_ready({.stream = stream, .key = key}, r), key, r);
+    }
+    block_id const id = heap_.take_ready({.stream = stream, .key = key}, r);
     return id == 0 ? nullptr : hand_out(id, r);
   }
   /// Small blocks have the size of a slot, in a slab or not, so that what a request takes is known before.
   request request_of(std::size_t bytes, std::size_t alignment, std::size_t least_block) const noexcept {
     request r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
-    if (least_block == 0 && r.size <= slot_class::most_units && r.alignment == unit_bytes && has_slots_)
-      r.size = slot_class::rounded(r.size);
+    bool const is_small = (least_block == 0) & (r.size <= slot_class::most_units) & (r.alignment == unit_bytes);
+    r.size += (slot_class::rounded(r.size) - r.size) * static_cast<units>(is_small & has_slots_);
     return r;
+  }
+  /// Whether a request is for slots or blocks that a stream keeps: where small ones are not kept at hand, only slots.
+  bool is_kept_small(request const& r) const noexcept {
+    return r.size <= (keeps_.load() ? slot_class::most_units : slab::most_slot_units) && may_be_small(r);
   }
   bool may_be_small(request const& r) const noexcept {
     return r.size <= slot_class::most_units && r.alignment == unit_bytes && has_slots_ &&
            slot_class::rounded(r.size) == r.size;
   }
-  [[gnu::always_inline]] void count_small(std::size_t bytes, std::size_t held) noexcept {
-    numbers_.count_allocation(bytes, held);
-    small_bytes_ += held;
-  }
   [[gnu::always_inline]] void count_off(std::size_t bytes, std::size_t held) noexcept {
     numbers_.count_deallocation(bytes, held);
-    if (held <= slot_class::most_bytes) small_bytes_ -= held;
+    large_bytes_ -= held > slot_class::most_bytes ? held : 0;
+    look_what_is_kept();
   }
   /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
   /// large ones have most of the memory the heap, which merges them, holds less.
   bool keeps_blocks() const noexcept {
-    return has_slots_ && small_bytes_ >= numbers_.allocated.current / 2 && !is_above_threshold();
+    return has_slots_ && large_bytes_ <= numbers_.allocated.current / 2 && !is_above_threshold();
+  }
+  void* take_small(stream_key key, request const& r) noexcept {
+    void* const p = heap_.take_small(key, {slot_class::of(r.size), r.size}, r.requested, r.alignment_log);
+    if (p != nullptr) numbers_.count_allocation(r.requested, r.size * unit_bytes);
+    return p;
+  }
+  void* allocate_by_search(stream_identity const& who, request const& r, pool_effort effort, pool_refusal* refused) {
+    block_id const id = search(who, r, effort, refused);
+    if (is_kept_small(r)) return hand_out_small(id, who.key, r);
+    return id == 0 ? nullptr : hand_out(id, r);
+  }
+  /// One of those that the stream has of its size; null if `id` is 0.
+  void* hand_out_small(block_id id, stream_key key, request const& r) noexcept {
+    if (id == 0) return nullptr;
+    heap_.count_small(id, key);
+    return hand_out(id, r);
+  }
+  /// After what the heap gave or took; what is at hand changes little of it.
+  void look_what_is_kept() noexcept {
+    if (bool const keeps = keeps_blocks(); keeps != keeps_.load()) keeps_.store_release(keeps);
   }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
     block const& b = heap_[id];
     numbers_.count_allocation(r.requested, b.bytes());
-    if (b.bytes() <= slot_class::most_bytes) small_bytes_ += b.bytes();
+    large_bytes_ += b.bytes() > slot_class::most_bytes ? b.bytes() : 0;
     return reinterpret_cast<void*>(b.address());
   }
 
@@ -410,12 +475,9 @@ class caching_allocator {
     if (who.capture != capture_key::none) return allocate_in_capture(who, r, effort, refused);
     auto const lock = enter_to_allocate();
     if (may_be_small(r))
-      if (void* const p = heap_.take_small(who.key, slot_class::of(r.size), r.requested, r.alignment_log);
-          p != nullptr) {
-        count_small(r.requested, r.size * unit_bytes);
-        return p;
-      }
-    return allocate(stream, who.key, r, effort, refused);
+      if (void* const p = take_small(who.key, r); p != nullptr) return p;
+    if (void* const p = allocate_ready(stream, who.key, r); p != nullptr) return p;
+    return allocate_by_search(who, r, effort, refused);
   }
 
   [[gnu::noinline, gnu::cold]] void* allocate_in_capture(stream_identity const& who, request const& r,
@@ -441,12 +503,26 @@ class caching_allocator {
     if (!succeeded(who.code)) who.key = stream_key::none;
     return who;
   }
+  [[gnu::noinline]] bool deallocate_after_asking(stream_ref stream, stream_key known, void* p, std::size_t bytes,
+                                                 std::size_t alignment) noexcept {
+    if (heap_.is_exiting()) return true;
+    stream_identity const who = stream_identity::ask(stream, known);
+    if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
+    auto const lock = enter();
+    return give({.stream = stream, .key = succeeded(who.code) ? who.key : stream_key::none}, p, bytes, alignment);
+  }
+  [[gnu::always_inline]] bool give(stream_identity const& who, void* p, std::size_t bytes,
+                                   std::size_t alignment) noexcept {
+    if (slot const found = heap_.find_slot(p, bytes, alignment)) [[likely]]
+      return give_slot(found, who, p, bytes, alignment);
+    return give_block(who, p, bytes, alignment);
+  }
   [[gnu::always_inline]] bool give_slot(slot const& found, stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
     std::size_t const held = found.bytes();
     if (!heap_.give(found, who)) [[unlikely]]
-      return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
-    count_off(bytes, held);
+      return give_made_block(who, p, bytes, alignment);
+    numbers_.count_deallocation(bytes, held);
     if (is_above_threshold()) [[unlikely]]
       keep_threshold_after_slot();
     return true;
@@ -462,15 +538,24 @@ class caching_allocator {
     if (is_above_threshold()) keep_threshold_after_slot();
     return true;
   }
-  bool give_block(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  [[gnu::always_inline]] bool give_block(stream_identity const& who, void* p, std::size_t bytes,
+                                         std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(p, bytes, alignment);
     if (id == 0) [[unlikely]]
       return give_captured(who, p, bytes, alignment);
-    std::size_t const held = heap_[id].bytes();
-    if (keeps_blocks() && heap_.keep(id, who)) [[likely]] {
-      count_off(bytes, held);
+    if (keeps_.load() && heap_.keep(id, who)) [[likely]] {
+      numbers_.count_deallocation(bytes, heap_[id].bytes());
       return true;
     }
+    return give_unkept(id, who, p, bytes, alignment);
+  }
+  [[gnu::noinline]] bool give_unkept(block_id id, stream_identity const& who, void* p, std::size_t bytes,
+                                     std::size_t alignment) noexcept {
+    return give_to_heap(id, who, p, bytes, alignment);
+  }
+  [[gnu::always_inline]] bool give_to_heap(block_id id, stream_identity const& who, void* p, std::size_t bytes,
+                                           std::size_t alignment) noexcept {
+    std::size_t const held = heap_[id].bytes();
     block_id const free = heap_.give(id, who);
     if (free == 0) [[unlikely]]
       return deallocate_after_waiting(who.stream, p, bytes, alignment);
@@ -485,6 +570,11 @@ class caching_allocator {
     count_off(bytes, held);
     if (is_above_threshold()) keep_threshold_after(free);
     return true;
+  }
+  /// Of a slot that cannot go back as one.
+  [[gnu::noinline]] bool give_made_block(stream_identity const& who, void* p, std::size_t bytes,
+                                         std::size_t alignment) noexcept {
+    return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
   }
   /// If this live memory is a slot, it is a block from now on. False if there is no host memory for that: then it is
   /// never handed out again.
@@ -690,13 +780,14 @@ class caching_allocator {
   int device_;
   units max_split_;  // what `options_` say, in units
   bool has_slots_;   // small requests are served by what their stream has at hand
+  atomic<bool> keeps_;
   biased_lock mutable mutex_;
   stream_ordered_heap mutable heap_;  // to look at all that is held it is gathered, which changes nothing of that
   typename held_from<Upstream>::type segments_;
   pool_tenant<caching_allocator, Upstream> tenant_;
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers numbers_;
-  std::size_t small_bytes_ = 0;        // of what is allocated
+  std::size_t large_bytes_ = 0;        // of what is allocated, in blocks above 1 MiB
   std::size_t peak_before_reset_ = 0;  // the most that was ever allocated, up to the last `reset_peaks`
 };
 
