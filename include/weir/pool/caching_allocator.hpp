@@ -118,7 +118,8 @@ class caching_allocator {
     std::size_t const block = greater(bytes, least_block);
     stream_key const key = stream_identity::known_key(stream, streams_last());
     auto const size_class = slot_class::for_bytes(block);
-    auto const lock = enter_to_allocate();
+    require_life();
+    biased_guard const lock(mutex_);
     void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
     if (p == nullptr) [[unlikely]]
       return allocate_not_at_hand(stream, key, bytes, alignment, least_block);
@@ -150,9 +151,9 @@ class caching_allocator {
     stream_key const key = stream_identity::known_key(stream, streams_last());
     if (stream_identity::must_ask(stream, key)) [[unlikely]]
       return deallocate_after_asking(stream, key, p, bytes, alignment);
-    auto const lock = enter();
-    if (!lock) [[unlikely]]
+    if (heap_.is_exiting()) [[unlikely]]
       return true;
+    biased_guard const lock(mutex_);
     return give({.stream = stream, .key = key}, p, bytes, alignment);
   }
   /// The same for what is not kept at hand.
@@ -520,11 +521,20 @@ class caching_allocator {
   [[gnu::always_inline]] bool give_slot(slot const& found, stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
     std::size_t const held = found.bytes();
-    if (!heap_.give(found, who)) [[unlikely]]
-      return give_made_block(who, p, bytes, alignment);
+    if (!heap_.give_own(found, who.key)) [[unlikely]]
+      return give_slot_elsewhere(found, who.stream, who.key, p, bytes, alignment);
     numbers_.count_deallocation(bytes, held);
     if (is_above_threshold()) [[unlikely]]
       keep_threshold_after_slot();
+    return true;
+  }
+  [[gnu::noinline]] bool give_slot_elsewhere(slot found, stream_ref stream, stream_key key, void* p, std::size_t bytes,
+                                             std::size_t alignment) noexcept {
+    stream_identity const who{.stream = stream, .key = key};
+    std::size_t const held = found.bytes();
+    if (!heap_.give(found, who)) return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
+    numbers_.count_deallocation(bytes, held);
+    if (is_above_threshold()) keep_threshold_after_slot();
     return true;
   }
   bool give_slot(slot const& found, list_id common, void* p, std::size_t bytes, std::size_t alignment) noexcept {
@@ -541,17 +551,16 @@ class caching_allocator {
   [[gnu::always_inline]] bool give_block(stream_identity const& who, void* p, std::size_t bytes,
                                          std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(p, bytes, alignment);
-    if (id == 0) [[unlikely]]
-      return give_captured(who, p, bytes, alignment);
-    if (keeps_.load() && heap_.keep(id, who)) [[likely]] {
+    if (id != 0 && keeps_.load() && heap_.keep(id, who)) [[likely]] {
       numbers_.count_deallocation(bytes, heap_[id].bytes());
       return true;
     }
-    return give_unkept(id, who, p, bytes, alignment);
+    return give_unkept(id, who.stream, who.key, p, bytes, alignment);
   }
-  [[gnu::noinline]] bool give_unkept(block_id id, stream_identity const& who, void* p, std::size_t bytes,
+  [[gnu::noinline]] bool give_unkept(block_id id, stream_ref stream, stream_key key, void* p, std::size_t bytes,
                                      std::size_t alignment) noexcept {
-    return give_to_heap(id, who, p, bytes, alignment);
+    if (id == 0) return give_captured({.stream = stream, .key = key}, p, bytes, alignment);
+    return give_to_heap(id, {.stream = stream, .key = key}, p, bytes, alignment);
   }
   [[gnu::always_inline]] bool give_to_heap(block_id id, stream_identity const& who, void* p, std::size_t bytes,
                                            std::size_t alignment) noexcept {
@@ -570,11 +579,6 @@ class caching_allocator {
     count_off(bytes, held);
     if (is_above_threshold()) keep_threshold_after(free);
     return true;
-  }
-  /// Of a slot that cannot go back as one.
-  [[gnu::noinline]] bool give_made_block(stream_identity const& who, void* p, std::size_t bytes,
-                                         std::size_t alignment) noexcept {
-    return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
   }
   /// If this live memory is a slot, it is a block from now on. False if there is no host memory for that: then it is
   /// never handed out again.

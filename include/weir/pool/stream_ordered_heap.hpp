@@ -278,9 +278,13 @@ class stream_ordered_heap {
     return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
   }
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
-  [[gnu::always_inline]] bool give(slot const& freed, stream_identity const& who) noexcept {
-    if (!slab_store::is_own(freed, tracker_.list_seen(who.key))) [[unlikely]]
-      return give_elsewhere(freed, who);
+  bool give(slot const& freed, stream_identity const& who) noexcept {
+    return give_own(freed, who.key) || give_elsewhere(freed, who);
+  }
+  /// The same, and false, if the slot is not one of the stream's own.
+  [[gnu::always_inline]] bool give_own(slot const& freed, stream_key key) noexcept {
+    if (!slab_store::is_own(freed, tracker_.list_seen(key))) [[unlikely]]
+      return false;
     slabs_.give(freed);
     return true;
   }
@@ -545,7 +549,7 @@ class stream_ordered_heap {
     heap_.give(id, all_done ? shared : list, freed);
     return false;
   }
-  [[gnu::noinline]] bool give_elsewhere(slot const& freed, stream_identity const& who) noexcept {
+  bool give_elsewhere(slot const& freed, stream_identity const& who) noexcept {
     list_id const list = list_of_free(who);
     if (list != shared) return give(freed, list);
     if (!who.stream.is_host_order()) return false;

@@ -63,10 +63,18 @@ class live_block_map {
   /// The same, and remembers where that was for the `erase` that mostly follows.
   template <class AddressOf>
   [[gnu::always_inline]] block_id find(std::uintptr_t address, AddressOf address_of) noexcept {
-    place const found = place_of(address, address_of);
-    if (found.id != 0) [[likely]]
-      found_ = found;
-    return found.id;
+    std::uint64_t const hash = hash_of(address);
+    std::size_t const at = home(hash);
+    bucket const& b = buckets_[at];
+    if (std::uint64_t const same = zero_bytes(b.tags ^ tag_of(hash) * low_bits); same != 0) [[likely]] {
+      unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
+      block_id const id = b.ids[bit / 8];
+      if (address_of(id) == address) [[likely]] {
+        found_ = {at, bit, id};
+        return id;
+      }
+    }
+    return find_elsewhere(address, address_of);
   }
 
   /// Forgets a number that is there.
@@ -122,8 +130,15 @@ class live_block_map {
   // The high bit of each of the six bytes that is 0; perhaps that of a 1 above it too. The lowest is always right.
   static std::uint64_t zero_bytes(std::uint64_t tags) noexcept { return (tags - low_bits) & ~tags & high_bits; }
 
+  /// Not the first of its bucket with the tag.
   template <class AddressOf>
-  [[gnu::always_inline]] place place_of(std::uintptr_t address, AddressOf address_of) const noexcept {
+  [[gnu::noinline]] block_id find_elsewhere(std::uintptr_t address, AddressOf address_of) noexcept {
+    place const found = place_of(address, address_of);
+    if (found.id != 0) found_ = found;
+    return found.id;
+  }
+  template <class AddressOf>
+  place place_of(std::uintptr_t address, AddressOf address_of) const noexcept {
     std::uint64_t const hash = hash_of(address);
     std::uint64_t const wanted = tag_of(hash) * low_bits;
     for (std::size_t at = home(hash);; at = next(at)) {
