@@ -438,9 +438,7 @@ class caching_allocator {
   }
   /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
   /// large ones have most of the memory the heap, which merges them, holds less.
-  bool keeps_blocks() const noexcept {
-    return has_slots_ && large_bytes_ <= numbers_.allocated.current / 2 && !is_above_threshold();
-  }
+  bool keeps_blocks() const noexcept { return has_slots_ && large_bytes_ <= numbers_.allocated.current / 2; }
   void* take_small(stream_key key, request const& r) noexcept {
     void* const p = heap_.take_small(key, {slot_class::of(r.size), r.size}, r.requested, r.alignment_log);
     if (p != nullptr) numbers_.count_allocation(r.requested, r.size * unit_bytes);
@@ -551,7 +549,7 @@ class caching_allocator {
   [[gnu::always_inline]] bool give_block(stream_identity const& who, void* p, std::size_t bytes,
                                          std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(p, bytes, alignment);
-    if (id != 0 && keeps_.load() && heap_.keep(id, who)) [[likely]] {
+    if (id != 0 && keeps_.load() && !is_above_threshold() && heap_.keep(id, who)) [[likely]] {
       numbers_.count_deallocation(bytes, heap_[id].bytes());
       return true;
     }
