@@ -28,7 +28,7 @@ class block_cache {
   void reserve(std::size_t lists) { streams_.grow(lists); }
   /// From now on what is freed in this list is kept. May throw `std::bad_alloc`.
   void open(list_id list) {
-    if (streams_[list] == nullptr) streams_[list] = new by_class{.list = list};
+    if (streams_[list] == nullptr) streams_[list] = new by_class(list);
   }
 
   /// The list has nothing here, and may come to stand for another stream.
@@ -51,7 +51,7 @@ class block_cache {
   /// A live block goes back that `list` frees.
   void count_free(list_id list, block_id id) noexcept {
     block const& b = heap_.blocks()[id];
-    if (b.size <= slot_class::most_units) count_free(list, b.list, slot_class::of(b.size));
+    if (b.list != shared) count_free(list, b.list, slot_class::of(b.size));
   }
 
   /// Something of the class that the list's stream took was freed by another. Needs `open`.
@@ -72,24 +72,22 @@ class block_cache {
     if (id == 0) [[unlikely]]
       return 0;
     own->first[size_class] = heap_.reuse(id, requested, alignment_log);
-    --own->count[size_class];
+    ++own->room[size_class];
     return id;
   }
   /// Keeps a live block that is freed; false if it is for the heap.
   [[gnu::always_inline]] bool put(list_id list, block_id id) noexcept {
     by_class* const own = streams_[list];
-    units const size = heap_.blocks()[id].size;
-    if (own == nullptr || size > slot_class::most_units) [[unlikely]]
+    block const& b = heap_.blocks()[id];
+    if (own == nullptr || (b.list != list && !adopt(list, id))) [[unlikely]]
       return false;
-    unsigned const size_class = slot_class::of(size);
-    if (slot_class::size(size_class) != size || own->count[size_class] == most_of_class(size)) [[unlikely]]
+    unsigned const size_class = slot_class::of(b.size);
+    if (own->room[size_class] == 0) [[unlikely]]
       return false;
-    if (list_id const taker = heap_.blocks()[id].list; taker != list) [[unlikely]]
-      adopt(list, taker, size_class);
     tracker_.number_free(list);
     heap_.set_cached(id, list, own->first[size_class]);
     own->first[size_class] = id;
-    ++own->count[size_class];
+    --own->room[size_class];
     if (!own->has_some) [[unlikely]]
       note(*own);
     return true;
@@ -104,10 +102,11 @@ class block_cache {
         next = heap_.blocks()[id].list_next;
         heap_.give(id, list, tracker_.issued(list));
       }
-      count_off(own->taken[c], own->count[c]);
-      count_off(own->elsewhere[c], own->count[c]);
+      unsigned const given = most_of_class(c) - own->room[c];
+      count_off(own->taken[c], given);
+      count_off(own->elsewhere[c], given);
       own->first[c] = 0;
-      own->count[c] = 0;
+      own->room[c] = most_of_class(c);
     }
     own->has_some = false;
     (own->previous == nullptr ? with_some_ : own->previous->next) = own->next;
@@ -132,9 +131,12 @@ class block_cache {
 
  private:
   struct by_class {
+    explicit by_class(list_id whose) noexcept : list(whose) {
+      for (unsigned c = 0; c < slot_class::count; ++c) room[c] = most_of_class(c);
+    }
     block_id first[slot_class::count] = {};
     std::uint16_t taken[slot_class::count] = {};
-    std::uint8_t count[slot_class::count] = {};
+    std::uint8_t room[slot_class::count];            // how many more may be kept
     std::uint8_t elsewhere[slot_class::count] = {};  // freed by others, less what it freed itself and did not keep
     list_id list;
     bool has_some = false;         // since the last flush
@@ -158,10 +160,14 @@ class block_cache {
     else
       count_elsewhere(taker, size_class);
   }
-  /// What another stream took is one of those that this one has.
-  [[gnu::noinline]] void adopt(list_id list, list_id taker, unsigned size_class) noexcept {
-    count_free(list, taker, size_class);
-    count_taken(list, size_class);
+  /// What another stream took, or is not counted, is one of the small blocks that this one has; false if it is none.
+  [[gnu::noinline]] bool adopt(list_id list, block_id id) noexcept {
+    block const& b = heap_.blocks()[id];
+    if (b.size > slot_class::most_units || slot_class::rounded(b.size) != b.size) return false;
+    count_free(list, id);
+    count_taken(list, slot_class::of(b.size));
+    heap_.set_taker(id, list);
+    return true;
   }
 
   [[gnu::noinline]] void note(by_class& own) noexcept {
@@ -172,7 +178,9 @@ class block_cache {
     with_some_ = &own;
   }
 
-  static constexpr std::uint8_t most_of_class(units size) noexcept { return size <= 256 ? 32 : size <= 1024 ? 16 : 8; }
+  static constexpr std::uint8_t most_of_class(unsigned size_class) noexcept {
+    return size_class <= slot_class::of(256) ? 32 : size_class <= slot_class::of(1024) ? 16 : 8;
+  }
 
   growable_heap& heap_;
   stream_tracker& tracker_;

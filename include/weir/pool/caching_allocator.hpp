@@ -2,7 +2,7 @@
 // A pool's policy over an upstream that someone else owns: reuse, wait, grow, give back.
 //
 //   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
-//     allocate_by_thread        while threads contend: from the thread's own cache, which is filled by the next steps
+//     allocate_at_hand          while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
 //     heap: make_small          the same after making a new slab
 //     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
@@ -14,7 +14,7 @@
 //         take_grown            takes a segment from the upstream, without the lock; waits for other threads' growth
 //       last_resort             before a refusal: all streams, the host's waiting, other segments for these
 //   deallocate                  the stream's key
-//     give_by_thread            while threads contend: into the thread's own cache
+//     give_by_thread            while threads wait for each other: into the thread's own cache
 //     heap: find_slot, give     back into its slab; what is not simple is done by blocks (`make_blocks`)
 //     heap: find_live, keep     at hand for the stream, or `give`: into its free list
 //     keep_threshold_after      with more held than the threshold: gives idle segments back
@@ -40,6 +40,7 @@
 #include <weir/pool/pool_tenant.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -77,6 +78,7 @@ class caching_allocator {
         segments_(upstream, options_),
         tenant_(*this, upstream, options_) {
     if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
+    look_what_is_kept();
     if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
     if (options_.thread_caches) mutex_.set_contended();
     tenant_.join();  // last: from now on it is asked
@@ -100,39 +102,89 @@ class caching_allocator {
   /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
-    stream_key const key = stream_identity::known_key(stream, streams_last());
+    bool const at_hand = may_be_at_hand(greater(bytes, least_block), alignment);
+    void* const p = at_hand ? allocate_at_hand(stream, bytes, alignment, least_block)
+                            : allocate_ready(stream, bytes, alignment, least_block);
+    if (p != nullptr) [[likely]]
+      return p;
+    return allocate_more(stream, bytes, alignment, effort, least_block, refused);
+  }
+  /// False if the stream has nothing at hand for this, which takes no lock to say. The size comes last: where large and
+  /// small blocks take turns, and small ones are not kept, the processor need not guess which this is.
+  [[gnu::always_inline]] bool may_be_at_hand(std::size_t block_bytes, std::size_t alignment) const noexcept {
+    return keeps_small && (keeps_.load() || mutex_.is_contended()) && block_bytes <= slot_class::most_bytes &&
+           alignment <= unit_bytes;
+  }
+  /// What the stream has at hand, or what needs no search. For what `may_be_at_hand`.
+  [[gnu::always_inline]] void* allocate_at_hand(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                                std::size_t least_block = 0) {
+    if (captures_declared()) [[unlikely]]
+      return nullptr;
     std::size_t const block = greater(bytes, least_block);
-    if (keeps_small && block <= slot_class::most_bytes && alignment <= unit_bytes && !captures_declared()) [[likely]] {
-      auto const size_class = slot_class::of(static_cast<units>((block + unit_bytes - 1) / unit_bytes));
-      if (mutex_.is_contended() && least_block == 0) [[unlikely]]
-        if (thread_cache* const own = cache_of_this_thread(key); own != nullptr)
-          return allocate_by_thread(*own, stream, key, size_class, bytes, alignment, effort, refused);
-      auto const lock = enter_to_allocate();
-      void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
-      if (p != nullptr) [[likely]] {
-        count_small(bytes, slot_class::size(size_class) * unit_bytes);
-        return p;
-      }
-    }
-    return allocate_block(stream, key, request_of(bytes, alignment, least_block), effort, refused);
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    auto const size_class = slot_class::for_bytes(block);
+    require_life();
+    if (mutex_.is_contended() && least_block == 0) [[unlikely]]
+      if (thread_cache* const own = cache_of_this_thread(key); own != nullptr)
+        return own->take(key, size_class.number, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    biased_guard const lock(mutex_);
+    void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    if (p == nullptr) [[unlikely]]
+      return allocate_not_at_hand(stream, key, bytes, alignment, least_block);
+    numbers_.count_allocation(bytes, size_class.bytes());
+    return p;
+  }
+  /// What needs no search, on a stream that CUDA need not be asked about; null if that is nothing.
+  [[gnu::always_inline]] void* allocate_ready(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                              std::size_t least_block) {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return nullptr;
+    request const r = request_of(bytes, alignment, least_block);
+    auto const lock = enter_to_allocate();
+    return allocate_ready(stream, key, r);
+  }
+  /// Then: all the rest of `allocate`.
+  [[gnu::noinline]] void* allocate_more(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
+                                        std::size_t least_block, pool_refusal* refused) {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    request const r = request_of(bytes, alignment, least_block);
+    if (stream_identity::must_ask(stream, key)) return allocate_after_asking(stream, key, r, effort, refused);
+    bool const may_lend = mutex_.is_contended() && least_block == 0 && may_be_small(r);
+    thread_cache* const own = may_lend ? cache_of_this_thread(key) : nullptr;
+    auto const lock = enter_to_allocate();
+    if (own != nullptr) return lend_to(*own, {.stream = stream, .key = key}, r, effort, refused);
+    return allocate_by_search({.stream = stream, .key = key}, r, effort, refused);
   }
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
   bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    stream_key key = stream_identity::known_key(stream, streams_last());
-    if (stream_identity::must_ask(stream, key)) [[unlikely]] {
-      if (heap_.is_exiting()) return true;
-      stream_identity const who = stream_identity::ask(stream, key);
-      if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
-      key = succeeded(who.code) ? who.key : stream_key::none;
-    }
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return deallocate_after_asking(stream, key, p, bytes, alignment);
+    if (heap_.is_exiting()) [[unlikely]]
+      return true;
     if (mutex_.is_contended() && give_by_thread({.stream = stream, .key = key}, p, bytes, alignment)) [[unlikely]]
       return true;
+    biased_guard const lock(mutex_);
+    return give({.stream = stream, .key = key}, p, bytes, alignment);
+  }
+  /// The same for what is not kept at hand.
+  [[gnu::always_inline]] bool deallocate_unkept(stream_ref stream, void* p, std::size_t bytes,
+                                                std::size_t alignment) noexcept {
+    stream_key const key = stream_identity::known_key(stream, streams_last());
+    if (stream_identity::must_ask(stream, key)) [[unlikely]]
+      return deallocate_after_asking(stream, key, p, bytes, alignment);
     auto const lock = enter();
-    if (!lock) return true;
-    if (slot const found = heap_.find_slot(p, bytes, alignment)) [[likely]]
-      return give_slot(found, {.stream = stream, .key = key}, p, bytes, alignment);
-    return give_block({.stream = stream, .key = key}, p, bytes, alignment);
+    if (!lock) [[unlikely]]
+      return true;
+    if (heap_.has_slabs())
+      if (slot const found = heap_.find_slot(p, bytes, alignment))
+        return give_slot(found, {.stream = stream, .key = key}, p, bytes, alignment);
+    block_id const id = heap_.find_live(p, bytes, alignment);
+    if (id == 0) [[unlikely]]
+      return give_unkept(0, stream, key, p, bytes, alignment);
+    return give_to_heap(id, {.stream = stream, .key = key}, p, bytes, alignment);
   }
 
   /// The same for a block that `others` have used too: it is free for whoever comes after the work of all. May take
@@ -141,7 +193,7 @@ class caching_allocator {
                                           std::size_t alignment) noexcept {
     auto const lock = enter();
     if (!lock) return true;
-    ask_back(p);
+    lent_.ask_back(p);
     slot const found = heap_.find_slot(p, bytes, alignment);
     block_id const id = found ? 0 : heap_.find_any_live(p, bytes, alignment);
     if (id == 0 && !found) return false;
@@ -272,7 +324,7 @@ class caching_allocator {
       auto const lock = enter();
       if (!lock) return;
       gather();
-      ask_all_back();
+      lent_.ask_all_back();
       count = 0;
       segments_.for_each_shown(heap_, [&](shown_block const& piece) {
         if (count < copies.size()) copies[count] = piece;
@@ -295,7 +347,7 @@ class caching_allocator {
   live_block find_block(void const* p) noexcept {
     auto const lock = enter();
     if (!lock) return {1, 1, true};
-    ask_back(p);
+    lent_.ask_back(p);
     if (lent_.has(p)) return {0, 0, true};  // freed, and in a thread's cache
     live_block const found = heap_.find_block(p);
     return found ? found : live_block{0, 0, segments_.contains(p)};
@@ -305,7 +357,7 @@ class caching_allocator {
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
     auto const lock = enter();
     gather();
-    ask_all_back();
+    lent_.ask_all_back();
     return heap_.misuse(p, bytes, alignment, segments_.contains(p));
   }
 
@@ -320,8 +372,8 @@ class caching_allocator {
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
-  biased_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
-  biased_guard enter_to_allocate() const {
+  [[gnu::always_inline]] biased_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
+  [[gnu::always_inline]] biased_guard enter_to_allocate() const {
     require_life();
     return biased_guard(mutex_);
   }
@@ -365,56 +417,73 @@ class caching_allocator {
     return refused;
   }
 
-  [[gnu::noinline]] void* allocate_block(stream_ref stream, stream_key key, request const& r, pool_effort effort,
-                                         pool_refusal* refused) {
-    if (stream_identity::must_ask(stream, key)) [[unlikely]]
-      return allocate_after_asking(stream, key, r, effort, refused);
-    auto const lock = enter_to_allocate();
-    return allocate(stream, key, r, effort, refused);
+  [[gnu::noinline]] void* allocate_not_at_hand(stream_ref stream, stream_key key, std::size_t bytes,
+                                               std::size_t alignment, std::size_t least_block) {
+    if (stream_identity::must_ask(stream, key)) return nullptr;
+    return allocate_ready(stream, key, request_of(bytes, alignment, least_block));
   }
-  /// Not from what the stream has at hand.
-  [[gnu::always_inline]] void* allocate(stream_ref stream, stream_key key, request const& r, pool_effort effort,
-                                        pool_refusal* refused) {
-    if (may_be_small(r))
+  [[gnu::always_inline]] void* allocate_ready(stream_ref stream, stream_key key, request const& r) {
+    if (is_kept_small(r)) {
+      if (!keeps_.load())
+        if (void* const p = take_small(key, r); p != nullptr) return p;
       if (void* const p = heap_.make_small({.stream = stream, .key = key}, r, segments_.held()); p != nullptr) {
-        count_small(r.requested, r.size * unit_bytes);
+        numbers_.count_allocation(r.requested, r.size * unit_bytes);
         return p;
       }
-    block_id id = heap_.take_ready({.stream = stream, .key = key}, r);
-    if (id == 0) [[unlikely]]
-      id = search({.stream = stream, .key = key}, r, effort, refused);
-    if (id != 0 && may_be_small(r)) heap_.count_small(id, key);
+      return hand_out_small(heap_.take_ready({.stream = stream, .key = key}, r), key, r);
+    }
+    block_id const id = heap_.take_ready({.stream = stream, .key = key}, r);
     return id == 0 ? nullptr : hand_out(id, r);
   }
   /// Small blocks have the size of a slot, in a slab or not, so that what a request takes is known before.
   request request_of(std::size_t bytes, std::size_t alignment, std::size_t least_block) const noexcept {
     request r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
-    if (least_block == 0 && r.size <= slot_class::most_units && r.alignment == unit_bytes && has_slots_)
-      r.size = slot_class::rounded(r.size);
+    bool const is_small = (least_block == 0) & (r.size <= slot_class::most_units) & (r.alignment == unit_bytes);
+    r.size += (slot_class::rounded(r.size) - r.size) * static_cast<units>(is_small & has_slots_);
     return r;
+  }
+  /// Whether a request is for slots or blocks that a stream keeps: where small ones are not kept at hand, only slots.
+  bool is_kept_small(request const& r) const noexcept {
+    return r.size <= (keeps_.load() ? slot_class::most_units : slab::most_slot_units) && may_be_small(r);
   }
   bool may_be_small(request const& r) const noexcept {
     return r.size <= slot_class::most_units && r.alignment == unit_bytes && has_slots_ &&
            slot_class::rounded(r.size) == r.size;
   }
-  [[gnu::always_inline]] void count_small(std::size_t bytes, std::size_t held) noexcept {
-    numbers_.count_allocation(bytes, held);
-    small_bytes_ += held;
-  }
   [[gnu::always_inline]] void count_off(std::size_t bytes, std::size_t held) noexcept {
     numbers_.count_deallocation(bytes, held);
-    if (held <= slot_class::most_bytes) small_bytes_ -= held;
+    large_bytes_ -= held > slot_class::most_bytes ? held : 0;
+    look_what_is_kept();
   }
   /// Small blocks that are kept for their stream stay where they are, which may be where a large one could be. Where
   /// large ones have most of the memory the heap, which merges them, holds less.
   bool keeps_blocks() const noexcept {
-    return has_slots_ && small_bytes_ + lent_.bytes() >= (numbers_.allocated.current + lent_.bytes()) / 2 &&
-           !is_above_threshold();
+    return has_slots_ && large_bytes_ <= (numbers_.allocated.current + lent_.bytes()) / 2;
+  }
+  void* take_small(stream_key key, request const& r) noexcept {
+    void* const p = heap_.take_small(key, {slot_class::of(r.size), r.size}, r.requested, r.alignment_log);
+    if (p != nullptr) numbers_.count_allocation(r.requested, r.size * unit_bytes);
+    return p;
+  }
+  void* allocate_by_search(stream_identity const& who, request const& r, pool_effort effort, pool_refusal* refused) {
+    block_id const id = search(who, r, effort, refused);
+    if (is_kept_small(r)) return hand_out_small(id, who.key, r);
+    return id == 0 ? nullptr : hand_out(id, r);
+  }
+  /// One of those that the stream has of its size; null if `id` is 0.
+  void* hand_out_small(block_id id, stream_key key, request const& r) noexcept {
+    if (id == 0) return nullptr;
+    heap_.count_small(id, key);
+    return hand_out(id, r);
+  }
+  /// After what the heap gave or took; what is at hand changes little of it.
+  void look_what_is_kept() noexcept {
+    if (bool const keeps = keeps_blocks(); keeps != keeps_.load()) keeps_.store_release(keeps);
   }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {
     block const& b = heap_[id];
     numbers_.count_allocation(r.requested, b.bytes());
-    if (b.bytes() <= slot_class::most_bytes) small_bytes_ += b.bytes();
+    large_bytes_ += b.bytes() > slot_class::most_bytes ? b.bytes() : 0;
     return reinterpret_cast<void*>(b.address());
   }
 
@@ -426,12 +495,9 @@ class caching_allocator {
     if (who.capture != capture_key::none) return allocate_in_capture(who, r, effort, refused);
     auto const lock = enter_to_allocate();
     if (may_be_small(r))
-      if (void* const p = heap_.take_small(who.key, slot_class::of(r.size), r.requested, r.alignment_log);
-          p != nullptr) {
-        count_small(r.requested, r.size * unit_bytes);
-        return p;
-      }
-    return allocate(stream, who.key, r, effort, refused);
+      if (void* const p = take_small(who.key, r); p != nullptr) return p;
+    if (void* const p = allocate_ready(stream, who.key, r); p != nullptr) return p;
+    return allocate_by_search(who, r, effort, refused);
   }
 
   [[gnu::noinline, gnu::cold]] void* allocate_in_capture(stream_identity const& who, request const& r,
@@ -457,14 +523,37 @@ class caching_allocator {
     if (!succeeded(who.code)) who.key = stream_key::none;
     return who;
   }
+  [[gnu::noinline]] bool deallocate_after_asking(stream_ref stream, stream_key known, void* p, std::size_t bytes,
+                                                 std::size_t alignment) noexcept {
+    if (heap_.is_exiting()) return true;
+    stream_identity const who = stream_identity::ask(stream, known);
+    if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
+    auto const lock = enter();
+    return give({.stream = stream, .key = succeeded(who.code) ? who.key : stream_key::none}, p, bytes, alignment);
+  }
+  [[gnu::always_inline]] bool give(stream_identity const& who, void* p, std::size_t bytes,
+                                   std::size_t alignment) noexcept {
+    if (slot const found = heap_.find_slot(p, bytes, alignment)) [[likely]]
+      return give_slot(found, who, p, bytes, alignment);
+    return give_block(who, p, bytes, alignment);
+  }
   [[gnu::always_inline]] bool give_slot(slot const& found, stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
     std::size_t const held = found.bytes();
-    if (!heap_.give(found, who)) [[unlikely]]
-      return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
-    count_off(bytes, held);
+    if (!heap_.give_own(found, who.key)) [[unlikely]]
+      return give_slot_elsewhere(found, who.stream, who.key, p, bytes, alignment);
+    numbers_.count_deallocation(bytes, held);
     if (is_above_threshold()) [[unlikely]]
       keep_threshold_after_slot();
+    return true;
+  }
+  [[gnu::noinline]] bool give_slot_elsewhere(slot found, stream_ref stream, stream_key key, void* p, std::size_t bytes,
+                                             std::size_t alignment) noexcept {
+    stream_identity const who{.stream = stream, .key = key};
+    std::size_t const held = found.bytes();
+    if (!heap_.give(found, who)) return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
+    numbers_.count_deallocation(bytes, held);
+    if (is_above_threshold()) keep_threshold_after_slot();
     return true;
   }
   bool give_slot(slot const& found, list_id common, void* p, std::size_t bytes, std::size_t alignment) noexcept {
@@ -478,15 +567,24 @@ class caching_allocator {
     if (is_above_threshold()) keep_threshold_after_slot();
     return true;
   }
-  bool give_block(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  [[gnu::always_inline]] bool give_block(stream_identity const& who, void* p, std::size_t bytes,
+                                         std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(p, bytes, alignment);
-    if (id == 0) [[unlikely]]
-      return ask_back(p) ? give_asked_back(who, p, bytes, alignment) : give_captured(who, p, bytes, alignment);
-    std::size_t const held = heap_[id].bytes();
-    if (keeps_blocks() && heap_.keep(id, who)) [[likely]] {
-      count_off(bytes, held);
+    if (id != 0 && keeps_.load() && !is_above_threshold() && heap_.keep(id, who)) [[likely]] {
+      numbers_.count_deallocation(bytes, heap_[id].bytes());
       return true;
     }
+    return give_unkept(id, who.stream, who.key, p, bytes, alignment);
+  }
+  [[gnu::noinline]] bool give_unkept(block_id id, stream_ref stream, stream_key key, void* p, std::size_t bytes,
+                                     std::size_t alignment) noexcept {
+    if (id == 0 && lent_.ask_back(p)) return give({.stream = stream, .key = key}, p, bytes, alignment);
+    if (id == 0) return give_captured({.stream = stream, .key = key}, p, bytes, alignment);
+    return give_to_heap(id, {.stream = stream, .key = key}, p, bytes, alignment);
+  }
+  [[gnu::always_inline]] bool give_to_heap(block_id id, stream_identity const& who, void* p, std::size_t bytes,
+                                           std::size_t alignment) noexcept {
+    std::size_t const held = heap_[id].bytes();
     block_id const free = heap_.give(id, who);
     if (free == 0) [[unlikely]]
       return deallocate_after_waiting(who.stream, p, bytes, alignment);
@@ -513,7 +611,7 @@ class caching_allocator {
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
     auto const lock = enter();
-    ask_back(p);
+    lent_.ask_back(p);
     return give_captured(who, p, bytes, alignment);
   }
   /// Takes back what was allocated in a capture, or is freed in one. False if there is no such block.
@@ -573,73 +671,54 @@ class caching_allocator {
     return who.capture == capture_key::none ? take() : noting_reuse(who, take);
   }
 
-  // ---- Threads' caches: what one has is live in the heap, with a record that names the cache. See `thread_cache`.
+  // ---- Threads' caches: see `lent_blocks`.
 
   /// Null where there is none: for a stream that may end, without host memory, and where all has to go back at once.
-  [[gnu::noinline]] thread_cache* cache_of_this_thread(stream_key key) {
-    require_life();
+  /// Without the lock.
+  [[gnu::noinline]] thread_cache* cache_of_this_thread(stream_key key) noexcept {
     if (key == stream_key::none || !has_slots_ || options_.release_threshold != pool{}.release_threshold)
       return nullptr;
-    thread_cache* const own = lent_.cache_of_this_thread();
-    return own != nullptr ? own : make_cache();
-  }
-  [[gnu::noinline, gnu::cold]] thread_cache* make_cache() noexcept {
-    auto const lock = enter();
-    lent_.begin();
+    if (!lent_.has_begun()) [[unlikely]] {
+      biased_guard const lock(mutex_);
+      lent_.begin();
+    }
     return lent_.cache_of_this_thread();
   }
-  [[gnu::noinline]] void* allocate_by_thread(thread_cache& own, stream_ref stream, stream_key key, unsigned size_class,
-                                             std::size_t bytes, std::size_t alignment, pool_effort effort,
-                                             pool_refusal* refused) {
-    auto const alignment_log = static_cast<unsigned>(std::countr_zero(alignment));
-    if (void* const p = own.take(key, size_class, bytes, alignment_log); p != nullptr) return p;
-    auto const lock = enter_to_allocate();
-    stream_identity const who{.stream = stream, .key = key};
-    auto const find = [&](std::size_t record) { return find_to_lend(who, size_class, record, effort, refused); };
-    return lent_.lend(own, who, size_class, bytes, alignment_log, find);
-  }
-  /// As for any request, with what the heap is to note as requested.
-  void* find_to_lend(stream_identity const& who, unsigned size_class, std::size_t record, pool_effort effort,
-                     pool_refusal* refused) {
-    request const r{.size = slot_class::size(size_class),
-                    .alignment = unit_bytes,
-                    .max_split = max_split_,
-                    .requested = record,
-                    .alignment_log = thread_cache::record_alignment_log};
-    if (void* const p = heap_.take_small(who.key, size_class, r.requested, r.alignment_log); p != nullptr) return p;
-    if (void* const p = heap_.make_small(who, r, segments_.held()); p != nullptr) return p;
-    block_id id = heap_.take_ready(who, r);
-    if (id == 0) id = search(who, r, effort, refused);
-    return id == 0 ? nullptr : reinterpret_cast<void*>(heap_[id].address());
+  /// As any request is served, but with what the heap is to note as requested.
+  void* lend_to(thread_cache& own, stream_identity const& who, request const& r, pool_effort effort,
+                pool_refusal* refused) {
+    request lent = r;
+    lent.alignment_log = thread_cache::record_alignment_log;
+    auto const find = [&](std::size_t record) -> void* {
+      lent.requested = record;
+      slot_class::sized const size_class{slot_class::of(r.size), r.size};
+      if (void* const p = heap_.take_small(who.key, size_class, record, lent.alignment_log); p != nullptr) return p;
+      if (void* const p = heap_.make_small(who, lent, segments_.held()); p != nullptr) return p;
+      block_id id = heap_.take_ready(who, lent);
+      if (id == 0) id = search(who, lent, effort, refused);
+      if (id == 0) return nullptr;
+      heap_.count_small(id, who.key);
+      return reinterpret_cast<void*>(heap_[id].address());
+    };
+    return lent_.lend(own, who, slot_class::of(r.size), r.requested, r.alignment_log, find);
   }
   /// True if the calling thread's cache took it.
   [[gnu::noinline]] bool give_by_thread(stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
     bool const may_be_there = alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
-    if (!may_be_there || who.key == stream_key::none || heap_.is_exiting()) return false;
-    thread_cache* const own = lent_.held_by_this_thread();
+    thread_cache* const own = may_be_there && who.key != stream_key::none ? lent_.held_by_this_thread() : nullptr;
     if (own == nullptr) return false;
     auto const give = [&] { return own->give(who.key, p, bytes, static_cast<unsigned>(std::countr_zero(alignment))); };
     thread_cache::answer const answer = give();
     if (answer != thread_cache::answer::no_room) return answer == thread_cache::answer::kept;
-    auto const lock = enter();
-    lent_.make_room(*own, who, slot_class::of(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes)));
+    biased_guard const lock(mutex_);
+    lent_.make_room(*own, who, slot_class::for_bytes(bytes).number);
     return give() == thread_cache::answer::kept;
   }
   /// Has all that threads and streams have at hand back in the heap.
   void gather() const noexcept {
     lent_.gather();
     heap_.gather();
-  }
-  bool ask_back(void const* p) const noexcept {
-    std::size_t const bytes = lent_.ask_back(p);
-    small_bytes_ += bytes;
-    return bytes != 0;
-  }
-  void ask_all_back() const noexcept { small_bytes_ += lent_.ask_all_back(); }
-  bool give_asked_back(stream_identity const& who, void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    if (slot const found = heap_.find_slot(p, bytes, alignment)) return give_slot(found, who, p, bytes, alignment);
-    return give_block(who, p, bytes, alignment);
   }
 
   /// The ladder of docs/architecture.md, when nothing is ready; 0 at its end. Drops the lock while CUDA may block.
@@ -776,6 +855,7 @@ class caching_allocator {
   int device_;
   units max_split_;  // what `options_` say, in units
   bool has_slots_;   // small requests are served by what their stream has at hand
+  atomic<bool> keeps_;
   biased_lock mutable mutex_;
   // To look at all that is held, what is at hand is put back, which changes nothing of what is live: hence `mutable`.
   stream_ordered_heap mutable heap_;
@@ -784,8 +864,8 @@ class caching_allocator {
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers mutable numbers_;  // without what caches count
   lent_blocks mutable lent_{heap_, numbers_};
-  std::size_t mutable small_bytes_ = 0;  // of what is allocated, without what is lent
-  std::size_t peak_before_reset_ = 0;    // the most that was ever allocated, up to the last `reset_peaks`
+  std::size_t large_bytes_ = 0;        // of what is allocated, in blocks above 1 MiB
+  std::size_t peak_before_reset_ = 0;  // the most that was ever allocated, up to the last `reset_peaks`
 };
 
 }  // namespace weir::detail

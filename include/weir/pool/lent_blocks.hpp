@@ -14,7 +14,7 @@ namespace weir::detail {
 /// Blocks of a heap that are live there and belong to the caches of threads, live or free: see `thread_cache`. Whoever
 /// looks for memory or at all of it has the free ones back first (`gather`), and whoever names a block that one
 /// (`ask_back`), so that nothing else knows of caches. Nothing is lent until `begin`. Guarded by the pool's lock, but
-/// for the first two functions.
+/// for the first three functions.
 class lent_blocks {
  public:
   /// `numbers`: those of the pool, which count what is not lent.
@@ -34,9 +34,11 @@ class lent_blocks {
     return all == nullptr ? nullptr : all->held_by_this_thread();
   }
 
+  bool has_begun() const noexcept { return caches_.load() != nullptr; }
+
   /// From now on threads have caches, if there is host memory.
   void begin() noexcept try {
-    if (caches_.load() == nullptr) caches_.store_release(new thread_caches);
+    if (!has_begun()) caches_.store_release(new thread_caches);
   } catch (std::bad_alloc const&) {  // then they go on without
   }
 
@@ -80,25 +82,23 @@ class lent_blocks {
     });
   }
 
-  /// If the live block at `p` is in a cache, it is the pool's from now on, as it was asked for: its bytes. Else 0.
-  [[gnu::noinline]] std::size_t ask_back(void const* p) noexcept {
-    if (bytes_ == 0) return 0;
+  /// If the live block at `p` is in a cache, it is the pool's from now on, as it was asked for; true if so.
+  [[gnu::noinline]] bool ask_back(void const* p) noexcept {
+    if (bytes_ == 0) return false;
     stream_ordered_heap::asked const as = heap_.find_asked(p);
-    if (!is_lent(as)) return 0;
+    if (!is_lent(as)) return false;
     thread_cache::live const was = (*caches_.load())[as.block_bytes - as.bytes].take_back(p);
-    if (was.requested == 0) return 0;
+    if (was.requested == 0) return false;
     have_back(p, was, as.block_bytes);
-    return as.block_bytes;
+    return true;
   }
-  /// The same for all of them, after `gather`. Returns how many bytes that was.
-  std::size_t ask_all_back() noexcept {
-    std::size_t const before = bytes_;
+  /// The same for all of them, after `gather`.
+  void ask_all_back() noexcept {
     for_each_cache([&](thread_cache& each) {
       each.take_all_back([&](void const* p, thread_cache::live const& was, std::size_t block_bytes) {
         have_back(p, was, block_bytes);
       });
     });
-    return before - bytes_;
   }
   /// True if the block at `p` is lent, live or free.
   bool has(void const* p) const noexcept { return bytes_ != 0 && is_lent(heap_.find_asked(p)); }
@@ -147,7 +147,8 @@ class lent_blocks {
     std::size_t const block = slot_class::size(size_class) * unit_bytes;
     std::size_t lent = 0;
     for (most = lesser(most, most_bytes_at_once / block); lent < most; ++lent) {
-      void* const p = heap_.take_small(key, size_class, to.record(block), thread_cache::record_alignment_log);
+      void* const p = heap_.take_small(key, {size_class, slot_class::size(size_class)}, to.record(block),
+                                       thread_cache::record_alignment_log);
       if (p == nullptr) break;
       to.add_free(key, p, size_class);
       bytes_ += block;

@@ -241,7 +241,7 @@ class stream_ordered_heap {
 
   /// A block or slot of a small request's class that the stream has at hand; no CUDA call. Null if there is none, and
   /// for a stream that was not seen of late.
-  [[gnu::always_inline]] void* take_small(stream_key key, unsigned size_class, std::size_t bytes,
+  [[gnu::always_inline]] void* take_small(stream_key key, slot_class::sized size_class, std::size_t bytes,
                                           unsigned alignment_log) noexcept {
     return take_small(tracker_.list_seen(key), size_class, bytes, alignment_log);
   }
@@ -249,13 +249,14 @@ class stream_ordered_heap {
   /// `take_ready` would serve it, by a block; `held`: bytes that the pool holds. Null if only that is left. May throw
   /// `std::bad_alloc`.
   void* make_small(stream_identity const& who, request const& r, std::size_t held) {
-    reserve();
-    bool const was_seen = tracker_.list_seen(who.key) != shared;
-    list_id const list = list_of(who);
-    if (list == shared || !tracker_.is_lasting(list)) return nullptr;
     unsigned const size_class = slot_class::of(r.size);
-    if (!was_seen)
-      if (void* const p = take_small(list, size_class, r.requested, r.alignment_log); p != nullptr) return p;
+    list_id list = tracker_.list_seen(who.key);
+    if (list == shared) [[unlikely]] {
+      reserve();
+      list = list_of(who);
+      if (void* const p = take_small(list, {size_class, r.size}, r.requested, r.alignment_log); p != nullptr) return p;
+    }
+    if (list == shared || !tracker_.is_lasting(list)) return nullptr;
     cache_.open(list);
     unsigned const blocks = cache_.count_taken(list, size_class);
     if (r.size > slab::most_slot_units || !slabs_.may_serve(list, size_class, blocks)) return nullptr;
@@ -277,9 +278,13 @@ class stream_ordered_heap {
     return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
   }
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
-  [[gnu::always_inline]] bool give(slot const& freed, stream_identity const& who) noexcept {
-    if (!slab_store::is_own(freed, tracker_.list_seen(who.key))) [[unlikely]]
-      return give_elsewhere(freed, who);
+  bool give(slot const& freed, stream_identity const& who) noexcept {
+    return give_own(freed, who.key) || give_elsewhere(freed, who);
+  }
+  /// The same, and false, if the slot is not one of the stream's own.
+  [[gnu::always_inline]] bool give_own(slot const& freed, stream_key key) noexcept {
+    if (!slab_store::is_own(freed, tracker_.list_seen(key))) [[unlikely]]
+      return false;
     slabs_.give(freed);
     return true;
   }
@@ -329,7 +334,7 @@ class stream_ordered_heap {
   block const& operator[](block_id id) const noexcept { return heap_.blocks()[id]; }
 
   /// The live block that was allocated so and belongs to no capture, or 0.
-  block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  [[gnu::always_inline]] block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
     return id != 0 && is_as_allocated(id, bytes, alignment) && heap_.blocks()[id].captured == shared ? id : 0;
   }
@@ -380,14 +385,14 @@ class stream_ordered_heap {
       if (!make_blocks(found)) return false;
     }
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
-    cache_.count_given(list, slot_class::of(heap_.blocks()[id].size));
+    cache_.count_free(list, id);
     give(id, list);
     return true;
   }
 
   /// Takes back a block freed by `who` and returns the free block it is part of now. 0, and nothing changed, if there
   /// is no room to remember the stream, even without those that ended.
-  block_id give(block_id id, stream_identity const& who) noexcept {
+  [[gnu::always_inline]] block_id give(block_id id, stream_identity const& who) noexcept {
     list_id const list = list_of_free(who);
     if (list != shared) [[likely]] {
       cache_.count_free(list, id);
@@ -547,13 +552,13 @@ class stream_ordered_heap {
     return piece;
   }
 
-  [[gnu::always_inline]] void* take_small(list_id list, unsigned size_class, std::size_t bytes,
+  [[gnu::always_inline]] void* take_small(list_id list, slot_class::sized size_class, std::size_t bytes,
                                           unsigned alignment_log) noexcept {
-    if (size_class < slab_store::classes) {
-      std::uint32_t const record = slab::record_of(slot_class::size(size_class), bytes, alignment_log);
-      if (void* const p = slabs_.take(list, size_class, record); p != nullptr) return p;
+    if (size_class.number < slab_store::classes) {
+      std::uint32_t const record = slab::record_of(size_class.size, bytes, alignment_log);
+      if (void* const p = slabs_.take(list, size_class.number, record); p != nullptr) return p;
     }
-    block_id const id = cache_.take(list, size_class, bytes, alignment_log);
+    block_id const id = cache_.take(list, size_class.number, bytes, alignment_log);
     return id == 0 ? nullptr : reinterpret_cast<void*>(heap_.blocks()[id].address());
   }
   [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
@@ -582,7 +587,7 @@ class stream_ordered_heap {
     heap_.give(id, all_done ? shared : list, freed);
     return false;
   }
-  [[gnu::noinline]] bool give_elsewhere(slot const& freed, stream_identity const& who) noexcept {
+  bool give_elsewhere(slot const& freed, stream_identity const& who) noexcept {
     list_id const list = list_of_free(who);
     if (list != shared) return give(freed, list);
     if (!who.stream.is_host_order()) return false;
@@ -606,7 +611,7 @@ class stream_ordered_heap {
     }
   }
 
-  bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
+  [[gnu::always_inline]] bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
     block const& b = heap_.blocks()[id];
     return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment;
   }

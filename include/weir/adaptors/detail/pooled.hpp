@@ -43,10 +43,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (pass_through_) [[unlikely]] {
-      passed_.erase(p);
-      return share(upstream_).deallocate(stream, p, bytes, alignment);
-    }
+    if (pass_through_ || !segments_.may_be_at_hand(bytes, alignment)) [[unlikely]]
+      return deallocate_unkept(stream, p, bytes, alignment);
     if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
       report_wrong_free(p, bytes, alignment);
   }
@@ -153,15 +151,11 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// throws.
   [[gnu::always_inline]] void* serve(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                      std::size_t least_block = 0) {
-    if (pass_through_) [[unlikely]]
-      return pass_through(stream, bytes, alignment);
-    if (bytes > segments_.most_bytes) [[unlikely]]
-      refuse_at_once(stream, bytes, "", "no pool serves a request of that size");
-    pool_refusal refusal;
-    void* const p = segments_.allocate(stream, bytes, alignment, pool_effort::all, least_block, &refusal);
-    if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, capture_reason(stream), refusal.is());
-    return p;
+    if (pass_through_ || !segments_.may_be_at_hand(greater(bytes, least_block), alignment)) [[unlikely]]
+      return serve_more(stream, bytes, alignment, least_block);
+    if (void* const p = segments_.allocate_at_hand(stream, bytes, alignment, least_block); p != nullptr) [[likely]]
+      return p;
+    return serve_by_search(stream, bytes, alignment, least_block);
   }
 
   /// Takes a first segment. Throws `out_of_memory` if it cannot be had.
@@ -181,9 +175,41 @@ class pooled : public adaptor_base<Derived, Upstream> {
   using base::upstream_;
 
   // Out of line of `allocate` and `deallocate`, which are short without.
+  [[gnu::noinline]] void* serve_more(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                     std::size_t least_block) {
+    if (pass_through_) [[unlikely]]
+      return pass_through(stream, bytes, alignment);
+    if (bytes <= segments_.most_bytes) [[likely]]
+      if (void* const p = segments_.allocate_ready(stream, bytes, alignment, least_block); p != nullptr) [[likely]]
+        return p;
+    return serve_by_search(stream, bytes, alignment, least_block);
+  }
+  [[gnu::noinline]] void* serve_by_search(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                          std::size_t least_block) {
+    if (bytes > segments_.most_bytes) [[unlikely]]
+      refuse_at_once(stream, bytes, "", "no pool serves a request of that size");
+    pool_refusal refusal;
+    void* const p = segments_.allocate_more(stream, bytes, alignment, pool_effort::all, least_block, &refusal);
+    if (p == nullptr) [[unlikely]]
+      refuse(stream, bytes, capture_reason(stream), refusal.is());
+    return p;
+  }
   [[gnu::noinline, gnu::cold]] void* pass_through(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     void* const p = this->pass(stream, bytes, alignment, [] {});
     return passed_.insert_or(p, bytes, alignment, [&] { share(upstream_).deallocate(stream, p, bytes, alignment); });
+  }
+  /// What is not at hand, and everything while caching is off.
+  [[gnu::noinline]] void deallocate_unkept(stream_ref stream, void* p, std::size_t bytes,
+                                           std::size_t alignment) noexcept {
+    if (pass_through_) [[unlikely]]
+      return pass_back(stream, p, bytes, alignment);
+    if (!segments_.deallocate_unkept(stream, p, bytes, alignment)) [[unlikely]]
+      report_wrong_free(p, bytes, alignment);
+  }
+  [[gnu::noinline, gnu::cold]] void pass_back(stream_ref stream, void* p, std::size_t bytes,
+                                              std::size_t alignment) noexcept {
+    passed_.erase(p);
+    share(upstream_).deallocate(stream, p, bytes, alignment);
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
                                                      pool_refused const& refused, char const* hint = nullptr) {

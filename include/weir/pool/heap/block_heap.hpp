@@ -215,7 +215,7 @@ class block_heap {
 
   block_table const& blocks() const noexcept { return table_; }
   /// The live block at an address, or 0.
-  block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }
+  [[gnu::always_inline]] block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }
   /// The sequence number up to which a free block's free list has to be done before others may have it.
   sequence_number sequence(block_id id) const noexcept { return free_.sequence(id); }
 

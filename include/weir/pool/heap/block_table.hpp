@@ -162,7 +162,7 @@ class block_table {
   }
 
   /// The live block that starts at `address`, or 0.
-  block_id find(std::uintptr_t address) noexcept { return live_.find(address, address_of()); }
+  [[gnu::always_inline]] block_id find(std::uintptr_t address) noexcept { return live_.find(address, address_of()); }
 
   /// Takes a live block off the table.
   void delist(block_id id) noexcept { live_.erase(blocks_[id].address(), id, address_of()); }

@@ -58,26 +58,34 @@ class live_block_map {
   /// The number that was inserted with `address`, or 0.
   template <class AddressOf>
   block_id look_up(std::uintptr_t address, AddressOf address_of) const noexcept {
-    place const found = place_of(address, address_of);
-    return found.at == nowhere ? 0 : buckets_[found.at].ids[found.bit / 8];
+    return place_of(address, address_of).id;
   }
   /// The same, and remembers where that was for the `erase` that mostly follows.
   template <class AddressOf>
-  block_id find(std::uintptr_t address, AddressOf address_of) noexcept {
-    place const found = place_of(address, address_of);
-    if (found.at == nowhere) return 0;
-    found_ = found;
-    return buckets_[found.at].ids[found.bit / 8];
+  [[gnu::always_inline]] block_id find(std::uintptr_t address, AddressOf address_of) noexcept {
+    std::uint64_t const hash = hash_of(address);
+    std::size_t const at = home(hash);
+    bucket const& b = buckets_[at];
+    if (std::uint64_t const same = zero_bytes(b.tags ^ tag_of(hash) * low_bits); same != 0) [[likely]] {
+      unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
+      block_id const id = b.ids[bit / 8];
+      if (address_of(id) == address) [[likely]] {
+        found_ = {at, bit, id};
+        return id;
+      }
+    }
+    return find_elsewhere(address, address_of);
   }
 
   /// Forgets a number that is there.
   template <class AddressOf>
   void erase(std::uintptr_t address, block_id id, AddressOf address_of) noexcept {
-    if (buckets_[found_.at].ids[found_.bit / 8] != id) [[unlikely]]
+    if (found_.id != id) [[unlikely]]
       found_ = place_of(address, address_of);
     for (std::size_t at = home(hash_of(address)); at != found_.at; at = next(at)) come_back_past(at);
     buckets_[found_.at].tags &= ~(std::uint64_t{0xff} << found_.bit);
     buckets_[found_.at].ids[found_.bit / 8] = 0;
+    found_.id = 0;
     --size_;
   }
 
@@ -91,11 +99,11 @@ class live_block_map {
   struct place {
     std::size_t at;
     unsigned bit;  // of the tag's byte
+    block_id id;   // 0: nowhere
   };
 
   static constexpr std::uint64_t low_bits = 0x0101'0101'0101, high_bits = 0x8080'8080'8080;
   static constexpr std::uint64_t one_overflow = std::uint64_t{1} << 48, most_overflow = 0xffff;
-  static constexpr std::size_t nowhere = ~std::size_t{0};
   static constexpr std::size_t filled = 3;  // entries a bucket, on average at most
 
   // Fibonacci hashing: the high bits of the product depend on all bits of the address.
@@ -122,6 +130,13 @@ class live_block_map {
   // The high bit of each of the six bytes that is 0; perhaps that of a 1 above it too. The lowest is always right.
   static std::uint64_t zero_bytes(std::uint64_t tags) noexcept { return (tags - low_bits) & ~tags & high_bits; }
 
+  /// Not the first of its bucket with the tag.
+  template <class AddressOf>
+  [[gnu::noinline]] block_id find_elsewhere(std::uintptr_t address, AddressOf address_of) noexcept {
+    place const found = place_of(address, address_of);
+    if (found.id != 0) found_ = found;
+    return found.id;
+  }
   template <class AddressOf>
   place place_of(std::uintptr_t address, AddressOf address_of) const noexcept {
     std::uint64_t const hash = hash_of(address);
@@ -131,10 +146,10 @@ class live_block_map {
       for (std::uint64_t same = zero_bytes(b.tags ^ wanted); same != 0; same &= same - 1) {
         unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
         if (address_of(b.ids[bit / 8]) == address) [[likely]]
-          return {at, bit};
+          return {at, bit, b.ids[bit / 8]};
       }
       if (b.tags >> 48 == 0) [[likely]]
-        return {nowhere, 0};
+        return {0, 0, 0};
     }
   }
 

@@ -17,27 +17,35 @@ struct slot_class {
   static constexpr std::size_t most_bytes = most_units * unit_bytes;
 
   /// The class that serves `size` units, from 1 to `most_units`.
-  static constexpr unsigned of(units size) noexcept {
-    units const last = size - 1;
-    unsigned const shift = static_cast<unsigned>(std::bit_width(last | per_doubling)) - 4;
-    return shift * per_doubling + (last >> shift);
-  }
+  static constexpr unsigned of(units size) noexcept { return for_units(size).number; }
   /// The units of a slot of the class.
   static constexpr units size(unsigned number) noexcept {
     if (number < 2 * per_doubling) return number + 1;
     return (number % per_doubling + per_doubling + 1) << (number / per_doubling - 1);
   }
-  /// `size` units, rounded up to those of its class.
-  static constexpr units rounded(units size) noexcept {
+  /// A class and the units of its slots.
+  struct sized {
+    unsigned number;
+    units size;
+    constexpr std::size_t bytes() const noexcept { return std::size_t{size} * unit_bytes; }
+  };
+  /// Both for `size` units, without a branch.
+  [[gnu::always_inline]] static constexpr sized for_units(units size) noexcept {
     units const last = size - 1;
     unsigned const shift = static_cast<unsigned>(std::bit_width(last | per_doubling)) - 4;
-    return ((last >> shift) + 1) << shift;
+    units const number = last >> shift;
+    return {shift * per_doubling + number, (number + 1) << shift};
   }
+  [[gnu::always_inline]] static constexpr sized for_bytes(std::size_t bytes) noexcept {
+    return for_units(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes));
+  }
+  /// `size` units, rounded up to those of its class.
+  static constexpr units rounded(units size) noexcept { return for_units(size).size; }
 
   /// The bytes of the block that serves a request where small sizes are rounded so; 0 if that wraps.
   static constexpr std::size_t block_bytes(std::size_t bytes, std::size_t alignment) noexcept {
     if (bytes - 1 < most_bytes && alignment <= unit_bytes) [[likely]]
-      return std::size_t{rounded(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes))} * unit_bytes;
+      return for_bytes(bytes).bytes();
     return (bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
   }
 
