@@ -12,7 +12,8 @@
 
 namespace weir {
 
-/// Made by `upstream | pool{...}`; what it does is said there. Thread-safe: one lock, never held while CUDA may block.
+/// Made by `upstream | pool{...}`; what it does is said there. Thread-safe: one lock, never held while CUDA may block;
+/// threads that often wait for it have caches of their own for small blocks (`pool::thread_caches`).
 /// Segments are taken and given back in host order, so every upstream serves, stream-ordered or not. The destructor
 /// waits for work on freed blocks, then gives every segment back; nobody may use the pool any more.
 template <resource Upstream>
