@@ -34,14 +34,11 @@ weir::any_resource made_from(std::string const& text) {
 #endif
 }
 
-/// Never destroyed: frameworks free after `main`.
-weir::framework_memory& memory() {
-  static auto* const all = new weir::framework_memory(&made_from, "async | pool");
-  return *all;
-}
+/// Made when the library is loaded, and never destroyed: frameworks free after `main`.
+weir::framework_memory& memory = *new weir::framework_memory(&made_from, "async | pool");
 
 int valid_device(int device) { return device == -1 ? weir::current_device() : device; }
-weir::any_resource const& stack_of(int device) { return memory().stack(valid_device(device)); }
+weir::any_resource const& stack_of(int device) { return memory.stack(valid_device(device)); }
 
 [[noreturn, gnu::noinline]] void refuse_size(ptrdiff_t size) {
   throw std::invalid_argument("weir: a size of " + std::to_string(size) + " B was asked for; it must be 0 or more");
@@ -125,7 +122,7 @@ weir_totals totals_of(weir::any_resource const& stack) {
 // ---- for PyTorch
 
 void* weir_malloc(ptrdiff_t size, int device, cudaStream_t stream) {
-  return memory().allocate(valid_size(size), device, stream);
+  return memory.allocate(valid_size(size), device, stream);
 }
 void* weir_malloc_or_null(ptrdiff_t size, int device, cudaStream_t stream) try {
   return weir_malloc(size, device, stream);
@@ -133,10 +130,10 @@ void* weir_malloc_or_null(ptrdiff_t size, int device, cudaStream_t stream) try {
   return nullptr;
 }
 void weir_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
-  memory().deallocate(p, static_cast<std::size_t>(size), device, stream);
+  memory.deallocate(p, static_cast<std::size_t>(size), device, stream);
 }
-void weir_record_stream(void* p, cudaStream_t stream) { memory().record_stream(p, stream); }
-void weir_empty_cache() noexcept { memory().trim(); }
+void weir_record_stream(void* p, cudaStream_t stream) { memory.record_stream(p, stream); }
+void weir_empty_cache() noexcept { memory.trim(); }
 void weir_set_fraction(double fraction, int device) {
   if (!(fraction > 0 && fraction <= 1))
     throw std::invalid_argument("weir: a fraction of " + std::to_string(fraction) +
@@ -146,12 +143,12 @@ void weir_set_fraction(double fraction, int device) {
 }
 
 void weir_begin_graph_pool(int device, weir_graph_pool_id id, std::function<bool(cudaStream_t)> belongs) {
-  memory().begin_graph_pool(device, id, std::move(belongs));
+  memory.begin_graph_pool(device, id, std::move(belongs));
 }
-void weir_end_graph_pool(int device, weir_graph_pool_id id) noexcept { memory().end_graph_pool(device, id); }
-void weir_add_graph_pool_user(weir_graph_pool_id id) { memory().add_graph_pool_user(id); }
-int weir_graph_pool_users(weir_graph_pool_id id) { return static_cast<int>(memory().graph_pool_users(id)); }
-void weir_release_graph_pool(int, weir_graph_pool_id id) { memory().release_graph_pool(id); }
+void weir_end_graph_pool(int device, weir_graph_pool_id id) noexcept { memory.end_graph_pool(device, id); }
+void weir_add_graph_pool_user(weir_graph_pool_id id) { memory.add_graph_pool_user(id); }
+int weir_graph_pool_users(weir_graph_pool_id id) { return static_cast<int>(memory.graph_pool_users(id)); }
+void weir_release_graph_pool(int, weir_graph_pool_id id) { memory.release_graph_pool(id); }
 
 // ---- for everybody else
 
@@ -162,8 +159,8 @@ int weir_try_malloc(void** p, ptrdiff_t size, int device, cudaStream_t stream) n
 }
 int weir_try_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
   return told([&] {
-    memory().stack(device);  // a device that cannot be is an error here, not misuse
-    memory().deallocate(p, valid_size(size), device, stream);
+    memory.stack(device);  // a device that cannot be is an error here, not misuse
+    memory.deallocate(p, valid_size(size), device, stream);
   });
 }
 int weir_try_record_stream(void* p, cudaStream_t stream) noexcept {
@@ -173,15 +170,15 @@ int weir_try_record_stream(void* p, cudaStream_t stream) noexcept {
 int weir_try_use(char const* text, int device) noexcept {
   return told([&] {
     weir::check_text(text);
-    memory().use(text, device);
+    memory.use(text, device);
   });
 }
 int weir_try_trim(uint64_t* released, int device) noexcept {
   return told([&] {
     if (device == -1) {
-      *released = memory().trim();
+      *released = memory.trim();
     } else {
-      weir::any_resource const& stack = memory().stack(device);
+      weir::any_resource const& stack = memory.stack(device);
       weir::synchronize(stack);
       *released = weir::trim(stack);
     }

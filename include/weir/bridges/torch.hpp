@@ -71,10 +71,11 @@ class framework_memory {
   /// `out_of_memory` and what `stack` throws.
   void* allocate(std::size_t bytes, int device, cudaStream_t stream) {
     if (bytes == 0) return nullptr;
-    any_resource const& memory = stack(device);
-    if (needs_device(stream) || graph_pools_.some_open()) [[unlikely]]
-      return allocate_with_care(memory, bytes, device, stream);
-    return memory.allocate(stream_ref(stream), bytes);
+    any_resource const* const memory = made(device);
+    bool const is_plain = memory != nullptr && !needs_device(stream) && !graph_pools_.some_open();
+    if (!is_plain) [[unlikely]]
+      return allocate_with_care(bytes, device, stream);
+    return memory->allocate(stream_ref(stream), bytes);
   }
 
   /// Takes memory back with the size, device and stream that it was allocated with: it is used again after the work
@@ -147,9 +148,10 @@ class framework_memory {
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
 
-  /// `allocate` where the default stream has to be that of the device, or the memory may be a graph's.
-  [[gnu::noinline]] void* allocate_with_care(any_resource const& memory, std::size_t bytes, int device,
-                                             cudaStream_t stream) {
+  /// `allocate` where there is no stack yet, the default stream has to be that of the device, or the memory may be a
+  /// graph's.
+  [[gnu::noinline]] void* allocate_with_care(std::size_t bytes, int device, cudaStream_t stream) {
+    any_resource const& memory = stack(device);
     std::optional<device_guard> on_device;
     if (needs_device(stream)) on_device.emplace(device);
     std::optional<detail::graph_pool_id> const graphs = graph_pools_.note(device, stream);
