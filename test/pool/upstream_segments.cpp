@@ -123,15 +123,22 @@ TEST_CASE("what is to be held from the beginning counts as needed") {
 }
 
 TEST_CASE("small requests share a segment that takes no more than may be held, but not too small a one") {
-  auto const step_after_1000_mib = [](double max_waste) {
+  auto const step_after_2000_mib = [](double max_waste, std::size_t bytes) {
     held_segments s({.max_waste = max_waste});
-    s.take_whole(1000_MiB);
-    CHECK(s.grow(1_MiB, 1001_MiB) == growth::done);
-    return s.segments.held() - 1000_MiB;
+    s.take_whole(2000_MiB);
+    CHECK(s.grow(bytes, 2000_MiB + bytes) == growth::done);
+    return s.segments.held() - 2000_MiB;
   };
-  CHECK(step_after_1000_mib(0.1) == 50_MiB);   // a 20th
-  CHECK(step_after_1000_mib(0.04) == 40_MiB);  // what is left to 1041 MiB
-  CHECK(step_after_1000_mib(0.02) == 32_MiB);
+  CHECK(step_after_2000_mib(0.1, 1_MiB) == 100_MiB);  // a 20th
+  CHECK(step_after_2000_mib(0.04, 1_MiB) == 80_MiB);  // what is left to 2081 MiB
+  CHECK(step_after_2000_mib(0.02, 1_MiB) == 64_MiB);
+  SUBCASE("it has room for whole requests, and nothing is left over but what rounding adds") {
+    CHECK(step_after_2000_mib(0.1, 16_MiB) == 96_MiB);  // six
+    CHECK(step_after_2000_mib(0.1, 17_MiB) == 86_MiB);  // five
+    CHECK(step_after_2000_mib(0.02, 20_MiB) == 60_MiB);
+    CHECK(step_after_2000_mib(0.02, 24_MiB) == 48_MiB);
+    CHECK(step_after_2000_mib(0.02, 26_MiB) == 26_MiB);  // not small
+  }
 }
 
 TEST_CASE("where the upstream refuses, idle segments go and it is asked again") {

@@ -62,7 +62,7 @@ struct pool {
   /// The most the pool holds at any time; 0: no limit but the upstream's.
   std::size_t max_bytes = 0;
   /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below a quarter of
-  /// that, and what it asks for otherwise. Near `max_waste` that step is less, but no less than 32 MiB.
+  /// that, and what it asks for otherwise. Near `max_waste` that step is less, but no less than 64 MiB.
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
@@ -293,7 +293,7 @@ inline std::size_t growth_for(pool const& options, std::size_t least, units max_
 
 /// Small requests do not share less than this, where the pool holds enough to afford it: in smaller segments fewer
 /// sizes fit together.
-inline constexpr std::size_t least_shared_step = std::size_t{32} << 20;
+inline constexpr std::size_t least_shared_step = std::size_t{64} << 20;
 
 /// The most that may be held before idle memory is used up, when at most `live` bytes were live; `least`: bytes above
 /// that which always may.

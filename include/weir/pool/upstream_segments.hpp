@@ -59,7 +59,7 @@ class upstream_segments {
     std::size_t const most = most_held(options_, greater(live, options_.initial_bytes), 8 * growth_granularity);
     std::size_t wanted = growth_for(options_, least, r.max_split, held());
     give_idle_of(lock, heap, excess(wanted, most));
-    if (options_.growth_bytes == 0) wanted = lesser(wanted, greatest_step(least, most));
+    if (options_.growth_bytes == 0) wanted = whole_requests(lesser(wanted, greatest_step(least, most)), least);
     for (;;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
       if (bytes >= least && grow_by(lock, heap, bytes)) return growth::done;
@@ -126,6 +126,12 @@ class upstream_segments {
   std::size_t greatest_step(std::size_t least, std::size_t most) const noexcept {
     std::size_t const left = (most - lesser(most, held())) / growth_granularity * growth_granularity;
     return greater(round_up_or_zero(least, growth_granularity), greater(least_shared_step, left));
+  }
+
+  /// The part of `bytes` that so many requests of `least` bytes fill. What is over would be too small for the next one
+  /// and lie beside blocks that stay.
+  static std::size_t whole_requests(std::size_t bytes, std::size_t least) noexcept {
+    return lesser(bytes, round_up_or_zero(bytes / least * least, growth_granularity));
   }
 
   /// Gives back idle segments of `bytes` together, or all that are idle if those are less, the smallest first: they are
