@@ -49,7 +49,7 @@ class block_cache {
     if (by_class* const taker = streams_[list]; taker != nullptr) count_off(taker->taken[size_class], given);
   }
   /// A live block goes back that `list` frees.
-  void count_free(list_id list, block_id id) noexcept {
+  [[gnu::always_inline]] void count_free(list_id list, block_id id) noexcept {
     block const& b = heap_.blocks()[id];
     if (b.list != shared) count_free(list, b.list, slot_class::of(b.size));
   }

@@ -477,7 +477,7 @@ class caching_allocator {
     return hand_out(id, r);
   }
   /// After what the heap gave or took; what is at hand changes little of it.
-  void look_what_is_kept() noexcept {
+  [[gnu::always_inline]] void look_what_is_kept() noexcept {
     if (bool const keeps = keeps_blocks(); keeps != keeps_.load()) keeps_.store_release(keeps);
   }
   [[gnu::always_inline]] void* hand_out(block_id id, request const& r) noexcept {

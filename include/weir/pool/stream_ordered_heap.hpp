@@ -155,7 +155,7 @@ class stream_ordered_heap {
   }
 
   /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
-  void reserve() {
+  [[gnu::always_inline]] void reserve() {
     if (tracker_.is_short_of_lists()) [[unlikely]]
       add_lists();
     heap_.reserve();
@@ -511,12 +511,16 @@ class stream_ordered_heap {
     return who.capture != capture_key::none ? shared : list_of(who);
   }
   /// `list_of` for a free: makes room for a stream by forgetting some that ended.
-  list_id list_of_free(stream_identity const& who) noexcept {
-    list_id const list = tracker_.list_of(who.key, who.stream);
-    if (list != shared || who.key == stream_key::none) [[likely]]
+  [[gnu::always_inline]] list_id list_of_free(stream_identity const& who) noexcept {
+    list_id const list = tracker_.list_seen(who.key);
+    return list != shared ? list : find_list_of_free(who.stream, who.key);
+  }
+  [[gnu::noinline]] list_id find_list_of_free(stream_ref stream, stream_key key) noexcept {
+    list_id const list = tracker_.list_of(key, stream);
+    if (list != shared || key == stream_key::none) [[likely]]
       return list;
     poll(next_lists());
-    return tracker_.list_of(who.key, who.stream);
+    return tracker_.list_of(key, stream);
   }
   /// `reserve`, and `list_of`, for who is about to look at what others freed: from then on block by block.
   list_id reserve_to_search(stream_identity const& who) {
