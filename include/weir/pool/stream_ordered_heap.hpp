@@ -564,7 +564,7 @@ class stream_ordered_heap {
 
   bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
     block const& b = heap_.blocks()[id];
-    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment;
+    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment && !b.is_cached();
   }
 
   /// As `poll`, but does not forget `keep`.
