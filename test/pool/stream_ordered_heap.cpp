@@ -305,7 +305,7 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the block that a slab is has no na
   void* const first = *std::min_element(all.begin(), all.end());
   give(s, first);
   CHECK_FALSE(reuse.find_block(first));
-  for (std::size_t const bytes : {std::size_t{0}, size * unit_bytes})
+  for (std::size_t const bytes : {std::size_t{0}, size * unit_bytes, ~std::size_t{0}})
     for (std::size_t const alignment : {1u, 256u}) CHECK(reuse.find_live(first, bytes, alignment) == 0);
 }
 
@@ -320,6 +320,7 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment, "slots become blocks, and the heap 
   CHECK(reuse.keep(id, who(s)));
   CHECK_FALSE(reuse.find_block(p));
   CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) == 0);
+  CHECK(reuse.find_live(p, ~std::size_t{0} << 32, unit_bytes) == 0);  // nor as what its record says meanwhile
   std::size_t const before = pending(s);
   CHECK_FALSE(reuse.gather(who(t)));
   CHECK(reuse.gather(who(s)));

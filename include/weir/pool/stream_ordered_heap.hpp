@@ -617,7 +617,7 @@ class stream_ordered_heap {
 
   [[gnu::always_inline]] bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
     block const& b = heap_.blocks()[id];
-    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment;
+    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment && !b.is_cached();
   }
 
   /// As `poll`, but does not forget `keep`.
