@@ -301,10 +301,6 @@ int run_services(std::string_view text, std::size_t top) {
     for (auto& each : threads) each.join();
   }
 
-  if (char const* const path = std::getenv("WEIR_REPORT"); path != nullptr && *path != '\0') {
-    auto const all = weir::merged({services[0].trace, services[1].trace, weir::trace_of(memory)});
-    weir::write_report({{"quickstart", all, weir::snapshot(memory)}}, path);
-  }
   bool failed = false;
   std::string leaks;
   for (auto const& each : services) {
@@ -319,6 +315,11 @@ int run_services(std::string_view text, std::size_t top) {
   if (auto const left = memory.numbers().requested.current; left != 0)
     leaks += "pool: " + weir::format_bytes(left) + "\n";
   std::printf("leaks: %s\n", leaks.empty() ? "none" : ("\n" + leaks).c_str());
+  if (char const* const path = std::getenv("WEIR_REPORT"); path != nullptr && *path != '\0') {
+    auto const all = weir::merged({services[0].trace, services[1].trace, weir::trace_of(memory)});
+    weir::write_report({{"quickstart", all, weir::snapshot(memory)}}, path);
+    std::printf("report: %s\n", path);
+  }
   if (!failed && services[0].counts != services[1].counts) {
     std::fprintf(stderr, "quickstart: the services counted differently\n");
     failed = true;

@@ -63,6 +63,9 @@ compare "the files" "${files[@]}"
 
 # The page that it leaves where it is asked to has both services and, for a large text, the refused requests.
 WEIR_REPORT=$work/memory.html "$program" "${files[@]}" >"$work/out" || fail "with WEIR_REPORT: exit status $?"
+grep -qF "report: $work/memory.html" "$work/out" || fail "it does not say where the report is"
+WEIR_REPORT=/nowhere/x.html "$program" "${files[@]}" >"$work/out" 2>&1 && fail "a report that cannot be written: exit status 0"
+grep -q "service ample" "$work/out" || fail "what was counted is lost with a report that cannot be written"
 for service in ample tight; do
   grep -q "\"tags\":\[[^]]*\"$service\"" "$work/memory.html" || fail "the page does not know $service"
 done

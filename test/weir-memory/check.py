@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+VERSION = Path(__file__).resolve().parents[2] / "include/weir/version.hpp"
 program = sys.argv[1]
 folder = Path(tempfile.mkdtemp())
 failed = 0
@@ -108,6 +109,8 @@ check("on a device that is too small", 1, ["out of memory at event 3 of 6"], "re
 check("with no first memory", 1, ["out of memory at event 0"], "replay", log, "-s", "device | pool(initial=1GiB)", "-d", "1MiB")
 
 check("--help", 0, ["weir-memory COMMAND", "replay TRACE"], "--help")
+check("--version", 0, ["weir-memory ", next(line.split('"')[1] for line in VERSION.read_text().splitlines() if "VERSION_STRING" in line)],
+      "--version")
 check("no command", 2, ["no command; there are summary"])
 check("an unknown command", 2, ["no command 'x\\x1b'"], "x\x1b")
 check("an unknown option", 2, ["--frob", "--help says"], "summary", "--frob")

@@ -51,6 +51,7 @@ constexpr char const* usage = R"usage(weir-memory COMMAND [OPTION...] TRACE...
       --smallest       also finds the smallest device that the trace runs on, to 1 part in 1,000
       --max-bytes SIZE the most that is read of a trace, unpacked; default 1GiB
   -h, --help
+      --version
 
 A trace is replayed in its order, by one thread, on as many streams as it had, 64 at most.
 Exit status: 0; 1 if a replay ran out of memory; 2 for a wrong argument or a damaged trace.
@@ -80,14 +81,18 @@ std::size_t size_of(std::string_view text) {
   throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
 }
 
-/// None where `--help` was asked for.
+/// None where `--help` or `--version` was asked for, which it prints.
 std::optional<arguments> parse_arguments(int argc, char** argv) {
-  enum : int { to = 256, smallest, max_bytes };
-  option const options[] = {
-      {"output", required_argument, nullptr, 'o'},  {"to", required_argument, nullptr, to},
-      {"stack", required_argument, nullptr, 's'},   {"device", required_argument, nullptr, 'd'},
-      {"smallest", no_argument, nullptr, smallest}, {"max-bytes", required_argument, nullptr, max_bytes},
-      {"help", no_argument, nullptr, 'h'},          {}};
+  enum : int { to = 256, smallest, max_bytes, version };
+  option const options[] = {{"output", required_argument, nullptr, 'o'},
+                            {"to", required_argument, nullptr, to},
+                            {"stack", required_argument, nullptr, 's'},
+                            {"device", required_argument, nullptr, 'd'},
+                            {"smallest", no_argument, nullptr, smallest},
+                            {"max-bytes", required_argument, nullptr, max_bytes},
+                            {"help", no_argument, nullptr, 'h'},
+                            {"version", no_argument, nullptr, version},
+                            {}};
   arguments a;
   for (int c = 0; (c = getopt_long(argc, argv, "o:s:d:h", options, nullptr)) != -1;) switch (c) {
       case 'o':
@@ -109,6 +114,10 @@ std::optional<arguments> parse_arguments(int argc, char** argv) {
         a.max_bytes = size_of(optarg);
         break;
       case 'h':
+        std::fputs(usage, stdout);
+        return std::nullopt;
+      case version:
+        std::puts("weir-memory " WEIR_VERSION_STRING);
         return std::nullopt;
       default:
         throw wrong_argument("weir-memory --help says what there is");  // getopt has said what is wrong
@@ -223,9 +232,7 @@ int run(arguments const& a) {
 
 int main(int argc, char** argv) try {
   auto const a = parse_arguments(argc, argv);
-  if (a) return run(*a);
-  std::fputs(usage, stdout);
-  return 0;
+  return a ? run(*a) : 0;
 } catch (std::exception const& e) {
   std::fprintf(stderr, "weir-memory: %s\n", e.what());
   return 2;

@@ -217,6 +217,7 @@ inline recorded_memory read_memory(std::string_view bytes, std::string const& na
   std::string_view const header = in.next().value_or("");
   if (auto const columns = detail::log_columns::of(header)) return {detail::read_log(in, *columns), {}};
   if (header.starts_with('{')) return {detail::read_json_lines(in, header), {}};
+  if (bytes.empty()) in.damaged("is empty; a trace without events has a first line, too");
   in.damaged("is neither '" + std::string(detail::log_columns::plain) +
              "' nor an object with \"weir_trace\" nor the beginning of a pickle of protocol 2 to 5");
 }
