@@ -1295,5 +1295,7 @@ BUGS = [
     bug(0, "a pool that is to hold all that it may from the start is refused for a part of a chunk", RANGE,
         "    bytes = lesser(bytes, room() / chunk_ * chunk_);\n", "", "pool/growable_range", random=False),
     bug(0, "a wrong free of an absurd size takes a slab away", ORDERED,
-        " && !b.is_cached();", ";", "pool/stream_ordered_heap", random=False),
+        " && !b.is_cached() &&", " &&", "pool/stream_ordered_heap", random=False),
+    bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
+        " &&\n           alignment <= max_alignment;", ";", "pool/lent_blocks", random=False),
 ]

@@ -135,6 +135,7 @@ TEST_CASE_FIXTURE(cached_pool, "a wrong free is told, whichever cache has the bl
       CHECK(contains(log.last(), said));
     }
   };
+  wrong(p, 3072, std::size_t{1} << 31, "it was allocated with 3000 B aligned to 256");  // as the pool noted it
   wrong(p, 2999, default_alignment, "it was allocated with 3000 B aligned to 256");
   wrong(p, 3000, 128, "it was allocated with 3000 B aligned to 256");
   wrong(q, 3000, default_alignment, "no live block starts there");

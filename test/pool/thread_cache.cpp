@@ -121,7 +121,7 @@ TEST_CASE_FIXTURE(cache_with_streams, "of large blocks fewer are kept") {
 TEST_CASE_FIXTURE(cache_with_streams, "drain gives all that is free, with its list, and closes the streams") {
   open(1);
   open(2);
-  for (std::uintptr_t i : {1, 2, 3}) add(at(i), 256);
+  for (std::uintptr_t i = 1; i <= 3; ++i) add(at(i), 256);
   CHECK(free(1, at(1), 256) == answer::kept);
   CHECK(free(2, at(2), 256) == answer::kept);
   cache.drain(give(), close());

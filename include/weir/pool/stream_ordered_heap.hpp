@@ -617,7 +617,8 @@ class stream_ordered_heap {
 
   [[gnu::always_inline]] bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
     block const& b = heap_.blocks()[id];
-    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment && !b.is_cached();
+    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment && !b.is_cached() &&
+           alignment <= max_alignment;  // else it is lent, and that is not what was asked for
   }
 
   /// As `poll`, but does not forget `keep`.
