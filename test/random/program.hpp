@@ -485,7 +485,9 @@ class world {
       });
       count_free(b);
     };
-    s.y % 32 == 1 && !capture_ ? failing(1 + s.z % 8, give) : give();
+    // What nobody could wait for stays live for the pool, which copies it when it is parked.
+    bool const may_fail = !capture_ && !stack_.sleep;
+    s.y % 32 == 1 && may_fail ? failing(1 + s.z % 8, give) : give();
   }
 
   void pass(block& b, std::size_t to) {

@@ -125,6 +125,9 @@ struct sleeper {
 
   void* allocate(weir::stream_ref s, std::size_t n, std::size_t a) { return memory.allocate(s, n, a); }
   void deallocate(weir::stream_ref s, void* p, std::size_t n, std::size_t a) noexcept { memory.deallocate(s, p, n, a); }
+  void deallocate_after(weir::stream_ref s, void* p, std::size_t n, weir::stream_list others, std::size_t a) noexcept {
+    memory.deallocate_after(s, p, n, others, a);
+  }
   void describe(weir::report& out) const { weir::describe(memory, out); }
   std::size_t taken(std::size_t n, std::size_t a) const { return weir::taken(memory, n, a); }
   bool holds_captured(std::uint64_t capture) const { return memory.holds_captured(capture); }
