@@ -1,6 +1,8 @@
 #pragma once
 // Which chunks of growable memory are shown at several addresses, so that nobody zeroes what is in use elsewhere.
 
+#include <weir/version.hpp>
+
 #include <memory>
 #include <mutex>
 #include <unordered_map>
