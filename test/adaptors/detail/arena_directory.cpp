@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -86,6 +87,36 @@ TEST_CASE("whatever eight threads take, the budget is kept") {
   for (auto& t : threads) t.join();
   CHECK(state.peak_bytes <= 64_KiB);
   CHECK(directory.level().peak <= 64_KiB);
+  CHECK(directory.reserved() == 0);
+}
+
+TEST_CASE("who lacks what another arena is just taking waits until that call has ended") {
+  source_state state;
+  source_resource upstream(state);
+  detail::arena_directory directory(upstream, 1_MiB);
+  std::atomic<bool> inside{false}, coming{false}, leave{false};
+  state.on_allocate = [&] {
+    if (inside.exchange(true)) return;
+    while (!leave) std::this_thread::yield();
+    throw std::bad_alloc();
+  };
+  std::thread first([&] { CHECK_THROWS_AS(directory.take(1_MiB, 256, 1), std::bad_alloc); });
+  while (!inside) std::this_thread::yield();
+  void* p = nullptr;
+  std::thread second([&] {
+    coming = true;
+    try {
+      p = directory.take(512_KiB, 256, 2);
+    } catch (std::bad_alloc const&) {
+    }
+  });
+  while (!coming) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // by now it has asked, and would have been refused
+  leave = true;
+  first.join();
+  second.join();
+  REQUIRE(p != nullptr);
+  directory.give(p, 512_KiB, 256);
   CHECK(directory.reserved() == 0);
 }
 
