@@ -73,7 +73,7 @@ void exercise(Memory& memory, Layer& layer, stream_ref captured, stream_ref fork
   void* const weights = memory.allocate(captured, 10'000);
   write(captured, weights, 10'000);
 
-  std::optional<capture_scope> declared(std::in_place);
+  auto declared = std::make_unique<capture_scope>();
   begin_capture(captured, mode);
   churn(memory, captured);
   elsewhere();

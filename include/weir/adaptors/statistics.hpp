@@ -214,10 +214,11 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     detail::tagged_block of_tag;
     if (!take_off(p, bytes, taken, of_tag)) [[unlikely]]
       return this->deallocate_excess(p, bytes, give);
+    void* const volatile address = p;  // volatile: taken before p is gone
     detail::last_call.clear();
     give(upstream_);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
-      put_back(p, bytes, taken, of_tag);
+      put_back(address, bytes, taken, of_tag);
   }
 
   // ---- a growable upstream: each chunk that is mapped counts as a request for it
