@@ -16,7 +16,11 @@ TEST_CASE("each thread has a cache of its own, and the next one that of a thread
   CHECK(all.of_this_thread() == mine);
   CHECK(all.held_by_this_thread() == mine);
   thread_cache *second = nullptr, *third = nullptr;
-  std::thread([&] { second = all.of_this_thread(); }).join();
+  std::thread([&] {
+    CHECK(all.held_by_this_thread() == nullptr);  // to ask is not to take
+    second = all.of_this_thread();
+    CHECK(all.held_by_this_thread() == second);
+  }).join();
   std::thread([&] { third = all.of_this_thread(); }).join();
   CHECK(second != mine);
   CHECK(third == second);

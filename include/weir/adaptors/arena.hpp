@@ -31,7 +31,7 @@ class arena_resource;
 /// Gives each thread (or stream) an arena of its own: a pool whose lock nobody else takes on the fast path. Memory
 /// freed by another thread goes back to the arena it came from; a thread that ends leaves its arena to the next one;
 /// and before anyone runs out, memory is gathered from all arenas. When not to use it: where `pool`, whose threads get
-/// caches once they wait for each other, is fast enough; it holds less memory.
+/// caches once they wait for each other, is fast enough; there what is free is everyone's.
 struct arena {
   enum class owner { thread, stream };
 

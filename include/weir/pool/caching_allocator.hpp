@@ -323,7 +323,6 @@ class caching_allocator {
       if (count > copies.size()) copies.grow(count + count / 8);  // outside of the lock
       auto const lock = enter();
       if (!lock) return;
-      lent_.gather();
       lent_.ask_all_back();
       count = 0;
       segments_.for_each_shown(heap_, [&](shown_block const& piece) {
@@ -356,7 +355,6 @@ class caching_allocator {
   /// What is wrong with a deallocation that was refused, in words.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment) {
     auto const lock = enter();
-    lent_.gather();
     lent_.ask_all_back();
     return heap_.misuse(p, bytes, alignment, segments_.contains(p));
   }

@@ -43,7 +43,8 @@ class lent_blocks {
   }
 
   /// A block of the class for a request of a cache's thread, which `find(record)` takes from the heap, live there with
-  /// that as requested; null if that is. Some that the stream has at hand go along, free. May throw `std::bad_alloc`.
+  /// that as requested; null if it finds none. Some that the stream has at hand go along, free. May throw
+  /// `std::bad_alloc`.
   template <class Find>
   void* lend(thread_cache& to, stream_identity const& who, unsigned size_class, std::size_t bytes,
              unsigned alignment_log, Find find) {
@@ -92,8 +93,9 @@ class lent_blocks {
     have_back(p, was, as.block_bytes);
     return true;
   }
-  /// The same for all of them, after `gather`.
+  /// All that is lent, live or free.
   void ask_all_back() noexcept {
+    gather();
     for_each_cache([&](thread_cache& each) {
       each.take_all_back([&](void const* p, thread_cache::live const& was, std::size_t block_bytes) {
         have_back(p, was, block_bytes);

@@ -73,10 +73,11 @@ class basic_biased_lock {
   seat* owner() const noexcept { return __atomic_load_n(&owner_, __ATOMIC_ACQUIRE); }
 
   [[gnu::noinline]] void enter_slowly() noexcept {
-    bool waited = !lock_.try_lock();
-    if (waited) lock_.lock();
-    if (has_owner()) waited = take_away() || waited;
-    if (waited && ++waits_ == many_waits) set_contended();
+    if (!lock_.try_lock()) {
+      lock_.lock();
+      if (++waits_ == many_waits) set_contended();
+    }
+    if (has_owner()) take_away();
     if (latest_ != &thread_mark) streak_ = 0;
     latest_ = &thread_mark;
     if (++streak_ < needed_) return;
@@ -84,15 +85,13 @@ class basic_biased_lock {
     waits_ = 0;
     if (Barrier::exists()) __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
   }
-  /// With the lock. The owner either sees that it is none any more, or is seen inside: then true, when it has left.
-  bool take_away() noexcept {
+  /// With the lock. The owner either sees that it is none any more, or is seen inside.
+  void take_away() noexcept {
     seat const* const its = owner_;
     __atomic_store_n(&owner_, nullptr, __ATOMIC_RELAXED);
     Barrier::pass();
-    unsigned round = 0;
-    for (; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
+    for (unsigned round = 0; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
     if (needed_ < longest_streak) needed_ *= 2;
-    return round != 0;
   }
   /// With the lock. Null if others have all of them.
   seat* seat_of_this_thread() noexcept {
