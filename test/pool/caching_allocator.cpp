@@ -1,4 +1,5 @@
-// What stands on a segment pool is tested with `pool`, `pool_streams` and `arena`; here is what only they ask of it.
+// What stands on a caching allocator is tested with `pool`, `pool_streams` and `arena`; here is what only they ask of
+// it.
 #include <weir/core/shown_memory.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream.hpp>
@@ -70,48 +71,6 @@ TEST_CASE("a deallocation that is wrong changes nothing, and can be explained") 
   CHECK(memory.numbers().requested.current == 100);
   CHECK(memory.deallocate(host_order, p, 100, 256));
   CHECK(contains(memory.misuse(p, 100, 256), "freed twice"));
-}
-
-TEST_CASE("growing on demand stays below the limit") {
-  source_state state;
-  source_resource upstream(state);
-  segments memory(upstream, pool{.max_bytes = 1000}, 0);
-  CHECK(memory.grow(1000));
-  CHECK(memory.numbers().reserved.current == 768);
-  memory.count_refusal();
-  CHECK(memory.numbers().out_of_memory == 1);
-  CHECK(memory.trim(0) == 768);
-  state.fail = failing::out_of_memory;
-  CHECK_FALSE(memory.grow(256));
-}
-
-TEST_CASE("a block whose free nobody could wait for is never had again, and its segment stays where it is") {
-  lazy_world const world;
-  [[maybe_unused]] static void* volatile kept;  // to the leak check it is still in use
-  source_state state;
-  source_resource upstream(state);
-  {
-    segments memory(upstream, pool{}, 0);
-    std::vector<void*> blocks(60);
-    for (void*& p : blocks) p = memory.allocate(host_order, 1000, 256, pool_effort::all);
-    kept = blocks.back();
-    std::vector<std::unique_ptr<destroyable_stream>> streams;
-    std::size_t const lists_are_out = sim::calls("cudaStreamSynchronize") + 1;
-    for (void* const p : blocks) {
-      streams.push_back(std::make_unique<destroyable_stream>());
-      REQUIRE(cudaLaunchHostFunc(
-                  streams.back()->get(), [](void*) {}, nullptr) == cudaSuccess);
-      sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
-      sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
-      CHECK(memory.deallocate(*streams.back(), p, 1000, 256));
-      sim::clear_failure();
-      if (sim::calls("cudaStreamSynchronize") == lists_are_out) break;
-    }
-    REQUIRE(sim::calls("cudaStreamSynchronize") == lists_are_out);
-    CHECK(memory.trim(0) == 0);
-  }
-  CHECK(state.live_count == 1);
-  static_cast<void>(cudaGetLastError());
 }
 
 // ---- Small blocks: slabs, and blocks that a stream has at hand.

@@ -83,6 +83,12 @@ class lent_blocks {
     });
   }
 
+  /// The same, and all that streams have at hand.
+  void gather_all() noexcept {
+    gather();
+    heap_.gather();
+  }
+
   /// If the live block at `p` is in a cache, it is the pool's from now on, as it was asked for; true if so.
   [[gnu::noinline]] bool ask_back(void const* p) noexcept {
     if (bytes_ == 0) return false;

@@ -1,0 +1,167 @@
+#pragma once
+// How a pool serves a request when nothing is ready: the ladder of docs/architecture.md.
+//
+//   find                        what threads' caches and streams have at hand becomes everyone's to look at
+//     take_done                 asks CUDA what is done by now
+//     take_waiting              the stream waits for another one's block; with `when_pending::wait` before growing
+//     take_grown                takes a segment from the upstream, without the lock; waits for other threads' growth
+//     last_resort               before a refusal: all streams, the host's waiting, other segments for these
+
+#include <weir/core/call_note.hpp>
+#include <weir/core/growable.hpp>
+#include <weir/core/resource.hpp>
+#include <weir/pool/lent_blocks.hpp>
+#include <weir/pool/pool_options.hpp>
+#include <weir/pool/pool_refusal.hpp>
+#include <weir/pool/release_policy.hpp>
+#include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/upstream_calls.hpp>
+#include <weir/support/biased_lock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::detail {
+
+/// Looks for a block from cheapest to dearest, and makes memory for one. Guarded by the pool's lock, which it drops
+/// while CUDA may block. May throw `std::bad_alloc`, and what the upstream throws but that. The heap
+/// (`stream_ordered_heap`) answers which block a stream may have; nothing that is called here calls back.
+template <resource Upstream, class Segments>
+class block_search {
+ public:
+  using request = stream_ordered_heap::request;
+
+  /// All of it belongs to the pool, and outlives this.
+  block_search(pool const& options, biased_lock& lock, stream_ordered_heap& heap, Segments& segments, lent_blocks& lent,
+               pool_numbers& numbers, release_policy<Segments>& idle) noexcept
+      : options_(options), lock_(lock), heap_(heap), segments_(segments), lent_(lent), numbers_(numbers), idle_(idle) {}
+
+  /// 0 at the ladder's end, and then `tried` says what was tried.
+  [[gnu::noinline]] block_id find(stream_identity const& who, request const& r, pool_effort effort,
+                                  pool_attempts& tried) {
+    if (heap_.gather(who))
+      if (block_id const id = heap_.take_ready(who, r); id != 0) return id;
+    lent_.gather_all();
+    lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
+    tried.searched = true;
+    block_id id = find(who, r, effort, looked_at);
+    if (id == 0 && heap_.make_blocks()) id = take_freed(who, r, heap_.all_lists());
+    if (id == 0 && effort == pool_effort::all) id = last_resort(who, r, looked_at, tried);
+    return id;
+  }
+
+  /// For a stream in a capture: what the capture itself freed (`own_only`), or what is ready for it; 0 if that is
+  /// nothing.
+  block_id take_for_capture(stream_identity const& who, request const& r, bool own_only) {
+    return noting_reuse(who, [&] { return own_only ? heap_.take_own(who, r) : heap_.take_ready(who, r); });
+  }
+
+  /// Lets the host wait until all work on freed blocks is done, which are everyone's then.
+  void wait_for_all() noexcept {
+    ++numbers_.synchronizations;
+    lent_.gather_all();
+    heap_.synchronize(lock_);
+    lent_.gather_all();
+  }
+
+  /// Before the peaks start again: how much may lie idle goes on by the most that was ever live.
+  void remember_peak() noexcept { peak_before_ = most_allocated(); }
+
+ private:
+  using lists = stream_ordered_heap::lists;
+
+  block_id find(stream_identity const& who, request const& r, pool_effort effort, lists const& looked_at) {
+    if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
+    if (options_.pending == when_pending::wait)
+      if (block_id const id = take_waiting(who, r, looked_at); id != 0) return id;
+    if (heap_.adopt())
+      if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
+    bool const may_grow = effort != pool_effort::reuse;
+    block_id const grown = may_grow ? take_grown(who, r, looked_at) : take_when_grown(who, r, looked_at);
+    return grown != 0 ? grown : take_waiting(who, r, looked_at);
+  }
+
+  /// Before a request is refused.
+  block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at, pool_attempts& tried) {
+    if (!looked_at.are_all())
+      if (block_id const id = take_freed(who, r, heap_.all_lists()); id != 0) return id;
+    if (options_.synchronize) {
+      std::size_t const free_before = heap_.free_bytes();
+      wait_for_all();
+      tried.waited = true;
+      tried.done = heap_.free_bytes() - lesser(heap_.free_bytes(), free_before);
+      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
+    }
+    tried.given_back = idle_.release_idle(0);
+    return tried.given_back != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
+  }
+
+  /// For a stream in a capture: takes a block by `take`, and tells the layers above how much of it was the capture's.
+  template <class Take>
+  block_id noting_reuse(stream_identity const& who, Take take) {
+    std::size_t const before = heap_.free_bytes(who);
+    block_id const id = take();
+    if (id != 0)
+      last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), before - heap_.free_bytes(who)};
+    return id;
+  }
+  block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
+    auto const take = [&] { return heap_.take_done(who, r, looked_at); };
+    return who.capture == capture_key::none ? take() : noting_reuse(who, take);
+  }
+  block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
+    block_id const id = heap_.take_waiting(who, r, looked_at);
+    if (id != 0) ++numbers_.waits;
+    return id;
+  }
+  /// What was freed, done or not.
+  block_id take_freed(stream_identity const& who, request const& r, lists const& looked_at) {
+    block_id const id = take_done(who, r, looked_at);
+    return id != 0 ? id : take_waiting(who, r, looked_at);
+  }
+
+  /// What another thread's growth that is under way leaves, without growing.
+  block_id take_when_grown(stream_identity const& who, request const& r, lists const& looked_at) {
+    return segments_.calls().wait(lock_) ? take_done(who, r, looked_at) : 0;
+  }
+  /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
+  block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
+    block_id id = 0;
+    auto const grow_and_take = [&] {
+      growth const outcome = grow(who, r, id);
+      if (id == 0 && outcome == growth::done) id = take_done(who, r, looked_at);
+      return outcome;
+    };
+    auto const look_again = [&] {
+      id = take_done(who, r, looked_at);
+      return id != 0 ? growth::done : grow_and_take();
+    };
+    if (grow_and_take() == growth::contended) segments_.calls().repeat(lock_, look_again);
+    return id;
+  }
+  /// `taken`: the block that serves the request, where growth decides that.
+  growth grow(stream_identity const& who, request const& r, block_id& taken) {
+    std::size_t const now = numbers_.allocated.current + lent_.bytes() + std::size_t{r.size} * unit_bytes;
+    std::size_t const live = greater(now, most_allocated());
+    if constexpr (growable<Upstream>) {
+      growth const outcome = segments_.grow(lock_, heap_, who, r, live, taken);
+      if (taken != 0 && who.capture != capture_key::none)
+        last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
+      return outcome;
+    } else {
+      return segments_.grow(lock_, heap_, r, live);
+    }
+  }
+  std::size_t most_allocated() noexcept { return greater(peak_before_, lent_.count().allocated.peak); }
+
+  pool const& options_;
+  biased_lock& lock_;
+  stream_ordered_heap& heap_;
+  Segments& segments_;
+  lent_blocks& lent_;
+  pool_numbers& numbers_;
+  release_policy<Segments>& idle_;
+  std::size_t peak_before_ = 0;  // the most that was ever allocated, up to the last `remember_peak`
+};
+
+}  // namespace weir::detail

@@ -1,0 +1,126 @@
+// The ladder as users meet it is tested with `pool`, `pool_streams` and `pool_contention`; here is what a search tries,
+// one step after the other.
+#include <weir/pool/block_search.hpp>
+#include <weir/pool/upstream_segments.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+
+#include "support/streams_at_work.hpp"
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+using detail::block_id;
+using detail::pool_attempts;
+using detail::pool_effort;
+
+namespace {
+
+struct searched_memory {
+  using segments_type = detail::upstream_segments<source_resource>;
+
+  lazy_world const world;
+  destroyable_stream const s, t;
+  source_state state;
+  source_resource upstream{state};
+  pool options;
+  detail::biased_lock mutex;
+  detail::stream_ordered_heap heap{0};
+  segments_type segments{upstream, options};
+  pool_numbers numbers;
+  detail::lent_blocks lent{heap, numbers};
+  detail::release_policy<segments_type> idle{mutex, heap, segments, lent, ~std::size_t{0}};
+  detail::block_search<source_resource, segments_type> search{options, mutex, heap, segments, lent, numbers, idle};
+  detail::biased_guard lock{mutex};
+  pool_attempts tried;
+
+  explicit searched_memory(pool const& with = {.max_bytes = 2_MiB}) : options(with) {}
+  ~searched_memory() {
+    search.wait_for_all();
+    segments.give_all(heap);
+  }
+
+  static detail::stream_identity who(stream_ref stream) {
+    return detail::stream_identity::ask(stream, detail::stream_identity::known_key(stream, false));
+  }
+  block_id find(stream_ref stream, std::size_t bytes, pool_effort effort) {
+    auto const r = detail::block_heap::request::of(bytes, bytes, 256, ~detail::units{0});
+    tried = {};
+    return search.find(who(stream), r, effort, tried);
+  }
+  void free_behind_work(stream_ref stream, block_id id) {
+    REQUIRE(cudaLaunchHostFunc(
+                stream.get(), [](void*) {}, nullptr) == cudaSuccess);
+    heap.give(id, who(stream));
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(searched_memory, "the upstream is asked only by who may grow") {
+  CHECK(find(s, 1_MiB, pool_effort::reuse) == 0);
+  CHECK(tried.searched);
+  CHECK(state.calls == 0);
+  block_id const id = find(s, 1_MiB, pool_effort::grow);
+  CHECK(id != 0);
+  CHECK(state.live_bytes == 2_MiB);
+  heap.give_done(id);
+}
+
+TEST_CASE_FIXTURE(searched_memory, "memory that is there with a wait between streams is waited for on the device") {
+  free_behind_work(t, find(t, 2_MiB, pool_effort::grow));
+  block_id const id = find(s, 2_MiB, pool_effort::reuse);
+  CHECK(id != 0);
+  CHECK(numbers.waits == 1);
+  CHECK(numbers.synchronizations == 0);
+  heap.give(id, who(s));
+}
+
+TEST_CASE_FIXTURE(searched_memory, "where the host would have to wait it does so only with all effort") {
+  free_behind_work(t, find(t, 2_MiB, pool_effort::grow));
+  CHECK(find(host_order, 2_MiB, pool_effort::grow) == 0);
+  CHECK(numbers.synchronizations == 0);
+  CHECK_FALSE(tried.waited);
+  block_id const id = find(host_order, 2_MiB, pool_effort::all);
+  CHECK(id != 0);
+  CHECK(numbers.synchronizations == 1);
+  CHECK(tried.waited);
+  CHECK(tried.done == 2_MiB);
+  heap.give_done(id);
+}
+
+TEST_CASE("segments that serve nobody go back before a request is refused, when their work is done") {
+  searched_memory m({.max_bytes = 6_MiB});
+  m.free_behind_work(m.t, m.find(m.t, 4_MiB, pool_effort::grow));
+  CHECK(m.find(host_order, 6_MiB, pool_effort::grow) == 0);
+  block_id const id = m.find(host_order, 6_MiB, pool_effort::all);
+  CHECK(id != 0);
+  CHECK(m.tried.done == 4_MiB);
+  CHECK(m.tried.given_back == 4_MiB);
+  CHECK(m.state.live_bytes == 6_MiB);
+  m.heap.give_done(id);
+}
+
+TEST_CASE("how much may lie idle goes on by the most that was live before the peaks began anew") {
+  for (bool const is_remembered : {true, false}) {
+    searched_memory m{pool{}};
+    block_id ids[3];
+    for (block_id& id : ids) {
+      id = m.find(host_order, 40_MiB, pool_effort::grow);
+      m.numbers.count_allocation(40_MiB, 40_MiB);
+    }
+    for (block_id const id : ids) {
+      m.heap.give_done(id);
+      m.numbers.count_deallocation(40_MiB, 40_MiB);
+    }
+    if (is_remembered) m.search.remember_peak();
+    m.numbers.allocated.reset_peak();
+    CHECK(m.numbers.allocated.peak == 0);
+    block_id const id = m.find(host_order, 60_MiB, pool_effort::grow);  // no piece is as large
+    CHECK(m.state.live_bytes == (is_remembered ? 100_MiB : 60_MiB));
+    m.heap.give_done(id);
+  }
+}

@@ -1,0 +1,77 @@
+// Shown, trimmed and given back it is tested with `pool` and what asks `pool`; here is what only its parts can be
+// asked.
+#include <weir/cuda/stream.hpp>
+#include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/pool_memory.hpp>
+#include <weir/sim/sim.hpp>
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <vector>
+
+#include "support/streams_at_work.hpp"
+#include "support/test_source.hpp"
+
+using namespace weir;
+using namespace weir::test;
+using detail::pool_effort;
+using allocator = detail::caching_allocator<source_resource>;
+
+TEST_CASE("growing on demand stays below the limit") {
+  source_state state;
+  source_resource upstream(state);
+  allocator memory(upstream, pool{.max_bytes = 1000}, 0);
+  CHECK(memory.grow(1000));
+  CHECK(memory.numbers().reserved.current == 768);
+  memory.count_refusal();
+  CHECK(memory.numbers().out_of_memory == 1);
+  CHECK(memory.trim(0) == 768);
+  state.fail = failing::out_of_memory;
+  CHECK_FALSE(memory.grow(256));
+}
+
+TEST_CASE("a block whose free nobody could wait for is never had again, and its segment stays where it is") {
+  lazy_world const world;
+  [[maybe_unused]] static void* volatile kept;  // to the leak check it is still in use
+  source_state state;
+  source_resource upstream(state);
+  {
+    allocator memory(upstream, pool{}, 0);
+    std::vector<void*> blocks(60);
+    for (void*& p : blocks) p = memory.allocate(host_order, 1000, 256, pool_effort::all);
+    kept = blocks.back();
+    std::vector<std::unique_ptr<destroyable_stream>> streams;
+    std::size_t const lists_are_out = sim::calls("cudaStreamSynchronize") + 1;
+    for (void* const p : blocks) {
+      streams.push_back(std::make_unique<destroyable_stream>());
+      REQUIRE(cudaLaunchHostFunc(
+                  streams.back()->get(), [](void*) {}, nullptr) == cudaSuccess);
+      sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+      sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
+      CHECK(memory.deallocate(*streams.back(), p, 1000, 256));
+      sim::clear_failure();
+      if (sim::calls("cudaStreamSynchronize") == lists_are_out) break;
+    }
+    REQUIRE(sim::calls("cudaStreamSynchronize") == lists_are_out);
+    CHECK(memory.trim(0) == 0);
+  }
+  CHECK(state.live_count == 1);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("what a pool does not need is told to those that share its upstream, and given to them") {
+  source_state state;
+  source_resource upstream(state);
+  allocator memory(upstream, pool{}, 0);
+  void* const p = memory.allocate(host_order, 2_MiB, 256, pool_effort::all);
+  void* const q = memory.allocate(host_order, 4_MiB, 256, pool_effort::all);
+  CHECK(memory.usage().live == 6_MiB);
+  CHECK(memory.usage().held == 6_MiB);
+  CHECK(memory.deallocate(host_order, q, 4_MiB, 256));
+  CHECK(memory.usage().live == 2_MiB);
+  CHECK(memory.give_idle(1) == 4_MiB);  // whole segments
+  CHECK(memory.usage().held == 2_MiB);
+  CHECK(memory.give_idle(1) == 0);
+  CHECK(memory.deallocate(host_order, p, 2_MiB, 256));
+}
