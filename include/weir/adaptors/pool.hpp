@@ -2,12 +2,10 @@
 // The pool: memory kept in segments, cut into blocks and reused in stream order.
 
 #include <weir/adaptors/detail/pooled.hpp>
-#include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/pool/pool_options.hpp>
 
-#include <cstddef>
 #include <string>
 
 namespace weir {
@@ -26,14 +24,6 @@ class pool_resource : public detail::pooled<pool_resource<Upstream>, Upstream> {
   template <recipe F>
   pool_resource(F const& upstream, pool const& options) : base(upstream, detail::require_valid(options)) {
     if (options.initial_bytes != 0) this->reserve(options.initial_bytes);
-  }
-
-  /// Throws `out_of_memory` when neither reuse nor growth nor waiting helps, `std::invalid_argument` for an alignment
-  /// that is no power of two or exceeds 2 MiB, `cuda_error` if the stream is not one.
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-    if (bytes == 0) return nullptr;
-    detail::require_alignment(alignment);
-    return this->serve(stream, bytes, alignment);
   }
 
  private:

@@ -5,11 +5,10 @@
 #include <weir/core/live_block.hpp>
 #include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
-#include <weir/pool/block_cache.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
-#include <weir/pool/slab_store.hpp>
+#include <weir/pool/small_blocks.hpp>
 
 #include <bit>
 #include <cstddef>
@@ -27,8 +26,7 @@ class stream_ordered_heap {
  public:
   using request = block_heap::request;
 
-  explicit stream_ordered_heap(int device)
-      : tracker_(device), private_(heap_, tracker_), cache_(heap_, tracker_), slabs_(heap_, tracker_) {}
+  explicit stream_ordered_heap(int device) : tracker_(device), private_(heap_, tracker_), small_(heap_, tracker_) {}
 
   /// The free lists that a search looks at: all of them where there are few. Where there are many it looks at some, and
   /// the next search at others, so that what a call costs does not grow with the number of streams.
@@ -177,7 +175,7 @@ class stream_ordered_heap {
   /// tightly. No CUDA call. Or 0. May throw `std::bad_alloc`, as all that take.
   [[gnu::always_inline]] block_id take_ready(stream_identity const& who, request const& r) {
     reserve();
-    return take_ready(list_of(who), r);
+    return heap_.take_tightest(list_of(who), r);
   }
 
   /// A block that `who` freed itself: nothing is taken from others. Or 0.
@@ -195,7 +193,7 @@ class stream_ordered_heap {
   block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
     list_id const list = reserve_to_search(who);
     poll(looked_at, list);
-    if (block_id const id = take_ready(list, r); id != 0) return id;
+    if (block_id const id = heap_.take_tightest(list, r); id != 0) return id;
     if (block_id const id = heap_.find_hidden(shared, r); id != 0) return heap_.take(id, r);
     if (list == shared) return 0;
     block_id const known = looked_at.first_of([&](list_id giver) {
@@ -235,100 +233,61 @@ class stream_ordered_heap {
     });
   }
 
-  // ---- Small blocks: those that the stream freed of late, and slots in slabs of its own, which are blocks of the
-  // heap. See `block_cache` and `slab_store`.
-  using slot = slab_store::place;
+  // ---- What streams have at hand for small requests: see `small_blocks`.
+  using slot = small_blocks::slot;
 
-  /// A block or slot of a small request's class that the stream has at hand; no CUDA call. Null if there is none, and
-  /// for a stream that was not seen of late.
+  /// Null for a stream that was not seen of late, too.
   [[gnu::always_inline]] void* take_small(stream_key key, slot_class::sized size_class, std::size_t bytes,
                                           unsigned alignment_log) noexcept {
-    return take_small(tracker_.list_seen(key), size_class, bytes, alignment_log);
+    return small_.take(tracker_.list_seen(key), size_class, bytes, alignment_log);
   }
-  /// The same after making room: what other streams gave back is the stream's again, or there is a new slab. `r` as
-  /// `take_ready` would serve it, by a block; `held`: bytes that the pool holds. Null if only that is left. May throw
-  /// `std::bad_alloc`.
+  /// The same after making room. `r` as `take_ready` would serve it, by a block; `held`: bytes that the pool holds.
+  /// Null if only that is left. May throw `std::bad_alloc`.
   void* make_small(stream_identity const& who, request const& r, std::size_t held) {
-    unsigned const size_class = slot_class::of(r.size);
     list_id list = tracker_.list_seen(who.key);
     if (list == shared) [[unlikely]] {
       reserve();
       list = list_of(who);
-      if (void* const p = take_small(list, {size_class, r.size}, r.requested, r.alignment_log); p != nullptr) return p;
+      slot_class::sized const size_class{slot_class::of(r.size), r.size};
+      if (void* const p = small_.take(list, size_class, r.requested, r.alignment_log); p != nullptr) return p;
     }
-    if (list == shared || !tracker_.is_lasting(list)) return nullptr;
-    cache_.open(list);
-    unsigned const blocks = cache_.count_taken(list, size_class);
-    if (r.size > slab::most_slot_units || !slabs_.may_serve(list, size_class, blocks)) return nullptr;
-    if (cache_.goes_elsewhere(list, size_class)) return nullptr;
-    void* const p = make_slot(list, r, size_class, held);
-    if (p != nullptr) cache_.count_given(list, size_class);  // it is a slot instead
-    return p;
+    return list == shared || !tracker_.is_lasting(list) ? nullptr : small_.make(list, r, held);
   }
   /// The block that a stream took where `make_small` gave it none is counted as one that it has.
   void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
   [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
-    return cache_.put(tracker_.list_seen(who.key), id);
+    return small_.keep(tracker_.list_seen(who.key), id);
   }
-  /// The live slot that was allocated so, if it is one.
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
-    if (bytes > slab::most_slot_units * unit_bytes || alignment - 1 >= unit_bytes || (alignment & (alignment - 1)) != 0)
-      return {};  // nobody was given a slot for that
-    return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    return small_.find(p, bytes, alignment);
   }
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
   bool give(slot const& freed, stream_identity const& who) noexcept {
-    return give_own(freed, who.key) || give_elsewhere(freed, who);
+    if (give_own(freed, who.key)) return true;
+    list_id const list = list_of_free(who);
+    if (list != shared) return small_.give(freed, list);
+    if (!who.stream.is_host_order()) return false;
+    small_.give_done(freed);
+    return true;
   }
   /// The same, and false, if the slot is not one of the stream's own.
   [[gnu::always_inline]] bool give_own(slot const& freed, stream_key key) noexcept {
-    if (!slab_store::is_own(freed, tracker_.list_seen(key))) [[unlikely]]
-      return false;
-    slabs_.give(freed);
-    return true;
+    return small_.give_own(freed, tracker_.list_seen(key));
   }
   /// The same for one that was used on several streams, in their `common_list`.
-  bool give(slot const& freed, list_id common) noexcept {
-    if (slab_store::is_own(freed, common)) return slabs_.give(freed), true;
-    list_id const owner = freed.in->owner;
-    cache_.count_elsewhere(owner, freed.in->size_class());
-    // Where slots do not come back to their owner, what is left of the slab is more use as blocks.
-    if (cache_.goes_elsewhere(owner, freed.in->size_class())) return false;
-    return slabs_.give_away(freed, common, tracker_.on_free(common));
-  }
-  void give_done(slot const& freed) noexcept { slabs_.give_done(freed); }
-  /// Makes blocks of all of its slab's slots; false if there is no host memory.
-  bool make_blocks(slot const& of) noexcept { return slabs_.take_apart(*of.in); }
-  /// The same for all slabs, and gives blocks that streams have at hand back; true if there was one.
-  bool make_blocks() noexcept {
-    bool const flushed = cache_.flush();
-    return slabs_.take_apart_if([](slab const&) { return true; }) || flushed;
-  }
-  bool has_slabs() const noexcept { return slabs_.count() != 0; }
-  /// Gives what streams have at hand back to the heap: blocks, and slabs without a live slot.
-  void gather() noexcept {
-    cache_.flush();
-    gather_slabs();
-  }
-  /// The same for the blocks of one stream; true if there was one.
+  bool give(slot const& freed, list_id common) noexcept { return small_.give(freed, common); }
+  void give_done(slot const& freed) noexcept { small_.give_done(freed); }
+  bool make_blocks(slot const& of) noexcept { return small_.make_blocks(of); }
+  bool make_blocks() noexcept { return small_.make_blocks(); }
+  bool adopt() noexcept { return small_.adopt(); }
+  bool has_slabs() const noexcept { return small_.has_slabs(); }
+  void gather() noexcept { small_.gather(); }
   bool gather(stream_identity const& who) noexcept {
-    list_id const list = who.capture == capture_key::none ? tracker_.list_seen(who.key) : shared;
-    return cache_.flush(list);
+    return small_.gather(who.capture == capture_key::none ? tracker_.list_seen(who.key) : shared);
   }
-  /// The same for slabs.
-  void gather_slabs() noexcept {
-    if (slabs_.count() == 0) return;
-    slabs_.take_back();
-    slabs_.give_whole();
-  }
-  /// True if a slab became free blocks since the last call.
-  bool some_slab_went() noexcept { return slabs_.some_went(); }
-  /// Makes blocks of the slabs of threads that ended; true if there was one. Looks at every stream that has some.
-  bool adopt() noexcept {
-    auto const has_ended = [&](list_id owner) { return tracker_.has_ended(owner); };
-    return slabs_.any_owner(has_ended) && slabs_.take_apart_if([&](slab const& s) { return has_ended(s.owner); });
-  }
+  void gather_slabs() noexcept { small_.gather_slabs(); }
+  bool some_slab_went() noexcept { return small_.some_slab_went(); }
 
   /// A block that was taken or found.
   block const& operator[](block_id id) const noexcept { return heap_.blocks()[id]; }
@@ -359,7 +318,7 @@ class stream_ordered_heap {
     std::size_t block_bytes = 0;
   };
   asked find_asked(void const* p) noexcept {
-    if (slot const found = slabs_.find(p)) return {found.requested(), found.alignment_log(), found.bytes()};
+    if (slot const found = small_.find(p)) return {found.requested(), found.alignment_log(), found.bytes()};
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
     if (id == 0 || heap_.blocks()[id].is_cached()) return {};
     block const& b = heap_.blocks()[id];
@@ -367,7 +326,7 @@ class stream_ordered_heap {
   }
   /// From now on it was asked for so.
   void set_asked(void const* p, std::size_t bytes, unsigned alignment_log) noexcept {
-    if (slot const found = slabs_.find(p)) return slab_store::set_asked(found, bytes, alignment_log);
+    if (slot const found = small_.find(p)) return slab_store::set_asked(found, bytes, alignment_log);
     heap_.reuse(heap_.find_live(reinterpret_cast<std::uintptr_t>(p)), bytes, alignment_log);
   }
   /// The list of a stream that does not end, or whose end is noticed, kept for it until `release_list`; else `shared`.
@@ -380,12 +339,12 @@ class stream_ordered_heap {
   void release_list(list_id list) noexcept { tracker_.end_wait(list); }
   /// Takes back a live small block that was freed on a kept list. False, and it stays live, if there is no host memory.
   bool give_small(void* p, list_id list) noexcept {
-    if (slot const found = slabs_.find(p)) {
+    if (slot const found = small_.find(p)) {
       if (give(found, list)) return true;
       if (!make_blocks(found)) return false;
     }
     block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
-    cache_.count_free(list, id);
+    small_.count_free(list, id);
     give(id, list);
     return true;
   }
@@ -395,7 +354,7 @@ class stream_ordered_heap {
   [[gnu::always_inline]] block_id give(block_id id, stream_identity const& who) noexcept {
     list_id const list = list_of_free(who);
     if (list != shared) [[likely]] {
-      cache_.count_free(list, id);
+      small_.count_free(list, id);
       return heap_.give(id, list, tracker_.on_free(list));
     }
     return who.stream.is_host_order() ? give_done(id) : 0;
@@ -432,7 +391,7 @@ class stream_ordered_heap {
     relaxed_capture calls;
     all_lists().for_each([&](list_id list) {
       if (!tracker_.is_open(list) || tracker_.is_captured(list) || tracker_.is_joint(list)) return;
-      bool const is_needed = heap_.free_bytes(list) != 0 || tracker_.is_kept_open(list) || is_needed_at_hand(list);
+      bool const is_needed = heap_.free_bytes(list) != 0 || tracker_.is_kept_open(list) || small_.needs(list);
       if (tracker_.is_done(list) || !is_needed) return;
       calls.enter();
       cudaEvent_t const event = tracker_.begin_wait(list);
@@ -458,17 +417,14 @@ class stream_ordered_heap {
         piece.begins_segment = std::exchange(begins, false);
         f(piece);
       };
-      if (slab const* const s = slabs_.of_block(id); s != nullptr)
-        for_each_shown(*s, show);
-      else
-        show(shown(heap_.blocks()[id]));
+      if (!small_.for_each_shown(id, show)) show(shown(heap_.blocks()[id]));
     }
   }
 
   /// Free bytes that everyone may have.
   std::size_t free_bytes() const noexcept { return heap_.free_bytes(shared); }
   /// Free bytes in slabs that everyone may have when these go back to the heap. Looks at every slab.
-  std::size_t free_bytes_in_slabs() const noexcept { return slabs_.free_bytes(); }
+  std::size_t free_bytes_in_slabs() const noexcept { return small_.free_bytes_in_slabs(); }
   /// Free bytes that a stream left behind.
   std::size_t free_bytes(stream_identity const& who) noexcept { return heap_.free_bytes(list_of(who)); }
   /// Free bytes that a capture keeps; `none`: all captures.
@@ -480,7 +436,7 @@ class stream_ordered_heap {
   std::size_t block_count() const noexcept { return heap_.blocks().used(); }
   /// Streams that are remembered.
   std::size_t stream_count() const noexcept { return tracker_.open_count() - (holes_ == shared ? 0 : 1); }
-  std::size_t host_bytes() const noexcept { return heap_.host_bytes() + cache_.host_bytes() + slabs_.host_bytes(); }
+  std::size_t host_bytes() const noexcept { return heap_.host_bytes() + small_.host_bytes(); }
   bool is_exiting() const noexcept { return tracker_.is_exiting(); }
   /// Checks everything; slow, for tests.
   bool valid() const { return heap_.valid(); }
@@ -530,15 +486,6 @@ class stream_ordered_heap {
     return list;
   }
 
-  block_id take_ready(list_id list, request const& r) noexcept {
-    block_id const own = list == shared ? 0 : heap_.find(list, r);
-    if (own != 0 && heap_.blocks()[own].size == r.size) [[likely]]
-      return heap_.take(own, r);
-    block_id const done = heap_.find(shared, r);
-    if (own != 0 && (done == 0 || heap_.blocks()[own].size < heap_.blocks()[done].size)) return heap_.take(own, r);
-    return done == 0 ? 0 : heap_.take_extending(list, done, r);
-  }
-
   shown_block shown(block const& b) const noexcept {
     shown_block piece{.address = b.address(), .bytes = b.bytes()};
     if (b.is_cached()) {
@@ -556,65 +503,6 @@ class stream_ordered_heap {
     return piece;
   }
 
-  [[gnu::always_inline]] void* take_small(list_id list, slot_class::sized size_class, std::size_t bytes,
-                                          unsigned alignment_log) noexcept {
-    if (size_class.number < slab_store::classes) {
-      std::uint32_t const record = slab::record_of(size_class.size, bytes, alignment_log);
-      if (void* const p = slabs_.take(list, size_class.number, record); p != nullptr) return p;
-    }
-    block_id const id = cache_.take(list, size_class.number, bytes, alignment_log);
-    return id == 0 ? nullptr : reinterpret_cast<void*>(heap_.blocks()[id].address());
-  }
-  [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
-    auto const take = [&] {
-      return slabs_.take(list, size_class, slab::record_of(r.size, r.requested, r.alignment_log));
-    };
-    if (slabs_.take_back())
-      if (void* const p = take(); p != nullptr) return p;
-    std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
-    return wanted != 0 && add_slab(list, r, size_class, wanted) ? take() : nullptr;
-  }
-  bool is_needed_at_hand(list_id list) const noexcept { return slabs_.needs(list) || cache_.needs(list); }
-  /// A slab of so many slots for requests as `r`, of memory that the stream may have without asking.
-  bool add_slab(list_id list, request const& r, unsigned size_class, std::uint32_t slots) {
-    reserve();
-    std::size_t const own = heap_.free_bytes(list);
-    block_id const id = take_ready(list, {.size = r.size * slots,
-                                          .alignment = slab::page_bytes,
-                                          .max_split = r.max_split,
-                                          .requested = ~std::uint64_t{0},  // no free of a live block names it
-                                          .alignment_log = 0});
-    if (id == 0) return false;
-    bool const all_done = heap_.free_bytes(list) == own;
-    sequence_number const freed = all_done ? sequence_number::none : tracker_.issued(list);
-    if (slabs_.add(id, list, size_class, slots, freed)) return true;
-    heap_.give(id, all_done ? shared : list, freed);
-    return false;
-  }
-  bool give_elsewhere(slot const& freed, stream_identity const& who) noexcept {
-    list_id const list = list_of_free(who);
-    if (list != shared) return give(freed, list);
-    if (!who.stream.is_host_order()) return false;
-    slabs_.give_done(freed);
-    return true;
-  }
-  template <class F>
-  void for_each_shown(slab const& s, F f) const {
-    for (slab::slot at = 0; at < s.slots();) {
-      slab::run const run = s.run_from(at);
-      shown_block piece{.address = s.begin() + at * s.slot_bytes(), .bytes = run.count * s.slot_bytes()};
-      if (run.state == slab::state::live) {
-        piece.state = memory_state::live;
-        piece.requested = s.requested(at);
-      } else if (run.state == slab::state::away || !tracker_.is_done(s.owner, s.freed)) {
-        piece.state = memory_state::pending;
-        piece.stream = tracker_.stream_number(run.state == slab::state::away ? s.away_list : s.owner);
-      }
-      f(piece);
-      at += run.count;
-    }
-  }
-
   [[gnu::always_inline]] bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
     block const& b = heap_.blocks()[id];
     return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment && !b.is_cached() &&
@@ -626,12 +514,11 @@ class stream_ordered_heap {
     relaxed_capture calls;
     looked_at.for_each([&](list_id list) {
       if (!tracker_.is_open(list)) return;
-      if (heap_.free_bytes(list) != 0 || slabs_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
-      if (heap_.free_bytes(list) != 0 || list == keep || is_needed_at_hand(list)) return;
+      if (heap_.free_bytes(list) != 0 || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
+      if (heap_.free_bytes(list) != 0 || list == keep || small_.needs(list)) return;
       tracker_.retire(list);
       if (tracker_.is_open(list)) return;
-      cache_.close(list);  // the list may stand for a stream that can end, next time
-      slabs_.close(list);
+      small_.close(list);  // the list may stand for a stream that can end, next time
     });
   }
 
@@ -647,8 +534,7 @@ class stream_ordered_heap {
     std::size_t const count = tracker_.list_count() + tracker_.lists_to_add();
     heap_.reserve_lists(count);  // first: no free list may be without its blocks
     private_.reserve(count);
-    cache_.reserve(count);
-    slabs_.reserve(count);
+    small_.reserve(count);
     tracker_.add_lists();
   }
 
@@ -664,8 +550,7 @@ class stream_ordered_heap {
   growable_heap heap_;
   stream_tracker tracker_;
   private_pool private_;
-  block_cache cache_;
-  slab_store slabs_;
+  small_blocks small_;
   std::size_t next_list_ = 0;
   list_id holes_ = shared;  // none until there is a range
 };

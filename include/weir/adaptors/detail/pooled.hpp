@@ -28,8 +28,9 @@ inline constexpr drop_contents_t drop_contents{};
 
 namespace weir::detail {
 
-/// The base of `Derived`, which has a `layer_name`, a `label()` and a `state(pool_snapshot)` for reports, and an
-/// `allocate` that ends in `serve`. Thread-safe. With `WEIR_NO_CACHING=1` every request goes to the upstream.
+/// The base of `Derived`, which has a `layer_name`, and a `label()` and a `state(pool_snapshot)` for reports; it may
+/// have an `allocate` of its own, which ends in `serve`. Thread-safe. With `WEIR_NO_CACHING=1` every request goes to
+/// the upstream.
 template <class Derived, resource Upstream>
 class pooled : public adaptor_base<Derived, Upstream> {
   using base = adaptor_base<Derived, Upstream>;
@@ -37,6 +38,14 @@ class pooled : public adaptor_base<Derived, Upstream> {
  public:
   static constexpr bool host_ordered = true;
   static constexpr bool knows_blocks = true;
+
+  /// Throws `out_of_memory` when neither reuse nor growth nor waiting helps, `std::invalid_argument` for an alignment
+  /// that is no power of two or exceeds 2 MiB, `cuda_error` if the stream is not one.
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    if (bytes == 0) return nullptr;
+    require_alignment(alignment);
+    return serve(stream, bytes, alignment);
+  }
 
   /// The memory may be reused at once on `stream`, elsewhere after the work now queued on it. Allocates no host memory.
   /// A pointer, size or alignment that `allocate` did not give or take goes to the misuse handler.

@@ -116,6 +116,16 @@ class block_heap {
     return hand_out(own, r);
   }
 
+  /// Hands out of a block of `list` and one that is everyone's whichever fits more tightly; 0 if neither does.
+  [[gnu::always_inline]] block_id take_tightest(list_id list, request const& r) noexcept {
+    block_id const own = list == shared ? 0 : find(list, r);
+    if (own != 0 && table_[own].size == r.size) [[likely]]
+      return take(own, r);
+    block_id const done = find(shared, r);
+    if (own != 0 && (done == 0 || table_[own].size < table_[done].size)) return take(own, r);
+    return done == 0 ? 0 : take_extending(list, done, r);
+  }
+
   /// Takes back a live block: into `list`, merged with its neighbours there. Sequence numbers must not go down within a
   /// free list.
   block_id give(block_id id, list_id list, sequence_number sequence) noexcept {
