@@ -1298,4 +1298,13 @@ BUGS = [
         " && !b.is_cached() &&", " &&", "pool/stream_ordered_heap", random=False),
     bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
         " &&\n           alignment <= max_alignment;", ";", "pool/lent_blocks", random=False),
+
+    # ---- adversary
+    bug(0, "null of an upstream passes through a binning", "adaptors/binning.hpp",
+        "return this->ask(stream, bytes, alignment);", "return share(upstream_).allocate(stream, bytes, alignment);",
+        "adaptors/binning", random=False),
+    bug(0, "null of a bin is given to the caller", "adaptors/binning.hpp",
+        "; p != nullptr) [[likely]]\n          return p;", "; true) return p;", "adaptors/binning", random=False),
+    bug(0, "a reserve is taken through a scrub", "adaptors/detail/limit_below.hpp",
+        " && !detail::changes_requests(layer)", "", "adaptors/limit_reserve", random=False),
 ]
