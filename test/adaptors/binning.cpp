@@ -218,6 +218,19 @@ TEST_CASE_FIXTURE(fresh_world, "trim keeps what it is told to") {
   CHECK(state.live_bytes == 0);
 }
 
+TEST_CASE_FIXTURE(fresh_world, "an upstream, or a bin, that returns null is out of memory") {
+  source_state state;
+  int in = 0, out = 0;
+  auto memory = make(source{&state} | binning{.bins = {bin{1_KiB, counted{&in, &out}}, bin{64_KiB, pool{}}}});
+  memory.deallocate(host_order, memory.allocate(host_order, 64_KiB), 64_KiB);
+  state.fail = failing::null;
+  for (std::size_t const bytes : {1_KiB, 1_MiB}) {
+    std::string const what = message_of<out_of_memory>([&] { memory.allocate(host_order, bytes); });
+    CHECK(contains(what, "refused by a resource that returned null; chain: binning(2 bins) > source"));
+    CHECK(memory.reserved() == 0);  // bins gave back what was idle first
+  }
+}
+
 TEST_CASE_FIXTURE(fresh_world,
                   "what idles in one bin serves another, or the upstream, before memory counts as exhausted") {
   for (auto const mode : {sim::mode::immediate, sim::mode::lazy}) {

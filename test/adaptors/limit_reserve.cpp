@@ -3,6 +3,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/layers.hpp>
@@ -92,7 +93,11 @@ TEST_CASE("a reserve that the limit below has no room for is refused when it is 
   CHECK(device.used() == 3_KiB);
   CHECK(contains(message_of<std::invalid_argument>(
                      [&] { static_cast<void>(make(source{&state} | pool{} | reserving(4_KiB, 2_KiB))); }),
-                 "there is none before the first pool or source"));
+                 "there is none before the first pool, scrub or source"));
+  // What a scrub asks for is rounded up, and what it frees may have been freed above long ago.
+  CHECK_THROWS_AS(static_cast<void>(make(share(device) | scrub{} | reserving(4_KiB, 256))), std::invalid_argument);
+  any_resource const erased(share(device) | scrub{});
+  CHECK_THROWS_AS(static_cast<void>(make(erased | reserving(4_KiB, 256))), std::invalid_argument);
   CHECK(contains(message_of<std::invalid_argument>([&] {
                    static_cast<void>(
                        make(share(device) | limit{.max_bytes = 4_KiB, .granularity = 512, .reserve_bytes = 512}));

@@ -7,6 +7,7 @@
 #include <weir/core/tag.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 #include <support/captures.hpp>
@@ -25,9 +26,9 @@ namespace {
 
 /// What the refusal of a request says.
 template <class Memory>
-std::string refusal(Memory& memory, stream_ref stream, std::size_t bytes) {
+std::string refusal(Memory& memory, stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
   try {
-    memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
+    memory.deallocate(stream, memory.allocate(stream, bytes, alignment), bytes, alignment);
   } catch (out_of_memory const& refused) {
     CHECK(std::string(refused.what()).find(refused.hint()) != std::string::npos);
     return refused.what();
@@ -161,6 +162,33 @@ TEST_CASE_FIXTURE(fresh_world, "sources, arenas and blocks of one size have hint
   std::string const report = refusal(bare, s, std::size_t{1} << 46);
   CHECK(contains(report, ", device 0\n  refused by device; "));
   CHECK(hint_of(report).starts_with("the device has no more"));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "memory is not told to be full where the pool may not hold what the request needs") {
+  stream const s;
+  constexpr char const* too_large = "the request is larger than the pool may ever be";
+  constexpr char const* in_use = "what the pool may hold is in use: raise max_bytes, free something, or ask for less";
+  auto memory = make(device{} | pool{.max_bytes = 3_MiB});
+  CHECK(hint_of(refusal(memory, s, 2_MiB, 2_MiB)) == too_large);  // which needs room to be aligned
+  auto arenas = make(device{} | arena{.max_bytes = 3_MiB});
+  CHECK(hint_of(refusal(arenas, s, 2_MiB, 2_MiB)) == too_large);
+
+  auto blocks = make(device{} | fixed_size{.block_bytes = 3_MiB, .blocks_per_chunk = 1, .max_bytes = 8_MiB});
+  void* const a = blocks.allocate(s, 1);
+  void* const b = blocks.allocate(s, 1);
+  std::string const report = refusal(blocks, s, 1);  // for a block, whatever of it is asked for
+  CHECK(contains(report, "weir: out of memory: 1 B (1 B, rounded to 3145728 B)"));
+  CHECK(hint_of(report) == in_use);
+  blocks.deallocate(s, a, 1);
+  blocks.deallocate(s, b, 1);
+
+  auto growing = make(virtual_memory{} | pool{.max_bytes = 3_MiB});  // of which it can hold one chunk of 2 MiB
+  CHECK(hint_of(refusal(growing, s, 2_MiB + 1)) == too_large);
+  void* const c = growing.allocate(s, 2_MiB);
+  CHECK(hint_of(refusal(growing, s, 1)) == in_use);
+  growing.deallocate(s, c, 2_MiB);
+  auto small = make(virtual_memory{} | arena{.max_bytes = 1_MiB});
+  CHECK(hint_of(refusal(small, s, 1)) == too_large);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a report is as long however much the pool holds, and takes nothing of the device") {

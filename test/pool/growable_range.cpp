@@ -413,6 +413,21 @@ TEST_CASE("a parked pool has no memory, and has it again at the same addresses, 
   CHECK(memory.wrong == 0);
 }
 
+TEST_CASE("a pool that never held anything is parked too") {
+  sim::reset();
+  test_growable memory;
+  auto p = make_pool(memory);
+  p.park(drop_contents);
+  CHECK(p.is_parked());
+  CHECK_THROWS_WITH_AS(p.allocate(host_order, 1), doctest::Contains("the pool is parked: call unpark()"),
+                       out_of_memory);
+  p.unpark();
+  CHECK_FALSE(p.is_parked());
+  p.deallocate(host_order, p.allocate(host_order, 1), 1);
+  auto left_parked = make_pool(memory);
+  left_parked.park(drop_contents);
+}
+
 TEST_CASE("many small blocks are parked, and freed meanwhile") {
   lazy_world const world;
   test_growable memory;

@@ -283,20 +283,21 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
       synchronize();
       p = from_any();
     }
-    return p != nullptr ? p : refuse(stream, bytes);
+    return p != nullptr ? p : refuse(stream, bytes, alignment);
   }
 
   void* pass_or_refuse(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    if (!pass_through_) return refuse(stream, bytes);
+    if (!pass_through_) return refuse(stream, bytes, alignment);
     void* const p = this->pass(stream, bytes, alignment, [] {});
     return passed_.insert_or(p, bytes, alignment, [&] { share(upstream_).deallocate(stream, p, bytes, alignment); });
   }
-  [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes) {
+  [[noreturn]] void* refuse(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     refused_.add(1);
     report own;
     describe_layer(own, detail::capture_reason(stream));
     std::size_t const rounded = pool_type::block_bytes(bytes, detail::unit_bytes);
-    own.hint(detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()}, rounded, options_.max_bytes,
+    own.hint(detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()},
+                                  padded_or_zero(rounded, alignment), detail::most_of(upstream_, options_.max_bytes),
                                   detail::capture_in(stream) != 0));
     base::refuse({bytes, rounded, stream}, layer_name, own);
   }

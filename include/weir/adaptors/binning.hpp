@@ -101,8 +101,10 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
     if (bytes == 0) return nullptr;
     for (int tried = 0;;) try {
         std::size_t const i = bin_of(bytes);
-        if (i == count_) return share(upstream_).allocate(stream, bytes, alignment);
-        return bins_[i]->allocate(stream, bytes, alignment);
+        if (i == count_) return this->ask(stream, bytes, alignment);
+        if (void* const p = bins_[i]->allocate(stream, bytes, alignment); p != nullptr) [[likely]]
+          return p;
+        this->refuse_null({bytes, taken(bytes, alignment), stream, weir::device_of(upstream_)});
       } catch (out_of_memory& failure) {
         if (make_room(tried)) continue;
         failure.passed_through(*this);

@@ -67,7 +67,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     if (reserve_.bytes() != 0 && !below_)
       throw std::invalid_argument(
           "weir: limit: reserve_bytes is " + std::to_string(options.reserve_bytes) +
-          "; it is taken from a limit below, and there is none before the first pool or source");
+          "; it is taken from a limit below, and there is none before the first pool, scrub or source");
     below_.reserve(reserve_.bytes(), granularity_);
   }
   /// All blocks went back before.

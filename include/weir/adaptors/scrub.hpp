@@ -68,6 +68,7 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
 
  public:
   static constexpr bool knows_blocks = true;
+  static constexpr bool changes_requests = true;  // to whole 256 B; and what a capture freed arrives later
   static constexpr char const* layer_name = scrub::layer_name;
 
   /// Memory that the device reaches is zeroed on the device of the stack: throws `cuda_error` without one.

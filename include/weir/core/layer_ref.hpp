@@ -23,6 +23,7 @@ class memory_visitor;  // in shown_memory.hpp
 /// The functions of a layer whose type is forgotten; one table a type.
 struct layer_functions {
   bool keeps_memory;
+  bool changes_requests;
   std::size_t (*trim)(void* layer, std::size_t keep) noexcept;
   std::size_t (*reserved)(void const* layer) noexcept;
   void (*synchronize)(void* layer) noexcept;
@@ -52,6 +53,8 @@ class layer_ref {
 
   /// Whether there is anything for `trim` to do, ever.
   bool keeps_memory() const noexcept { return functions_->keeps_memory; }
+  /// Whether requests and frees arrive below this layer in other sizes, or later than they came.
+  bool changes_requests() const noexcept { return functions_->changes_requests; }
   /// Gives idle memory back to the layer below until at most `keep` bytes are held; returns how many bytes went.
   std::size_t trim(std::size_t keep = 0) const noexcept { return functions_->trim(layer_, keep); }
   /// Bytes held from the layer below; 0 where the layer does not say.
@@ -117,6 +120,7 @@ template <class Layer>
 layer_functions const& functions_of_layer() noexcept {
   static constexpr layer_functions functions = {
       keeper<Layer>,
+      says_it_changes_requests<Layer>,
       [](void* layer, std::size_t keep) noexcept { return detail::trim_layer(*static_cast<Layer*>(layer), keep); },
       [](void const* layer) noexcept { return detail::reserved_by_layer(*static_cast<Layer const*>(layer)); },
       [](void* layer) noexcept { detail::synchronize_layer(*static_cast<Layer*>(layer)); },

@@ -84,6 +84,23 @@ bool keeps_memory(Layer const& layer) noexcept {
     return keeper<Layer>;
 }
 
+/// A layer below which requests and frees arrive otherwise than they came: in other sizes, or later. It says so by
+/// `static constexpr bool changes_requests`.
+template <class Layer>
+inline constexpr bool says_it_changes_requests = [] {
+  if constexpr (requires { Layer::changes_requests == true; }) return bool{Layer::changes_requests};
+  return false;
+}();
+
+/// The same of a layer whose type may be forgotten.
+template <class Layer>
+bool changes_requests(Layer const& layer) noexcept {
+  if constexpr (requires { bool{layer.changes_requests()}; })
+    return layer.changes_requests();
+  else
+    return says_it_changes_requests<Layer>;
+}
+
 /// Lets one layer give back what is idle; what it says that this is, in bytes.
 template <class Layer>
 std::size_t trim_layer(Layer& layer, std::size_t keep) noexcept try {

@@ -215,10 +215,10 @@ class growable_range {
   }
 
  private:
-  /// Waits for what other threads change, and notes what has memory then. False if there is nothing to park.
+  /// Waits for what other threads change, and notes what has memory then. False if it is parked already.
   template <class Lock>
   bool prepare(Lock& lock, stream_ordered_heap& heap, parked_memory& parked) {
-    if (range_.bytes == 0 || parked_ != nullptr) return false;
+    if (parked_ != nullptr) return false;
     give_idle(lock, heap, 0);
     do {
       wait_for_moved(lock);

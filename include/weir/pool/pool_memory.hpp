@@ -227,7 +227,8 @@ class pool_memory {
             .largest_free = heap_.largest_free(),
             .lanes = heap_.stream_count(),
             .host_bytes = heap_.host_bytes() + lent_.host_bytes(),
-            .under_way = segments_.calls().bytes()};
+            .under_way = segments_.calls().bytes(),
+            .is_parked = parked()};
   }
   pool_refused count_refusal_now(pool_attempts const& tried) {
     ++numbers_.out_of_memory;

@@ -241,6 +241,7 @@ struct pool_snapshot {
   std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
   std::size_t under_way = 0;     ///< bytes that threads take from the upstream or give back just now; they count
                                  ///< against `max_bytes`, not as reserved
+  bool is_parked = false;        ///< and refuses all requests
 };
 
 namespace detail {
@@ -263,8 +264,8 @@ inline std::string captured_text(pool_numbers const& n) {
 }
 
 /// What of a pool has no memory for now, for its line in a report.
-inline std::string parked_text(pool_numbers const& n) {
-  return n.parked == 0 ? std::string() : "; " + format_bytes(n.parked) + " of it parked: call unpark() first";
+inline std::string parked_text(pool_snapshot const& s) {
+  return s.is_parked ? "; " + format_bytes(s.numbers.parked) + " of it parked: call unpark() first" : std::string();
 }
 
 /// The size from which blocks are kept whole, in units.

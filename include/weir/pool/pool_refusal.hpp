@@ -2,6 +2,7 @@
 // What a pool had, and what it had tried, when it refused a request; and what that says to people.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/growable.hpp>
 #include <weir/core/shown_memory.hpp>
 #include <weir/pool/pool_options.hpp>
 
@@ -105,11 +106,22 @@ inline std::string outside_text(pool_snapshot const& s) {
   return ", " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " % lies outside of it";
 }
 
-/// What to do, by the cause: the first thing that alone would have served the request. `needed`: bytes of its block, 0
-/// where that cannot be counted; `max_bytes`: the pool's, 0: none.
+/// What a pool may hold of `upstream` that `max_bytes` allow, 0: all: of a growable one whole chunks.
+template <class Upstream>
+std::size_t most_of(Upstream const& upstream, std::size_t max_bytes) noexcept {
+  if constexpr (growable<Upstream>) {
+    std::size_t const chunk = upstream.chunk_bytes(), whole = max_bytes / chunk * chunk;
+    return max_bytes == 0 ? 0 : greater(whole, 1);
+  } else {
+    return max_bytes;
+  }
+}
+
+/// What to do, by the cause: the first thing that alone would have served the request. `needed`: bytes of its block
+/// and of the room to align it, 0 where that cannot be counted; `max_bytes`: the pool's, 0: none.
 inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std::size_t max_bytes, bool is_capturing) {
   pool_numbers const& n = s.numbers;
-  if (n.parked != 0) return "the pool is parked: call unpark() first";
+  if (s.is_parked) return "the pool is parked: call unpark() first";
   if (needed == 0 || (max_bytes != 0 && needed > max_bytes)) return "the request is larger than the pool may ever be";
   std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
   bool const is_in_pieces = n.free >= needed || (room < needed && n.free != 0 && n.free + room >= needed);

@@ -10,8 +10,8 @@
 
 namespace weir::detail {
 
-/// The first limit below a layer, if requests arrive there as the layer sends them: no pool between makes others of
-/// them. Refers to that limit, which must outlive it.
+/// The first limit below a layer, if requests arrive there as the layer sends them: no pool or `scrub` between makes
+/// others of them. Refers to that limit, which must outlive it.
 class limit_below {
  public:
   template <class Upstream>
@@ -20,7 +20,7 @@ class limit_below {
     detail::for_each_layer(upstream, [&](auto& layer) {
       if (!arrive || found_) return;
       found_ = detail::limit_of(layer);
-      arrive = !detail::keeps_memory(layer);
+      arrive = !detail::keeps_memory(layer) && !detail::changes_requests(layer);
     });
   }
 

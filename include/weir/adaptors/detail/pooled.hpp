@@ -175,7 +175,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// `reason` begins this layer's line in the report, `hint` is the last line; null: by what the pool has.
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_at_once(stream_ref stream, std::size_t bytes, char const* reason,
                                                              char const* hint) {
-    refuse(stream, bytes, reason, segments_.count_refusal(), hint);
+    refuse(stream, bytes, bytes, unit_bytes, reason, segments_.count_refusal(), hint);
   }
 
   bool passes_through() const noexcept { return pass_through_; }
@@ -200,7 +200,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
     pool_refusal refusal;
     void* const p = segments_.allocate_more(stream, bytes, alignment, pool_effort::all, least_block, &refusal);
     if (p == nullptr) [[unlikely]]
-      refuse(stream, bytes, capture_reason(stream), refusal.is());
+      refuse(stream, bytes, greater(bytes, least_block), alignment, capture_reason(stream), refusal.is());
     return p;
   }
   [[gnu::noinline, gnu::cold]] void* pass_through(stream_ref stream, std::size_t bytes, std::size_t alignment) {
@@ -220,14 +220,17 @@ class pooled : public adaptor_base<Derived, Upstream> {
     passed_.erase(p);
     share(upstream_).deallocate(stream, p, bytes, alignment);
   }
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* reason,
+  /// `block`: how large the block would have to be at least.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t block,
+                                                     std::size_t alignment, char const* reason,
                                                      pool_refused const& refused, char const* hint = nullptr) {
     report own;
-    std::size_t const rounded = caching_allocator<Upstream>::block_bytes(bytes, unit_bytes);
+    std::size_t const rounded = caching_allocator<Upstream>::block_bytes(block, unit_bytes);
     describe_layer(own, reason, refused.at);
     own.note("", refused.bar.text());
     own.note("tried", tried_text(refused.tried));
-    own.hint(hint != nullptr ? hint : refusal_hint(refused.at, rounded, max_bytes_, capture_in(stream) != 0));
+    std::size_t const needed = padded_or_zero(rounded, alignment), most = most_of(upstream_, max_bytes_);
+    own.hint(hint != nullptr ? hint : refusal_hint(refused.at, needed, most, capture_in(stream) != 0));
     base::refuse({bytes, rounded, stream}, Derived::layer_name, own);
   }
   [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
@@ -257,7 +260,7 @@ inline std::string numbers_text(pool_snapshot const& s) {
   pool_numbers const& n = s.numbers;
   return format_bytes(n.reserved.current) + " reserved" + under_way_text(s) + " = " +
          format_bytes(n.allocated.current) + " allocated (" + format_bytes(n.requested.current) + " requested) + " +
-         format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" + captured_text(n) + parked_text(n);
+         format_bytes(n.free) + " free + " + format_bytes(n.pending) + " pending" + captured_text(n) + parked_text(s);
 }
 
 }  // namespace weir::detail
