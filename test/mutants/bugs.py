@@ -973,7 +973,7 @@ BUGS = [
         "    own.hint(detail::hint_for(bytes,", "    static_cast<void>(detail::hint_for(bytes,", "sources/host",
         random=False),
     bug(0, "a size below zero is told as a full machine", "core/error.hpp",
-        "return bytes <= most ? hint :", "return true ? hint :", "core/error", random=False),
+        "if (bytes > most) return", "if (false) return", "core/error", random=False),
     bug(0, "segments of PyTorch's are of the program's layer", "tools/read_trace.hpp",
         'names.layer("PyTorch: segments") : top', "top : top", "tools/read_trace", random=False),
     bug(0, "what PyTorch has freed and not got back is free", "tools/torch_segments.hpp",
@@ -1298,4 +1298,12 @@ BUGS = [
         " && !b.is_cached() &&", " &&", "pool/stream_ordered_heap", random=False),
     bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
         " &&\n           alignment <= max_alignment;", ";", "pool/lent_blocks", random=False),
+
+    # ---- hints of refusals
+    bug(0, "a request larger than the device is told to free something", "core/error.hpp",
+        "if (!state.exceeds_device(bytes)) return hint;", "return hint;", "core/error", random=False),
+    bug(0, "a pool does not learn how much the device below it has", "core/report.hpp",
+        "    device_bytes_ = bytes;\n", "", "adaptors/pool_refusals", random=False),
+    bug(0, "a second stack elsewhere does not count when a request is larger than the device", "core/report.hpp",
+        "    is_of_one_device_ = false;\n", "", "core/error", random=False),
 ]

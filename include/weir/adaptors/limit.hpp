@@ -383,8 +383,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     refused_.add(1);
     report own;
     describe_layer(own);
-    own.hint(hint_for(request));
-    base::refuse(request, label_, own);
+    base::refuse(request, label_, own, hint_for(request));
   }
   std::string hint_for(memory_request const& request) const {
     std::size_t const most = max_bytes(), now = used(), kept = captured_.total();

@@ -181,6 +181,7 @@ class async_resource {
     out.below(
         std::string(name_) + "(" + std::to_string(device_) + ")",
         life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_, held()));
+    if (is_of_device_alone_ && !life_.is_exiting()) detail::note_device_memory(out, device_);
   }
 
  protected:
@@ -190,6 +191,7 @@ class async_resource {
       : name_(name),
         device_(usable_device(name, detail::require_valid(options))),
         max_bytes_(options.max_bytes),
+        is_of_device_alone_(options.pool == nullptr),
         own_stream_(device_),
         pool_(options.pool != nullptr ? detail::memory_pool::view_of(options.pool)
               : options.use_default_pool
@@ -237,7 +239,7 @@ class async_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, detail::full_source_hint(held(), bytes, max_bytes_)));
+    own.hint(detail::hint_for(bytes, own, detail::full_source_hint(held(), bytes, max_bytes_)));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, name_, own);
   }
   std::size_t held() const noexcept try {
@@ -257,6 +259,7 @@ class async_resource {
   detail::process_exit life_;
   int device_;
   std::size_t max_bytes_;
+  bool is_of_device_alone_;  // a pool that was given may have its memory anywhere
   detail::internal_stream own_stream_;
   detail::memory_pool pool_;
   detail::shifted_blocks shifted_;

@@ -3,6 +3,7 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/core/options.hpp>
+#include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 
@@ -54,6 +55,12 @@ inline std::string device_state(int device, std::size_t held = 0) try {
                           " by everything else");
 } catch (cuda_error const&) {
   return "device " + std::to_string(device) + ": its memory could not be asked for";
+}
+
+/// Lets a report know how much there is of `device`, the only memory of a source. Nothing where CUDA does not answer.
+inline void note_device_memory(report& out, int device) try {
+  out.device_memory(device, memory_info(device).total_bytes);
+} catch (cuda_error const&) {
 }
 
 /// The last line of an error whose source has no more.

@@ -218,8 +218,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
     describe_layer(own, reason, refused.at);
     own.note("", refused.bar.text());
     own.note("tried", tried_text(refused.tried));
-    own.hint(hint != nullptr ? hint : refusal_hint(refused.at, rounded, max_bytes_, capture_in(stream) != 0));
-    base::refuse({bytes, rounded, stream}, Derived::layer_name, own);
+    base::refuse({bytes, rounded, stream}, Derived::layer_name, own,
+                 hint != nullptr ? hint : refusal_hint(refused.at, rounded, max_bytes_, capture_in(stream) != 0));
   }
   [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
