@@ -1306,4 +1306,14 @@ BUGS = [
         "    device_bytes_ = bytes;\n", "", "adaptors/pool_refusals", random=False),
     bug(0, "a second stack elsewhere does not count when a request is larger than the device", "core/report.hpp",
         "    is_of_one_device_ = false;\n", "", "core/error", random=False),
+    bug(0, "a pool of host memory that is full is told to look at the device", "sources/async_on_host.hpp",
+        "Kind::name, max_bytes,\n                       Kind::hint)", "Kind::name, 0,\n                       detail::device_is_full)",
+        "sources/async_on_host", random=False),
+    bug(0, "a number in a text that its type does not have is told to be a whole number", "tools/config_text.hpp",
+        """" to " +
+                                std::to_string(std::numeric_limits<T>::max()));""", """" up");""", "tools/config_text",
+        random=False),
+    bug(0, "an adaptor that begins a text is told not to be there", "tools/parse.hpp",
+        "bool const is_adaptor = adaptors_in_text::find(first.name(), [](auto const&) {});",
+        "bool const is_adaptor = false;", "tools/parse", random=False),
 ]
