@@ -1316,4 +1316,7 @@ BUGS = [
     bug(0, "an adaptor that begins a text is told not to be there", "tools/parse.hpp",
         "bool const is_adaptor = adaptors_in_text::find(first.name(), [](auto const&) {});",
         "bool const is_adaptor = false;", "tools/parse", random=False),
+    bug(0, "the simulated driver allocates no bytes", "sim/api/driver_entry_points.cpp",
+        "if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;\n  return in_driver", "return in_driver", "sim/probes",
+        random=False),
 ]
