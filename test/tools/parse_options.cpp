@@ -238,7 +238,8 @@ TEST_CASE("logging: where, who may read it, and when it is written") {
   std::filesystem::create_symlink(path, link);
   CHECK_THROWS_AS(static_cast<void>(parse("device | logging(" + link + ")")), std::system_error);
   CHECK_NOTHROW(static_cast<void>(parse("device | logging(" + link + ", follow_links=true)")));
-  CHECK(mentions(refusal("device | logging(x, mode=0680)"), "column 26: logging's mode is '0680'; it can be an octal number"));
+  CHECK(mentions(refusal("device | logging(x, mode=0680)"),
+                 "column 26: logging's mode is '0680'; it can be an octal number"));
   CHECK(mentions(refusal("device | logging(x, mode=1000)"), "logging: mode is 01000; it must be at most 0777"));
 }
 
