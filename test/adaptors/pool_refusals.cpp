@@ -74,7 +74,9 @@ TEST_CASE_FIXTURE(fresh_world, "a limit: the budget is used up, and whose it is"
   CHECK(
       contains(report, ", device 0\n  refused by search: limit; chain: search: limit(8.00 MiB) > pool > device(0)\n"));
   CHECK(hint_of(report) == "the budget of search: limit is used up: free something, or raise it (set_max_bytes)");
-  CHECK(hint_of(refusal(memory, s, 9_MiB)) == "the request is larger than the whole budget of search: limit");
+  CHECK(hint_of(refusal(memory, s, 9_MiB)) ==
+        "the request is larger than the whole budget of search: limit (8.00 MiB): ask for less at a time (with_retry), "
+        "or raise it (set_max_bytes)");
   give_all(memory, s, all);
 }
 
