@@ -1,5 +1,5 @@
 #pragma once
-// The version of weir, and the version of C++ that it needs; every header passes here before anything else.
+// The version of weir, and what it needs of the compiler; every header passes here before anything else.
 
 #define WEIR_VERSION_MAJOR 0
 #define WEIR_VERSION_MINOR 1
@@ -12,5 +12,11 @@
 #error "weir needs C++20: compile with -std=c++20 (CMake: target_compile_features(TARGET PRIVATE cxx_std_20))"
 // No such file: the compiler stops here, instead of printing the hundreds of errors that would follow from this one.
 #define WEIR_STOP <weir needs C++20>
+#include WEIR_STOP
+#endif
+
+#ifndef __cpp_exceptions
+#error "weir needs exceptions: compile without -fno-exceptions (-fno-rtti is fine)"
+#define WEIR_STOP <weir needs exceptions>
 #include WEIR_STOP
 #endif

@@ -27,17 +27,23 @@ def _number(device):
     return _CURRENT if device is None else device
 
 
+def _text(given):
+    if not isinstance(given, str):
+        raise TypeError(f"weir: a text was expected, as 'async | pool', and {given!r} was given")
+    return given.encode()
+
+
 def use(stack, device=None):
     """Chooses the stack of a device (None: of each) by its text. Raises ConfigError for a text that is none, and
     TooLateError where the device has another stack already. Makes nothing yet, and calls no CUDA."""
-    call("use", stack.encode(), _ALL if device is None else device)
+    call("use", _text(stack), _ALL if device is None else device)
 
 
 class Limit:
     """A budget of a stack (`limit(60%, name=service)`), in bytes."""
 
     def __init__(self, name, device):
-        self._name, self._device = name.encode(), device
+        self._name, self._device = _text(name), device
         self._numbers()
 
     def _numbers(self):
@@ -67,8 +73,6 @@ class Limit:
 
     @max_bytes.setter
     def max_bytes(self, value):
-        if value < 0:
-            raise ConfigError(f"weir: a limit of {value} B was asked for; it must be 0 or more")
         call("set_limit", self._device, self._name, value)
 
     def __repr__(self):
@@ -112,9 +116,11 @@ def trim(device=None):
 class Block:
     """Memory of a device, until `free` or until nobody refers to it. `ptr` is its address, an integer."""
 
+    ptr = 0  # also of one whose making was refused
+
     def __init__(self, size, device, stream):
         # What `__del__` needs, since a module may be gone by then.
-        self.ptr, self.size, self._free = 0, size, call
+        self.size, self._free = size, call
         self._order = (device, stream)
         p = ctypes.c_void_p()
         call("malloc", ctypes.byref(p), size, device, stream)

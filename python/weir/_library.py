@@ -3,6 +3,7 @@ import ctypes
 import functools
 import glob
 import importlib.util
+import operator
 import os
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -47,6 +48,25 @@ _ARGUMENTS = {
     "device_memory": [ctypes.POINTER(_U64), ctypes.POINTER(_U64), _DEVICE],
     "current_device": [ctypes.POINTER(_DEVICE)],
 }
+
+
+_RANGES = {_SIZE: (-(1 << 63), (1 << 63) - 1), _DEVICE: (-(1 << 31), (1 << 31) - 1), _U64: (0, (1 << 64) - 1),
+           _STREAM: (0, (1 << 64) - 1)}
+
+
+def _check(kind, value):
+    """Refuses what ctypes would cut off without a word."""
+    if kind is _TEXT and b"\0" in value:
+        raise ConfigError(f"weir: {value.decode()!r} has a NUL character in it, at which a text ends")
+    if kind not in _RANGES:
+        return
+    least, most = _RANGES[kind]
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"weir: a whole number was expected, and {value!r} was given") from None
+    if not least <= number <= most:
+        raise ConfigError(f"weir: {number} was given; it must be from {least} to {most}")
 
 
 def path():
@@ -99,6 +119,8 @@ def library():
 def call(name, *arguments):
     """Calls `weir_try_<name>`, and raises what went wrong."""
     loaded = library()
+    for kind, value in zip(_ARGUMENTS[name], arguments):
+        _check(kind, value)
     status = getattr(loaded, "weir_try_" + name)(*arguments)
     if status != 0:
         raise _ERRORS[status](loaded.weir_error_text().decode(errors="replace"))

@@ -38,6 +38,12 @@ driver_function same(unsigned version, std::string_view name) {
 // The driver's type is that of the newest form of the name, as cuda.h has it.
 #define WEIR_SAME(version, name, runtime) same<runtime, decltype(::name)>(version, #name)
 
+// The runtime answers a request for no bytes with null, the driver refuses it.
+CUresult mem_alloc(CUdeviceptr* at, std::size_t bytes) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  return in_driver([&] { return cudaMalloc(reinterpret_cast<void**>(at), bytes); });
+}
+
 // With a stream, and none of the runtime's.
 template <bool PerThread>
 CUresult memcpy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
@@ -161,7 +167,7 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     WEIR_SAME(2000, cuEventSynchronize, cudaEventSynchronize),
     WEIR_SAME(2000, cuEventElapsedTime, cudaEventElapsedTime),
 
-    WEIR_SAME(3020, cuMemAlloc, cudaMalloc),
+    since(3020, "cuMemAlloc", mem_alloc),
     WEIR_SAME(3020, cuMemFree, cudaFree),
     WEIR_SAME(3020, cuMemAllocHost, cudaMallocHost),
     WEIR_SAME(2000, cuMemFreeHost, cudaFreeHost),

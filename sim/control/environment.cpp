@@ -167,6 +167,9 @@ bool set_kernels(std::string const& text) {
   setting("WEIR_SIM_CHECK",
           "0, 1 (print what is wrong with the order), values (and reads of what nobody wrote) or abort (at the first)",
           set_check);
+  setting("WEIR_SIM_HOST_FUNCTIONS_TELL", "0 or 1", [](std::string const& text) {
+    return text == "0" || text == "1";  // read with WEIR_SIM_CHECK, whose check it is of
+  });
   setting("WEIR_SIM_TRACE", "a file that is not there yet", [](std::string const& file) {
     if (file.empty()) return false;
     sim::trace_memory(file);

@@ -1,12 +1,16 @@
 // Out of memory for five reasons: which one it is, and what to do, is told by the report alone.
 #include <weir/adaptors/arena.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/core/any_resource.hpp>
 #include <weir/core/tag.hpp>
 #include <weir/cuda/stream.hpp>
+#include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/managed.hpp>
 #include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
@@ -70,7 +74,9 @@ TEST_CASE_FIXTURE(fresh_world, "a limit: the budget is used up, and whose it is"
   CHECK(
       contains(report, ", device 0\n  refused by search: limit; chain: search: limit(8.00 MiB) > pool > device(0)\n"));
   CHECK(hint_of(report) == "the budget of search: limit is used up: free something, or raise it (set_max_bytes)");
-  CHECK(hint_of(refusal(memory, s, 9_MiB)) == "the request is larger than the whole budget of search: limit");
+  CHECK(hint_of(refusal(memory, s, 9_MiB)) ==
+        "the request is larger than the whole budget of search: limit (8.00 MiB): ask for less at a time (with_retry), "
+        "or raise it (set_max_bytes)");
   give_all(memory, s, all);
 }
 
@@ -127,7 +133,7 @@ TEST_CASE_FIXTURE(fresh_world, "a capture: what a graph uses is kept for it") {
   CHECK(refusal(memory, s, 4_MiB) == "it was served");
 }
 
-TEST_CASE_FIXTURE(fresh_world, "a leak: the memory is really full, and one tag holds most of it") {
+TEST_CASE_FIXTURE(fresh_world, "a leak: the memory is full, and one tag holds most of it") {
   stream const s;
   sim::set_capacity(0, 16_MiB);
   auto memory = make(device{} | pool{.growth_bytes = 2_MiB} | statistics{.by_tag = true});
@@ -143,10 +149,37 @@ TEST_CASE_FIXTURE(fresh_world, "a leak: the memory is really full, and one tag h
   CHECK(contains(report, "  holders    thumbnails "));
   CHECK(contains(report, "  tried      waited for freed blocks: 0 B became free; no fit\n"));
   CHECK(contains(report, " held here, "));
-  CHECK(contains(hint_of(report), "the memory is really full: "));
+  CHECK(contains(hint_of(report), "no free piece fits, and the layer below gave no more: "));
   CHECK(contains(hint_of(report), "; thumbnails holds " + format_bytes(all.size() * 1_MiB) + " of it in " +
                                       std::to_string(all.size()) + " blocks"));
   give_all(memory, s, all);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a request larger than the device is told what the device has") {
+  stream const s;
+  sim::set_capacity(0, 16_MiB);
+  std::string const larger =
+      "the request (17.00 MiB) is larger than all memory of device 0 (16.00 MiB): ask for less at a time";
+  auto const check = [&](auto const& recipe) {
+    any_resource memory(recipe);
+    CHECK(hint_of(refusal(memory, s, 17_MiB)).starts_with(larger));
+    CHECK(refusal(memory, s, 16_MiB) == "it was served");
+    CHECK(hint_of(refusal(memory, s, ~std::size_t{0})).starts_with("no machine has as much"));
+  };
+  check(device{});
+  check(async{});
+  check(virtual_memory{});
+  check(device{} | pool{} | statistics{});
+  check(virtual_memory{} | pool{});
+  check(device{} | arena{});
+
+  // Not where memory may be elsewhere.
+  auto const check_other = [&](auto const& recipe, std::size_t bytes) {
+    any_resource memory(recipe);
+    CHECK(!contains(refusal(memory, s, bytes), "is larger than all memory of device"));
+  };
+  check_other(managed{} | pool{.max_bytes = 1_GiB}, 2_GiB);
+  check_other(device{} | fallback{managed{} | limit{.max_bytes = 1_MiB}} | pool{}, 17_MiB);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "sources, arenas and blocks of one size have hints, too") {
@@ -158,8 +191,11 @@ TEST_CASE_FIXTURE(fresh_world, "sources, arenas and blocks of one size have hint
   give_all(arenas, s, all);
   auto blocks = make(device{} | fixed_size{.block_bytes = 1_MiB});
   CHECK(hint_of(refusal(blocks, s, 2_MiB)) == "take a larger block_bytes, or a pool for larger requests");
+  sim::set_capacity(0, 8_MiB);
   auto bare = make(device{});
-  std::string const report = refusal(bare, s, std::size_t{1} << 46);
+  void* const most = bare.allocate(s, 3_MiB);
+  std::string const report = refusal(bare, s, 6_MiB);
+  bare.deallocate(s, most, 3_MiB);
   CHECK(contains(report, ", device 0\n  refused by device; "));
   CHECK(hint_of(report).starts_with("the device has no more"));
 }

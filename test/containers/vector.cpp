@@ -124,7 +124,8 @@ TEST_CASE("single elements are got and set on the stream, or on another") {
   CHECK(v.get(2) == 30);
   v.set_async(2, late);
   CHECK(v.to_host() == std::vector{10, 20, 30});
-  CHECK_THROWS_WITH_AS(static_cast<void>(v.get(3)), "weir: element 3 of a vector that has 3", std::out_of_range);
+  CHECK_THROWS_WITH_AS(static_cast<void>(v.get(3)), "weir: there is no element 3; there are 3, numbered from 0",
+                       std::out_of_range);
   CHECK_THROWS_AS(v.set(3, 1), std::out_of_range);
   CHECK_THROWS_AS(v.set_async(3, late), std::out_of_range);
 }

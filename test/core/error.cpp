@@ -29,8 +29,18 @@ void listen(char const* what) noexcept { heard = what; }
 
 TEST_CASE("a source's hint is its own, but for a size that no machine has") {
   constexpr std::size_t most = std::size_t{1} << 47;
-  CHECK(std::string(detail::hint_for(most, "free something")) == "free something");
-  CHECK(std::string(detail::hint_for(most + 1, "free something")).starts_with("no machine has as much"));
+  CHECK(detail::hint_for(most, report(), "free something") == "free something");
+  CHECK(detail::hint_for(most + 1, report(), "free something").starts_with("no machine has as much"));
+}
+
+TEST_CASE("a request that the whole device could not serve is told so, unless memory elsewhere could") {
+  report state;
+  state.device_memory(1, 4096);
+  CHECK(detail::hint_for(4096, state, "free something") == "free something");
+  CHECK(detail::hint_for(4097, state, "free something")
+            .starts_with("the request (4.00 KiB) is larger than all memory of device 1 (4.00 KiB): ask for less"));
+  state.beside(report());
+  CHECK(detail::hint_for(4097, state, "free something") == "free something");
 }
 
 TEST_CASE("out of memory says what was asked, who refused, and what each layer holds") {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiles every public header of the library as C++17: the first error, and the only one before the compiler stops,
-must say that weir needs C++20.
+must say that weir needs C++20. Without exceptions, where they all stop at the same place, one of them says so.
 
     cxx17.py COMPILER ROOT INCLUDE_DIR...    ROOT: the repository; INCLUDE_DIR: of the CUDA Toolkit
 """
@@ -9,7 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-SAID = "weir needs C++20: compile with -std=c++20"
+NEEDS_CXX20 = "weir needs C++20: compile with -std=c++20"
+NEEDS_EXCEPTIONS = "weir needs exceptions: compile without -fno-exceptions"
 SIM_PUBLIC = {"sim.hpp", "order.hpp"}  # the other headers of the simulated runtime are its own
 
 
@@ -23,7 +24,7 @@ def errors(compiler, flags, header):
     with tempfile.NamedTemporaryFile("w", suffix=".cpp") as source:
         source.write(f"#include <{header}>\n")
         source.flush()
-        done = subprocess.run([compiler, "-std=c++17", "-fsyntax-only", *flags, source.name],
+        done = subprocess.run([compiler, "-fsyntax-only", *flags, source.name],
                               capture_output=True, text=True, env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"})
     return [line for line in done.stderr.splitlines() if " error: " in line]
 
@@ -33,11 +34,13 @@ def main(compiler, root, folders):
     headers = list(public_headers(include))
     flags = ["-I", str(include)] + [flag for folder in folders for flag in ("-isystem", folder)]
     wrong = 0
-    for header in headers:
-        said = errors(compiler, flags, header)
-        if len(said) != 2 or SAID not in said[0] or "fatal" not in said[1]:
+    asked = [(header, ["-std=c++17"], NEEDS_CXX20) for header in headers]
+    asked.append(("weir/weir.hpp", ["-std=c++20", "-fno-exceptions"], NEEDS_EXCEPTIONS))
+    for header, way, says in asked:
+        said = errors(compiler, flags + way, header)
+        if len(said) != 2 or says not in said[0] or "fatal" not in said[1]:
             wrong += 1
-            print(f"{header}: expected one error with `{SAID}` and a stop, got {len(said)}:", *said[:3], sep="\n  ")
+            print(f"{header}: expected one error with `{says}` and a stop, got {len(said)}:", *said[:3], sep="\n  ")
     print(f"{len(headers)} headers, {wrong} wrong")
     return 1 if wrong or len(headers) < 10 else 0
 

@@ -69,14 +69,15 @@ TEST_CASE("the hint is the first remedy that alone would have served the request
   CHECK(contains(hint(holding(4_MiB, 4_MiB, 0, 1_MiB)), "4.00 MiB was freed on streams whose work is not done"));
   CHECK(contains(hint(holding(4_MiB, 4_MiB, 0, 1_MiB), 0, true), "the stream is being captured"));
   CHECK(contains(hint(holding(4_MiB, 0, 4_MiB, 4_MiB)), "4.00 MiB is kept for captured graphs"));
-  CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB), 20_MiB), "not in one piece"));   // with 4 MiB that may be taken
-  CHECK(contains(hint(holding(8_MiB, 0, 0, 4_MiB), 100_MiB), "not in one piece"));  // the upstream has no more
-  CHECK(contains(hint(holding(8_MiB, 0, 0, 8_MiB)), "really full"));                // another thread's by now
+  CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB), 20_MiB), "not in one piece"));      // with 4 MiB that may be taken
+  CHECK(contains(hint(holding(8_MiB, 0, 0, 4_MiB), 100_MiB), "not in one piece"));     // the upstream has no more
+  CHECK(contains(hint(holding(8_MiB, 0, 0, 8_MiB)), "the layer below gave no more"));  // another thread's by now
   CHECK(contains(hint(holding(3_MiB, 0, 0, 3_MiB), 20_MiB), "raise max_bytes"));
-  CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB), 100_MiB), "really full"));
-  CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB)), "really full"));
-  CHECK(contains(hint(holding(0, 0, 0, 0), 4_MiB), "larger than the pool may ever be"));
-  CHECK(contains(refusal_hint(holding(0, 0, 0, 0), 0, 0, false), "larger than the pool may ever be"));
+  CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB), 100_MiB), "the layer below gave no more"));
+  CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB)), "the layer below gave no more"));
+  CHECK(contains(hint(holding(0, 0, 0, 0), 4_MiB), "larger than the pool may ever be (at most 4.00 MiB)"));
+  CHECK(contains(refusal_hint(holding(0, 0, 0, 0), 0, 0, false), "no pool serves a request of that size"));
+  CHECK(contains(refusal_hint(holding(0, 0, 0, 0), 8_MiB, 1, false), "less than a chunk"));
   pool_snapshot parked = holding(8_MiB, 0, 0, 8_MiB);
   parked.is_parked = true;
   CHECK(contains(hint(parked), "unpark()"));

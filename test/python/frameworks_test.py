@@ -86,7 +86,7 @@ class PyTorch(unittest.TestCase):
 
     def test_a_wrong_text_leaves_pytorch_its_allocator(self):
         torch, plug = self.with_torch()
-        with self.assertRaisesRegex(weir.ConfigError, "column 1: no source is called 'pool'"):
+        with self.assertRaisesRegex(weir.ConfigError, "column 1: 'pool' is an adaptor"):
             plug.install("pool")
         self.assertEqual(torch.changed, [])
 

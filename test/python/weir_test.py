@@ -44,6 +44,14 @@ class Memory(unittest.TestCase):
         with self.assertRaisesRegex(weir.ConfigError, "a size of -1 B was asked for; it must be 0 or more"):
             weir.allocate(-1, device=1)
 
+    def test_a_number_that_c_would_cut_off_is_refused(self):
+        for wrong in ({"size": (1 << 64) + 16}, {"size": 16, "device": 1 << 32}, {"size": 16, "stream": 1 << 64}):
+            with self.assertRaisesRegex(weir.ConfigError, "was given; it must be from"):
+                weir.allocate(**{"device": 1, **wrong})
+        for wrong in ({"size": "16"}, {"size": 1.5}, {"size": 16, "device": "1"}):
+            with self.assertRaisesRegex(TypeError, "weir: a whole number was expected, and '?1"):
+                weir.allocate(**{"device": 1, **wrong})
+
     def test_idle_memory_goes_back_to_the_device(self):
         weir.use("device | pool", device=1)
         weir.allocate(3 * MIB, device=1).free()
@@ -95,9 +103,11 @@ class Limits(unittest.TestCase):
     def test_a_limit_that_is_not_there_is_named(self):
         with self.assertRaisesRegex(weir.ConfigError, "no limit called 'nobody'"):
             weir.limit("nobody", 5)
-        with self.assertRaisesRegex(weir.ConfigError, "it must be 0 or more"):
-            weir.use("async | limit(1MiB)", device=6)
-            weir.limit(device=6).max_bytes = -1
+        weir.use("async | limit(1MiB)", device=6)
+        for wrong in (-1, 1 << 64):
+            with self.assertRaisesRegex(weir.ConfigError, f"weir: {wrong} was given; it must be from 0 to 18446744073"):
+                weir.limit(device=6).max_bytes = wrong
+        self.assertEqual(weir.limit(device=6).max_bytes, MIB)
 
 
 class Texts(unittest.TestCase):
@@ -105,6 +115,14 @@ class Texts(unittest.TestCase):
         with self.assertRaises(weir.ConfigError) as raised:
             weir.use("async | pol")
         self.assertIn("column 9: no adaptor is called 'pol'", str(raised.exception))
+
+    def test_what_is_no_text_is_refused(self):
+        with self.assertRaisesRegex(TypeError, "weir: a text was expected, as 'async . pool', and 5 was given"):
+            weir.use(5)
+        with self.assertRaisesRegex(weir.ConfigError, "has a NUL character in it"):
+            weir.use("async\0 | pool(no such option)")
+        with self.assertRaisesRegex(weir.ConfigError, "has a NUL character in it"):
+            weir.limit("all\0", 5)
 
     def test_a_stack_cannot_be_changed_once_it_is_there(self):
         weir.use("device | pool", device=7)

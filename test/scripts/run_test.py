@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls test/run and examples/run without building anything: what they say of themselves, what they refuse, and that a
+"""Calls test/run, examples/run and others without building anything: what they say of themselves, what they refuse, and that a
 failing test, or one that does not build, fails the whole run. In place of CMake and ctest they find scripts that say so.
 """
 import os
@@ -40,9 +40,14 @@ class Scripts(unittest.TestCase):
         said = self.call("examples/run", "--help")
         self.assertEqual((said.returncode, said.stderr), (0, ""))
         self.assertIn("build/examples", said.stdout)
+        for script in ("test/gpu/run", "test/fuzz/run", "test/soak"):
+            said = self.call(script, "--help")
+            self.assertEqual((said.returncode, said.stderr), (0, ""), script)
+            self.assertNotEqual(said.stdout, "")
 
     def test_what_is_unknown_is_refused_in_one_line(self):
-        for script, argument in (("test/run", "drev"), ("test/run", "--all"), ("examples/run", "--jobs")):
+        for script, argument in (("test/run", "drev"), ("test/run", "--all"), ("examples/run", "--jobs"),
+                                 ("test/gpu/run", "pool"), ("test/fuzz/run", "nothing")):
             said = self.call(script, argument)
             self.assertEqual((said.returncode, said.stdout), (2, ""))
             self.assertEqual(len(said.stderr.splitlines()), 1, said.stderr)

@@ -88,6 +88,15 @@ TEST_CASE_TEMPLATE("errors name the source", Source, async_managed, async_pinned
     FAIL("nothing was thrown");
   } catch (out_of_memory const& error) {
     CHECK(std::string(error.what()).find("refused by " + name + "; chain: " + name + "(0)") != std::string::npos);
+    CHECK(std::string(error.hint()) == "max_bytes of the source is used up: raise it, or free something");
+  }
+  auto full = make(Source{});
+  sim::fail_call("cudaMallocFromPoolAsync", 1, cudaErrorMemoryAllocation);
+  try {
+    full.allocate(host_order, 20_GiB);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    CHECK(std::string(error.hint()).find("the host") != std::string::npos);  // more than the device has is no matter
   }
   CHECK_THROWS_WITH_AS(static_cast<void>(make(Source{.device = 2})),
                        ("weir: " + name + ": there is no device 2; this process sees 2, numbered from 0").c_str(),

@@ -34,6 +34,7 @@ struct own_memory {
     ++given;
     return p == memory ? cudaSuccess : cudaErrorInvalidValue;
   }
+  static constexpr bool is_of_device_alone = false;
   static constexpr char const* hint = "ask for less";
   static std::string state(int device, std::size_t held) {
     return "state of " + std::to_string(device) + ", which has " + std::to_string(held) + " B";

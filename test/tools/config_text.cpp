@@ -105,20 +105,25 @@ TEST_CASE("whole numbers are read in the range of their type") {
   CHECK(read(number, "4294967295").number == 4294967295U);
   CHECK(read(mode, "0640").mode == 0640);
   for (char const* wrong : {"-1", "4294967296", "1KiB", "1.5", "x", "+1"})
-    CHECK_THROWS_WITH_AS(read(number, wrong), doctest::Contains("a whole number of 0 or more"), weir::config_error);
-  CHECK_THROWS_WITH_AS(read(whole, "2147483648"), doctest::Contains("layer's n is a whole number\n"),
-                       weir::config_error);
+    CHECK_THROWS_WITH_AS(read(number, wrong), doctest::Contains("it can be a whole number from 0 to 4294967295\n"),
+                         weir::config_error);
+  CHECK_THROWS_WITH_AS(
+      read(whole, "2147483648"),
+      doctest::Contains("layer's n is '2147483648'; it can be a whole number from -2147483648 to 2147483647\n"),
+      weir::config_error);
   CHECK_THROWS_WITH_AS(read(mode, "0680"), doctest::Contains("an octal number"), weir::config_error);
 }
 
 TEST_CASE("words, flags and texts are taken as they are, and others refused") {
   CHECK(read(k_side, "right").which == side::right);
   CHECK(read(k_side, "left").which == side::left);
-  CHECK_THROWS_WITH_AS(read(k_side, "up"), doctest::Contains("layer's k is left or right"), weir::config_error);
+  CHECK_THROWS_WITH_AS(read(k_side, "up"), doctest::Contains("layer's k is 'up'; it can be left or right\n"),
+                       weir::config_error);
   auto const flag = option::flag("k", "flag", &fields::flag);
   CHECK(read(flag, "true").flag);
   CHECK_FALSE(read(flag, "false").flag);
-  CHECK_THROWS_WITH_AS(read(flag, "yes"), doctest::Contains("true or false"), weir::config_error);
+  CHECK_THROWS_WITH_AS(read(flag, "yes"), doctest::Contains("k is 'yes'; it can be true or false\n"),
+                       weir::config_error);
   auto const text = option::text("k", "text", &fields::text);
   CHECK(read(text, "a b=c ").text == "a b=c");
   CHECK_THROWS_WITH_AS(read(text, " "), doctest::Contains("expected a value"), weir::config_error);

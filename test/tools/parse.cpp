@@ -107,7 +107,14 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | limit(-1)").column == 15);
   CHECK(refused("async | limit(1e3)").column == 15);
   CHECK(mentions(refused("async | limit(60)").what, "for a part of the device write limit(60%)"));
+  CHECK(mentions(refused("async | limit(fraction=5)").what, "limit's fraction is '5'; it can be a percentage"));
+  CHECK(mentions(refused("async | limit(120%)").what, "limit's fraction is '120%'; it can be above 0% and at most"));
+  CHECK(mentions(refused("async | limit").what, "no budget is given; give exactly one of max_bytes, fraction"));
+  CHECK(mentions(refused("async | pool(1MiB, 2MiB)").what, "'2MiB' needs its name before it, as in name=value: pool"));
+  CHECK(mentions(refused("async | pool(size=1MiB)").what, "pool has no option 'size'; it takes initial, max, growth"));
+  CHECK(mentions(refused("host(device=0)").what, "host has no option 'device'; it takes nothing"));
   CHECK(mentions(refused("Async").what, "no source is called 'Async'"));
+  CHECK(mentions(refused("pool | async").what, "'pool' is an adaptor, which stands on a source; a stack starts with"));
   CHECK(mentions(refused("async | async").what, "'async' is a source, and a stack has one, at its start"));
   CHECK(chain_of("host | limit(64B, granularity=1)") == "limit(64 B) > host");
   CHECK(chain_of("host | limit(1KiB, name=search)") == "search: limit(1.00 KiB) > host");

@@ -151,7 +151,8 @@ TEST_CASE("arena: one for each thread or stream, and how many") {
     memory.deallocate(s.b, q, 1000);
   }
   CHECK(mentions(refusal("device | arena(max_arenas=65)"), "max_arenas is 65"));
-  CHECK(mentions(refusal("device | arena(max_arenas=1KiB)"), "column 27: arena's max_arenas is a whole number"));
+  CHECK(mentions(refusal("device | arena(max_arenas=1KiB)"),
+                 "column 27: arena's max_arenas is '1KiB'; it can be a whole number"));
 }
 
 TEST_CASE("fixed_size: the size of a block and of a chunk") {
@@ -169,7 +170,8 @@ TEST_CASE("binning: its smallest and its largest bin") {
   CHECK(mentions(described("device | binning(min_exponent=20)"), "3 bins for up to 4.00 MiB"));
   CHECK(mentions(described("device | binning(max_exponent=20)"), "3 bins for up to 1.00 MiB"));
   CHECK(mentions(refusal("device | binning(min_exponent=23)"), "column 10: binning: powers of two from 2^23"));
-  CHECK(mentions(refusal("device | binning(min_exponent=-1)"), "column 31: binning's min_exponent is a whole number"));
+  CHECK(mentions(refusal("device | binning(min_exponent=-1)"),
+                 "column 31: binning's min_exponent is '-1'; it can be a whole number"));
 }
 
 TEST_CASE("limit: what each request is rounded up to") {
@@ -236,7 +238,8 @@ TEST_CASE("logging: where, who may read it, and when it is written") {
   std::filesystem::create_symlink(path, link);
   CHECK_THROWS_AS(static_cast<void>(parse("device | logging(" + link + ")")), std::system_error);
   CHECK_NOTHROW(static_cast<void>(parse("device | logging(" + link + ", follow_links=true)")));
-  CHECK(mentions(refusal("device | logging(x, mode=0680)"), "column 26: logging's mode is an octal number"));
+  CHECK(mentions(refusal("device | logging(x, mode=0680)"),
+                 "column 26: logging's mode is '0680'; it can be an octal number"));
   CHECK(mentions(refusal("device | logging(x, mode=1000)"), "logging: mode is 01000; it must be at most 0777"));
 }
 

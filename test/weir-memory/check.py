@@ -123,6 +123,11 @@ check("a wrong size", 2, ["'12QB' is no number above 0"], "replay", log, "-d", "
 check("a wrong stack", 2, ["no source is called 'x'"], "replay", log, "-s", "x")
 check("a missing file", 2, ["none.csv: cannot be opened: No such file"], "summary", str(folder / "none.csv"))
 check("a page that cannot be written", 2, ["No such file"], "page", log, "-o", "/nowhere/x.html")
+for what in (["summary", log], ["compare", log, more], ["convert", log, "--to", "json"], ["replay", log], ["page", log, "-o", page], ["--help"]):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([program, *what], stdout=full, stderr=subprocess.PIPE)
+    expect(f"{what[0]} on a full disk: exit status {done.returncode}",
+           done.returncode == 2 and b"standard output: No space left on device" in done.stderr, done.stderr)
 check("a damaged line", 2, ["d.csv:8: "], "summary", file("d.csv", LOG + "1,now,free\n"))
 check("a damaged snapshot", 2, ["made.torch: byte "], "summary", file("made.torch", (folder / "made.torch").read_bytes()[:-9]))
 check("no trace at all", 2, ["e.csv:1: is neither"], "summary", file("e.csv", "x\x1b[2J\n"))

@@ -54,7 +54,7 @@ constexpr char const* usage = R"usage(weir-memory COMMAND [OPTION...] TRACE...
       --version
 
 A trace is replayed in its order, by one thread, on as many streams as it had, 64 at most.
-Exit status: 0; 1 if a replay ran out of memory; 2 for a wrong argument or a damaged trace.
+Exit status: 0; 1 if a replay ran out of memory; 2 for a wrong argument, a damaged trace, or what cannot be written.
 )usage";
 
 /// Something the caller got wrong.
@@ -78,7 +78,7 @@ std::size_t size_of(std::string_view text) {
     if (std::size_t const bytes = weir::detail::bytes_in(text); bytes != 0) return bytes;
   } catch (std::invalid_argument const&) {
   }
-  throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB or GiB");
+  throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB, GiB or TiB");
 }
 
 /// None where `--help` or `--version` was asked for, which it prints.
@@ -168,12 +168,22 @@ int draw(arguments const& a) {
   return 0;
 }
 
+/// Throws where what was printed has not got out: a disk may be full.
+void finish_printing() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error(std::string("standard output: ") + std::strerror(errno));
+}
+
 void write(std::string const& path, std::string const& bytes) {
+  if (path.empty()) {
+    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+    return;
+  }
   auto const fail = [&] { throw std::runtime_error(weir::printable(path) + ": " + std::strerror(errno)); };
-  std::FILE* const file = path.empty() ? stdout : std::fopen(path.c_str(), "wb");
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) fail();
   bool const written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  if ((path.empty() ? std::fflush(file) : std::fclose(file)) != 0 || !written) fail();
+  if (std::fclose(file) != 0 || !written) fail();
 }
 
 int convert(arguments const& a) {
@@ -232,7 +242,9 @@ int run(arguments const& a) {
 
 int main(int argc, char** argv) try {
   auto const a = parse_arguments(argc, argv);
-  return a ? run(*a) : 0;
+  int const status = a ? run(*a) : 0;
+  finish_printing();
+  return status;
 } catch (std::exception const& e) {
   std::fprintf(stderr, "weir-memory: %s\n", e.what());
   return 2;

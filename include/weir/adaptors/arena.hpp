@@ -296,10 +296,10 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     report own;
     describe_layer(own, detail::capture_reason(stream));
     std::size_t const rounded = pool_type::block_bytes(bytes, detail::unit_bytes);
-    own.hint(detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()},
-                                  padded_or_zero(rounded, alignment), detail::most_of(upstream_, options_.max_bytes),
-                                  detail::capture_in(stream) != 0));
-    base::refuse({bytes, rounded, stream}, layer_name, own);
+    base::refuse(
+        {bytes, rounded, stream}, layer_name, own,
+        detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()}, padded_or_zero(rounded, alignment),
+                             detail::most_of(upstream_, options_.max_bytes), detail::capture_in(stream) != 0));
   }
 
   /// The caller's own arena, if it has one, knows no such block.

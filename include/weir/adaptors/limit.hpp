@@ -383,13 +383,13 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     refused_.add(1);
     report own;
     describe_layer(own);
-    own.hint(hint_for(request));
-    base::refuse(request, label_, own);
+    base::refuse(request, label_, own, hint_for(request));
   }
   std::string hint_for(memory_request const& request) const {
     std::size_t const most = max_bytes(), now = used(), kept = captured_.total();
     if (request.rounded == 0 || request.rounded > most)
-      return "the request is larger than the whole budget of " + label_;
+      return "the request is larger than the whole budget of " + label_ + " (" + format_bytes(most) +
+             "): ask for less at a time (with_retry), or raise it (set_max_bytes)";
     if (now - kept + request.rounded <= most)
       return "the budget of " + label_ + " is held by captured graphs: weir::release_captured when they are gone";
     return "the budget of " + label_ + " is used up: free something, or raise it (set_max_bytes)";

@@ -163,7 +163,7 @@ class cuda_mr_source<R>::type {
  private:
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
-    own.hint(hint_for(bytes,
+    own.hint(hint_for(bytes, own,
                       "the cuda::mr resource has no more, and does not say of what: free something, ask for less, or "
                       "raise its own limit"));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, "cuda_mr", own);

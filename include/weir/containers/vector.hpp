@@ -127,7 +127,9 @@ class vector {
   }
   std::size_t offset_of(std::size_t i) const {
     if (i >= size())
-      throw std::out_of_range("weir: element " + std::to_string(i) + " of a vector that has " + std::to_string(size()));
+      throw std::out_of_range("weir: there is no element " + std::to_string(i) + "; " +
+                              (size() == 0 ? "this is empty, or was moved from"
+                                           : "there are " + std::to_string(size()) + ", numbered from 0"));
     return i * sizeof(T);
   }
 

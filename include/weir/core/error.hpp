@@ -153,10 +153,15 @@ inline void require_alignment(std::size_t alignment) {
   refuse_alignment(alignment);
 }
 
-/// What a source that refused `bytes` says to do: its own `hint`, but for a size that no machine has.
-inline char const* hint_for(std::size_t bytes, char const* hint) noexcept {
+/// What a layer that refused `bytes` says to do: its own `hint`, but for a size that no machine has, or not the device
+/// that `state` says all memory is of.
+inline std::string hint_for(std::size_t bytes, report const& state, std::string const& hint) {
   constexpr std::size_t most = std::size_t{1} << 47;
-  return bytes <= most ? hint : "no machine has as much: look where the size comes from, it may have gone below zero";
+  if (bytes > most) return "no machine has as much: look where the size comes from, it may have gone below zero";
+  if (!state.exceeds_device(bytes)) return hint;
+  return "the request (" + format_bytes(bytes) + ") is larger than all memory of device " +
+         std::to_string(state.device()) + " (" + format_bytes(state.device_bytes()) +
+         "): ask for less at a time (with_retry), or take memory that may be elsewhere (managed, or fallback to it)";
 }
 
 /// Options are checked when a resource is made. `problem()` is empty for valid ones.

@@ -3,6 +3,7 @@
 
 #include <weir/version.hpp>
 
+#include <cstddef>
 #include <exception>
 #include <string>
 #include <utility>
@@ -26,8 +27,23 @@ class report {
   /// Adds a line that stands for no layer, so that the chain does not have it.
   void note(std::string const& name, std::string const& text) { lines_ += line(name, text); }
 
-  /// Adds the lines of a stack that stands beside this one, so that the chain does not have it.
-  void beside(report const& other) { lines_ += other.lines_; }
+  /// Adds the lines of a stack that serves requests beside this one, so that the chain does not have it.
+  void beside(report const& other) {
+    lines_ += other.lines_;
+    is_of_one_device_ = false;
+  }
+
+  /// All memory of this stack is of `device`, which has `bytes` in all. For sources of device memory alone.
+  void device_memory(int device, std::size_t bytes) {
+    device_ = device;
+    device_bytes_ = bytes;
+  }
+  /// True where that is known, and a request for `bytes` can never be served.
+  bool exceeds_device(std::size_t bytes) const noexcept {
+    return is_of_one_device_ && device_bytes_ != 0 && bytes > device_bytes_;
+  }
+  int device() const noexcept { return device_; }
+  std::size_t device_bytes() const noexcept { return device_bytes_; }
 
   /// What whoever reads the report may do, for the last line of an error. The refusing layer's counts: it comes first.
   void hint(std::string const& text) {
@@ -54,6 +70,9 @@ class report {
   std::string lines_;
   std::string hint_;
   std::string main_holder_;
+  int device_ = -1;
+  std::size_t device_bytes_ = 0;  // 0: not known
+  bool is_of_one_device_ = true;
 };
 
 /// Lets `r`, then all below it, add their lines. A resource takes part by having `describe(report&) const`; what that

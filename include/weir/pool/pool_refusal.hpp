@@ -122,7 +122,12 @@ std::size_t most_of(Upstream const& upstream, std::size_t max_bytes) noexcept {
 inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std::size_t max_bytes, bool is_capturing) {
   pool_numbers const& n = s.numbers;
   if (s.is_parked) return "the pool is parked: call unpark() first";
-  if (needed == 0 || (max_bytes != 0 && needed > max_bytes)) return "the request is larger than the pool may ever be";
+  if (needed == 0) return "no pool serves a request of that size with that alignment: ask for less at a time";
+  if (max_bytes != 0 && needed > max_bytes)
+    return "the request is larger than the pool may ever be (" +
+           (max_bytes < unit_bytes ? std::string("its max_bytes is less than a chunk")
+                                   : "at most " + format_bytes(max_bytes)) +
+           "): ask for less at a time (with_retry), or raise max_bytes";
   std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
   bool const is_in_pieces = n.free >= needed || (room < needed && n.free != 0 && n.free + room >= needed);
   if (s.largest_free < needed && is_in_pieces)
@@ -138,8 +143,8 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
     return format_bytes(n.captured) + " is kept for captured graphs: weir::release_captured when they are gone";
   if (max_bytes != 0 && room < needed)
     return "what the pool may hold is in use: raise max_bytes, free something, or ask for less";
-  return "the memory is really full: free something, ask for less, or let a layer give way (on_failure, spill, "
-         "fallback)";
+  return "no free piece fits, and the layer below gave no more: free something, ask for less, or let a layer give way "
+         "(on_failure, spill, fallback)";
 }
 
 }  // namespace weir::detail

@@ -104,7 +104,9 @@ class async_resource {
   /// Throws `std::invalid_argument` for wrong options or a device without memory pools, `out_of_memory` if the initial
   /// bytes are not to be had.
   template <class = void>  // so that only those pay for compiling it who use it
-  explicit async_resource(async const& options) : async_resource(options, layer_name) {}
+  explicit async_resource(async const& options)
+      : async_resource(options, layer_name, options.max_bytes,
+                       options.pool == nullptr ? detail::device_is_full : detail::given_pool_is_full) {}
   async_resource(async_resource const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   async_resource& operator=(async_resource const&) = delete;
 
@@ -181,15 +183,19 @@ class async_resource {
     out.below(
         std::string(name_) + "(" + std::to_string(device_) + ")",
         life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_, held()));
+    if (is_of_device_alone_ && !life_.is_exiting()) detail::note_device_memory(out, device_);
   }
 
  protected:
-  /// For sources on pools of other memory: `name` is theirs.
+  /// For sources on pools of other memory, which `options` names: `name` and `hint`, what to do when there is no more,
+  /// are theirs; `max_bytes`: the pool's.
   template <class = void>
-  async_resource(async const& options, char const* name)
+  async_resource(async const& options, char const* name, std::size_t max_bytes, char const* hint)
       : name_(name),
+        hint_(hint),
         device_(usable_device(name, detail::require_valid(options))),
-        max_bytes_(options.max_bytes),
+        max_bytes_(max_bytes),
+        is_of_device_alone_(options.pool == nullptr),
         own_stream_(device_),
         pool_(options.pool != nullptr ? detail::memory_pool::view_of(options.pool)
               : options.use_default_pool
@@ -237,7 +243,7 @@ class async_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, detail::full_source_hint(held(), bytes, max_bytes_)));
+    own.hint(detail::hint_for(bytes, own, detail::full_source_hint(held(), bytes, max_bytes_, hint_)));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, name_, own);
   }
   std::size_t held() const noexcept try {
@@ -254,9 +260,11 @@ class async_resource {
   }
 
   char const* name_;
+  char const* hint_;  // what to do when there is no more
   detail::process_exit life_;
   int device_;
   std::size_t max_bytes_;
+  bool is_of_device_alone_;  // a pool that was given may have its memory anywhere
   detail::internal_stream own_stream_;
   detail::memory_pool pool_;
   detail::shifted_blocks shifted_;

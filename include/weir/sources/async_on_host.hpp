@@ -21,6 +21,7 @@ namespace detail {
 
 struct managed_pool {
   static constexpr char const* name = "async_managed";
+  static constexpr char const* hint = "neither the device nor the host has as much: free something, or ask for less";
   static constexpr char const* otherwise = "has no pools of managed memory; use managed with a pool on it";
 
   static cudaMemPoolProps properties(int device) {
@@ -35,6 +36,8 @@ struct managed_pool {
 
 struct pinned_pool {
   static constexpr char const* name = "async_pinned";
+  static constexpr char const* hint =
+      "the host has no more memory that may be locked: free something, or use weir::host";
   static constexpr char const* otherwise = "has no pools of pinned memory; use pinned with a pool on it";
 
   static cudaMemPoolProps properties(int) {
@@ -128,7 +131,8 @@ class async_on_host_resource : private detail::own_pool<Kind>, public async_reso
   /// Throws `std::invalid_argument` for wrong options, or where CUDA has no such pools.
   async_on_host_resource(int device, std::size_t max_bytes, std::size_t release_threshold)
       : detail::own_pool<Kind>(device, max_bytes, release_threshold),
-        async_resource(async{.device = device, .pool = this->detail::own_pool<Kind>::pool.get()}, Kind::name) {}
+        async_resource(async{.device = device, .pool = this->detail::own_pool<Kind>::pool.get()}, Kind::name, max_bytes,
+                       Kind::hint) {}
 };
 
 #else

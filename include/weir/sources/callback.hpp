@@ -199,7 +199,7 @@ class callback_resource {
     report own;
     own.below(label_, printable(why));
     own.hint(
-        detail::hint_for(bytes,
+        detail::hint_for(bytes, own,
                          "the functions do not say of what they have no more: free something, ask for less, or let "
                          "a layer give way (on_failure, fallback)"));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, label_, own);

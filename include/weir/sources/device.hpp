@@ -17,6 +17,7 @@ struct device_memory {
   static constexpr char const* name = "device";
   static constexpr char const* give_call = "cudaFree";
   static constexpr bool host_accessible = false;
+  static constexpr bool is_of_device_alone = true;
 
   static void require(int) {}  // every CUDA device has this
   static void* take(std::size_t bytes) { return try_malloc(bytes); }

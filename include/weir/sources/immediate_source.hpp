@@ -71,12 +71,13 @@ class immediate_source {
   void describe(report& out) const {
     out.below(std::string(Kind::name) + "(" + std::to_string(device_) + ")",
               life_.is_exiting() ? process_exit::words : Kind::state(device_, held_.load()));
+    if (Kind::is_of_device_alone && !life_.is_exiting()) note_device_memory(out, device_);
   }
 
  private:
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
-    own.hint(hint_for(bytes, Kind::hint));
+    own.hint(hint_for(bytes, own, Kind::hint));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, Kind::name, own);
   }
 

@@ -17,6 +17,7 @@ struct managed_memory {
   static constexpr char const* name = "managed";
   static constexpr char const* give_call = "cudaFree";
   static constexpr bool host_accessible = true;
+  static constexpr bool is_of_device_alone = false;
 
   static void require(int device) {
     require_ability(name, device, cudaDevAttrManagedMemory,

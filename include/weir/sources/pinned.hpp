@@ -17,6 +17,7 @@ struct pinned_memory {
   static constexpr char const* name = "pinned";
   static constexpr char const* give_call = "cudaFreeHost";
   static constexpr bool host_accessible = true;
+  static constexpr bool is_of_device_alone = false;
 
   static void require(int device) {
     require_ability(name, device, cudaDevAttrCanMapHostMemory,

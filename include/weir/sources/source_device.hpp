@@ -3,6 +3,7 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/core/options.hpp>
+#include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 
@@ -56,14 +57,26 @@ inline std::string device_state(int device, std::size_t held = 0) try {
   return "device " + std::to_string(device) + ": its memory could not be asked for";
 }
 
+/// Lets a report know how much there is of `device`, the only memory of a source. Nothing where CUDA does not answer.
+inline void note_device_memory(report& out, int device) try {
+  out.device_memory(device, memory_info(device).total_bytes);
+} catch (cuda_error const&) {
+}
+
 /// The last line of an error whose source has no more.
 inline constexpr char const* device_is_full =
     "the device has no more: free something, ask for less, or see what else uses it (nvidia-smi)";
 
-/// The same of a source that holds `held` bytes and may hold `max_bytes`; 0: as much as there is.
-inline char const* full_source_hint(std::size_t held, std::size_t bytes, std::size_t max_bytes) noexcept {
+/// The same where the source does not know what its pool is of, and how large it may be.
+inline constexpr char const* given_pool_is_full =
+    "the CUDA pool that was given has no more: free something, ask for less, or make one with a larger maxSize";
+
+/// The same of a source that holds `held` bytes and may hold `max_bytes`; 0: as much as there is. `full`: what to do
+/// where that is not the reason.
+inline char const* full_source_hint(std::size_t held, std::size_t bytes, std::size_t max_bytes,
+                                    char const* full = device_is_full) noexcept {
   bool const is_used_up = max_bytes != 0 && (bytes > max_bytes || held > max_bytes - bytes);
-  return is_used_up ? "max_bytes of the source is used up: raise it, or free something" : device_is_full;
+  return is_used_up ? "max_bytes of the source is used up: raise it, or free something" : full;
 }
 
 }  // namespace weir::detail

@@ -116,7 +116,7 @@ class system_resource {
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
     report own = report_of(*this);
     own.hint(
-        detail::hint_for(bytes,
+        detail::hint_for(bytes, own,
                          "the system, or what this process may have of it (ulimit -v, its container), has no more: "
                          "free something, or ask for less"));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, "system", own);

@@ -188,7 +188,9 @@ class virtual_memory_resource {
     out.below(std::string(layer_name) + "(" + std::to_string(device()) + ")",
               life_.is_exiting() ? detail::process_exit::words
                                  : state() + "; " + detail::device_state(device(), chunks_.now().held));
-    if (!life_.is_exiting()) tenants_.describe(out);
+    if (life_.is_exiting()) return;
+    tenants_.describe(out);
+    detail::note_device_memory(out, device());
   }
 
  private:
@@ -280,7 +282,7 @@ class virtual_memory_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, detail::full_source_hint(chunks_.now().held, bytes, max_bytes())));
+    own.hint(detail::hint_for(bytes, own, detail::full_source_hint(chunks_.now().held, bytes, max_bytes())));
     throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
   }
   std::string state() const {

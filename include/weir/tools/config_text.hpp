@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -76,7 +77,7 @@ class config_layer {
   void take(option::plain<Options, bool> const& field, Options& options) {
     config_argument const* const a = find(field.word, field.is_first);
     if (a == nullptr) return;
-    if (a->value != "true" && a->value != "false") fail(a->value_at, name_of(field.word) + " is true or false");
+    if (a->value != "true" && a->value != "false") fail_value(*a, field.word, "true or false");
     options.*field.member = a->value == "true";
   }
   template <class Options>
@@ -89,7 +90,7 @@ class config_layer {
     config_argument const* const a = find(field.word, false);
     if (a == nullptr) return;
     auto const [one, other] = field.words;
-    if (a->value != one && a->value != other) fail(a->value_at, name_of(field.word) + " is " + one + " or " + other);
+    if (a->value != one && a->value != other) fail_value(*a, field.word, std::string(one) + " or " + other);
     options.*field.member = field.values[a->value == one ? 0 : 1];
   }
   /// A part is written as in `60%`, and leaves an argument that does not end in % for others.
@@ -98,17 +99,16 @@ class config_layer {
     config_argument* const a = find(field.word, field.is_first);
     if (a == nullptr) return;
     if (a->value.empty() || a->value.back() != '%') {
-      if (!a->key.empty()) fail(a->value_at, name_of(field.word) + " takes a percentage, as in 60%");
+      if (!a->key.empty()) fail_value(*a, field.word, "a percentage, as in 60%");
       a->used = false;
       return;
     }
     double const percent = read_value(
         *a, [&] { return number_in(a->value.substr(0, a->value.size() - 1), a->value, "a percentage, as in 60%"); });
-    if (!(percent > 0 && percent <= 100)) fail(a->value_at, name_of(field.word) + " must be above 0% and at most 100%");
+    if (!(percent > 0 && percent <= 100)) fail_value(*a, field.word, "above 0% and at most 100%");
     options.*field.member = percent / 100;
   }
-  /// Bytes as in `4096`, `64KiB`, `1.5GiB`; other whole numbers by their digits, of which unsigned types take none
-  /// below 0.
+  /// Bytes as in `4096`, `64KiB`, `1.5GiB`; other whole numbers by their digits.
   template <class Options, std::integral T>
   void take(option::number<Options, T> const& field, Options& options) {
     config_argument const* const a = find(field.word, field.is_first);
@@ -117,24 +117,28 @@ class config_layer {
     if (field.written == option::form::bytes)
       options.*field.member = static_cast<T>(read_value(*a, [&] { return bytes_in(a->value); }));
     else if (!read_whole(a->value, options.*field.member, is_octal ? 8 : 10))
-      fail(a->value_at, name_of(field.word) + " is " +
-                            (is_octal                    ? "an octal number, as in 0640"
-                             : std::unsigned_integral<T> ? "a whole number of 0 or more"
-                                                         : "a whole number"));
+      fail_value(*a, field.word,
+                 is_octal ? "an octal number, as in 0640"
+                          : "a whole number from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
+                                std::to_string(std::numeric_limits<T>::max()));
   }
 
   /// Call it after every `take`.
   void finish() const {
     for (config_argument const& a : arguments_) {
       if (a.used) continue;
-      std::string const what = a.key.empty() ? "value without a name" : "'" + std::string(a.key) + "'";
-      fail(a.at,
-           std::string(name_) + " has no " + what + " here; it takes " + (allowed_.empty() ? "nothing" : allowed_));
+      std::string const takes = "it takes " + (allowed_.empty() ? "nothing" : allowed_);
+      if (!a.key.empty()) fail(a.at, std::string(name_) + " has no option '" + std::string(a.key) + "'; " + takes);
+      fail(a.at, "'" + std::string(a.value) + "' needs its name before it, as in name=value: " + std::string(name_) +
+                     " has no option left that may stand without; " + takes);
     }
   }
 
  private:
   std::string name_of(char const* key) const { return std::string(name_) + "'s " + key; }
+  [[noreturn]] void fail_value(config_argument const& a, char const* key, std::string const& allowed) const {
+    fail(a.value_at, name_of(key) + " is '" + std::string(a.value) + "'; it can be " + allowed);
+  }
 
   config_argument* find(char const* key, bool is_first) {
     allowed_ += (allowed_.empty() ? "" : ", ") + std::string(key);

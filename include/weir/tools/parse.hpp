@@ -94,8 +94,10 @@ using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, li
                                     statistics, trace, tracking, wait_for_memory>;
 
 [[noreturn]] inline void refuse_source(config_layer const& first) {
-  first.fail("no source is called '" + std::string(first.name()) + "'; a stack starts with one of " +
-             sources_in_text::names());
+  std::string const name = "'" + std::string(first.name()) + "'";
+  bool const is_adaptor = adaptors_in_text::find(first.name(), [](auto const&) {});
+  first.fail((is_adaptor ? name + " is an adaptor, which stands on a source" : "no source is called " + name) +
+             "; a stack starts with one of " + sources_in_text::names());
 }
 [[noreturn]] inline void refuse_adaptor(config_layer const& layer) {
   if (sources_in_text::find(layer.name(), [](auto const&) {}))

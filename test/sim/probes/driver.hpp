@@ -319,6 +319,15 @@ inline void driver_errors_are_no_last_errors(verdict& v) {
   v.code("the last error", cudaGetLastError(), cudaSuccess);
 }
 
+// cuMemAlloc: "If bytesize is 0, cuMemAlloc() returns CUDA_ERROR_INVALID_VALUE", as cuMemAllocManaged does.
+inline void driver_allocates_no_zero_bytes(verdict& v) {
+  use_the_runtime(v);
+  CUdeviceptr p = 0;
+  v.code("cuMemAlloc", runtimes(WEIR_DRIVER_FUNCTION(cuMemAlloc)(&p, 0)), cudaErrorInvalidValue);
+  v.code("cuMemAllocManaged", runtimes(WEIR_DRIVER_FUNCTION(cuMemAllocManaged)(&p, 0, CU_MEM_ATTACH_GLOBAL)),
+         cudaErrorInvalidValue);
+}
+
 inline constexpr probe driver_probes[] = {
     {"driver_counts_the_same_devices", needs::nothing, &driver_counts_the_same_devices},
     {"driver_knows_no_other_devices", needs::nothing, &driver_knows_no_other_devices},
@@ -337,6 +346,7 @@ inline constexpr probe driver_probes[] = {
     {"driver_pools_are_the_runtimes", needs::nothing, &driver_pools_are_the_runtimes},
     {"driver_finds_where_memory_begins", needs::nothing, &driver_finds_where_memory_begins},
     {"driver_copies_where_its_names_say", needs::nothing, &driver_copies_where_its_names_say},
+    {"driver_allocates_no_zero_bytes", needs::nothing, &driver_allocates_no_zero_bytes},
     {"driver_errors_are_no_last_errors", needs::nothing, &driver_errors_are_no_last_errors},
 };
 

@@ -70,15 +70,17 @@ class adaptor_base {
   /// The upstream returned null for more than zero bytes.
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_null(memory_request const& request) const {
     report own = report_of(upstream_);
-    own.hint(
-        hint_for(request.bytes, "the resource below says only that it has no more: free something, or ask for less"));
+    own.hint(hint_for(request.bytes, own,
+                      "the resource below says only that it has no more: free something, or ask for less"));
     throw out_of_memory(request, "a resource that returned null", own);
   }
 
-  /// Refuses a request in the name of this layer: `own` has its line, those below add theirs.
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(memory_request const& request, std::string const& name,
-                                                     report own) const {
+  /// Refuses a request in the name of this layer: `own` has its line, those below add theirs. `hint`: what to do, where
+  /// the size of the request leaves that open.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(memory_request const& request, std::string const& name, report own,
+                                                     std::string const& hint) const {
     weir::describe(upstream_, own);
+    own.hint(hint_for(request.bytes, own, hint));
     throw out_of_memory({request.bytes, request.rounded, request.stream, weir::device_of(upstream_)}, name, own);
   }
 

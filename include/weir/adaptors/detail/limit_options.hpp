@@ -54,7 +54,10 @@ struct limit {
   template <class = void>  // so that only those pay for compiling it who use it
   std::string problem() const {
     if (std::string what = option::first_problem(*this); !what.empty()) return what;
-    if ((max_bytes != 0) + (fraction != 0) + (fraction_of_free != 0) != 1)
+    int const given_ones = (max_bytes != 0) + (fraction != 0) + (fraction_of_free != 0);
+    if (given_ones == 0)
+      return "limit: no budget is given; give exactly one of max_bytes, fraction and fraction_of_free";
+    if (given_ones != 1)
       return "limit: max_bytes is " + std::to_string(max_bytes) + ", fraction is " + std::to_string(fraction) +
              " and fraction_of_free is " + std::to_string(fraction_of_free) +
              "; give exactly one of them a value above 0";
