@@ -32,7 +32,7 @@ struct cache_with_streams {
   std::vector<list_id> closed;
 
   auto give() {
-    return [this](void* p, list_id list) { went.emplace_back(p, list); };
+    return [this](void* p, list_id list, std::size_t) { went.emplace_back(p, list); };
   }
   auto close() {
     return [this](list_id list) { closed.push_back(list); };

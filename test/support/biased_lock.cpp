@@ -88,6 +88,17 @@ TEST_CASE("a thread that takes it again and again owns it, until another one tak
   CHECK(lock.has_owner() == process_barrier::exists());
 }
 
+TEST_CASE("a lock that is one thread's is so again after at most so many entries, however often others came") {
+  biased_lock lock{128};
+  for (int round = 0; round < 6; ++round) {
+    own(lock);
+    own(lock);
+    CHECK(lock.has_owner() == process_barrier::exists());
+    std::thread([&] { biased_guard const held(lock); }).join();
+    CHECK_FALSE(lock.has_owner());
+  }
+}
+
 TEST_CASE("a few threads can own it in turn, and own it again; the others never do") {
   biased_lock lock;
   std::atomic<int> turn{0};

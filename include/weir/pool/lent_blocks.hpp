@@ -71,7 +71,7 @@ class lent_blocks {
   /// opens for the stream, if there is room to remember that.
   void make_room(thread_cache& in, stream_identity const& who, unsigned size_class) noexcept {
     if (in.is_open(who.key))
-      in.drain(who.key, size_class, [this](void* p, list_id list) { give(p, list); });
+      in.drain(who.key, size_class, [this](void* p, list_id list, std::size_t bytes) { give(p, list, bytes); });
     else
       open(in, who);
   }
@@ -79,7 +79,8 @@ class lent_blocks {
   /// Has all that is free in caches back in the heap.
   void gather() noexcept {
     for_each_cache([&](thread_cache& each) {
-      each.drain([this](void* p, list_id list) { give(p, list); }, [this](list_id list) { heap_.release_list(list); });
+      each.drain([this](void* p, list_id list, std::size_t bytes) { give(p, list, bytes); },
+                 [this](list_id list) { heap_.release_list(list); });
     });
   }
 
@@ -168,13 +169,12 @@ class lent_blocks {
     list_id const list = heap_.keep_list(who);
     if (list == shared) return false;
     cache.open(
-        who.key, list, [this](void* p, list_id from) { give(p, from); },
+        who.key, list, [this](void* p, list_id from, std::size_t bytes) { give(p, from, bytes); },
         [this](list_id closed) { heap_.release_list(closed); });
     return true;
   }
   /// What leaves a cache free, and was freed on the list.
-  void give(void* p, list_id list) noexcept {
-    std::size_t const block_bytes = heap_.find_asked(p).block_bytes;
+  void give(void* p, list_id list, std::size_t block_bytes) noexcept {
     if (heap_.give_small(p, list))
       bytes_ -= block_bytes;
     else

@@ -1,13 +1,13 @@
 #pragma once
 // Small blocks that one thread has at hand, under a lock of its own.
 
+#include <weir/pool/cached_blocks.hpp>
 #include <weir/pool/heap/sequence.hpp>
 #include <weir/pool/heap/slab.hpp>
 #include <weir/pool/heap/slot_class.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/support/biased_lock.hpp>
-#include <weir/support/blocks_by_address.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,8 @@ class alignas(64) thread_cache {
   static constexpr std::size_t most_caches = 64;
   static_assert(most_caches < unit_bytes);
 
-  explicit thread_cache(std::size_t number) noexcept : number_(number) {}
+  /// May throw `std::bad_alloc`.
+  explicit thread_cache(std::size_t number) : number_(number) {}
   thread_cache(thread_cache const&) = delete;
   thread_cache& operator=(thread_cache const&) = delete;
 
@@ -41,15 +42,15 @@ class alignas(64) thread_cache {
   void* take(stream_key key, unsigned size_class, std::size_t bytes, unsigned alignment_log) noexcept {
     biased_guard const lock(lock_);
     of_stream* const own = find(key);
-    std::uintptr_t const address = own == nullptr ? 0 : own->first[size_class];
-    if (address == 0) return nullptr;
-    block& taken = *blocks_.find(address);
+    cached_blocks::number const first = own == nullptr ? 0 : own->first[size_class];
+    if (first == 0) [[unlikely]]
+      return nullptr;
+    block& taken = blocks_[first];
     own->first[size_class] = taken.next;
-    --own->count[size_class];
-    taken.requested = static_cast<std::uint32_t>(bytes);
-    taken.alignment_log = static_cast<std::uint8_t>(alignment_log);
+    ++own->room[size_class];
+    taken.set_asked(bytes, alignment_log);
     counts_.count_allocation(bytes, taken.bytes());
-    return reinterpret_cast<void*>(address);
+    return reinterpret_cast<void*>(taken.address());
   }
 
   enum class answer : std::uint8_t {
@@ -61,13 +62,14 @@ class alignas(64) thread_cache {
   answer give(stream_key key, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
     if (bytes > slot_class::most_bytes) return answer::unknown;
     biased_guard const lock(lock_);
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    block* const given = blocks_.find(address);
-    if (given == nullptr || given->requested != bytes || given->alignment_log != alignment_log) return answer::unknown;
+    cached_blocks::number const number = blocks_.find(p);
+    if (number == 0) return answer::unknown;
+    block const& given = blocks_[number];
+    if (!given.is_asked(bytes, alignment_log)) return answer::unknown;
     of_stream* const own = find(key);
-    if (own == nullptr || own->count[given->size_class] == most_of(given->size_class)) return answer::no_room;
-    counts_.count_deallocation(bytes, given->bytes());
-    push(*own, address, *given);
+    if (own == nullptr || own->room[given.size_class()] == 0) return answer::no_room;
+    counts_.count_deallocation(bytes, given.bytes());
+    push(*own, number);
     return answer::kept;
   }
 
@@ -85,25 +87,22 @@ class alignas(64) thread_cache {
   /// A block that is lent from now on, and live. Needs a promise.
   void add_live(void* p, unsigned size_class, std::size_t bytes, unsigned alignment_log) noexcept {
     biased_guard const lock(lock_);
-    block const added{0, static_cast<std::uint32_t>(bytes), static_cast<std::uint8_t>(size_class),
-                      static_cast<std::uint8_t>(alignment_log)};
-    blocks_.insert(reinterpret_cast<std::uintptr_t>(p), added);
+    block const added(p, size_class, bytes, alignment_log);
+    blocks_.insert(added);
     counts_.count_allocation(bytes, added.bytes());
   }
   /// The same for one that is free, for a stream that is open. Needs a promise.
   void add_free(stream_key key, void* p, unsigned size_class) noexcept {
     biased_guard const lock(lock_);
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    blocks_.insert(address, {0, free_mark, static_cast<std::uint8_t>(size_class), 0});
-    push(*find(key), address, *blocks_.find(address));
+    push(*find(key), blocks_.insert({p, size_class, cached_blocks::free_mark, 0}));
   }
 
   bool is_open(stream_key key) noexcept {
     biased_guard const lock(lock_);
     return find(key) != nullptr;
   }
-  /// From now on what is freed on a stream is kept here; `list`: its free list. `give(p, list)` and `close(list)` are
-  /// as for `drain`, for a stream that has to make room.
+  /// From now on what is freed on a stream is kept here; `list`: its free list. `give(p, list, bytes)` and
+  /// `close(list)` are as for `drain`, for a stream that has to make room.
   template <class Give, class Close>
   void open(stream_key key, list_id list, Give give, Close close) noexcept {
     biased_guard const lock(lock_);
@@ -114,7 +113,8 @@ class alignas(64) thread_cache {
     place->list = list;
   }
 
-  /// Gives all free blocks back: `give(p, list)` for each, then `close(list)` for each stream, which is no longer open.
+  /// Gives all free blocks back: `give(p, list, block_bytes)` for each, then `close(list)` for each stream, which is no
+  /// longer open.
   template <class Give, class Close>
   void drain(Give give, Close close) noexcept {
     biased_guard const lock(lock_);
@@ -126,7 +126,7 @@ class alignas(64) thread_cache {
   void drain(stream_key key, unsigned size_class, Give give) noexcept {
     biased_guard const lock(lock_);
     of_stream* const own = find(key);
-    if (own != nullptr) drain(*own, size_class, own->count[size_class] / 2, give);
+    if (own != nullptr) drain(*own, size_class, own->count(size_class) / 2, give);
   }
 
   /// How a block was asked for.
@@ -137,25 +137,24 @@ class alignas(64) thread_cache {
   /// Forgets a live block, which is no longer lent, and what was counted for it, in the peaks too.
   live take_back(void const* p) noexcept {
     biased_guard const lock(lock_);
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    block const* const found = blocks_.find(address);
-    if (found == nullptr || found->requested == free_mark) return {};
-    live const was{found->requested, found->alignment_log};
+    cached_blocks::number const number = blocks_.find(p);
+    if (number == 0 || blocks_[number].is_free()) return {};
+    live const was = live_at(number);
     counts_.requested.move_from(was.requested);
-    counts_.allocated.move_from(found->bytes());
-    blocks_.erase(address);
+    counts_.allocated.move_from(blocks_[number].bytes());
+    blocks_.erase(number);
     return was;
   }
   /// The same for all, after `drain`: `f(p, live, block_bytes)` for each.
   template <class F>
   void take_all_back(F f) noexcept {
     biased_guard const lock(lock_);
-    blocks_.for_each([&](std::uintptr_t address, block const& b) {
-      f(reinterpret_cast<void const*>(address), live{b.requested, b.alignment_log}, b.bytes());
+    blocks_.for_each([&](cached_blocks::number number) {
+      f(address_of(number), live_at(number), blocks_[number].bytes());
+      blocks_.erase(number);
     });
     counts_.requested.move_from(counts_.requested.current);
     counts_.allocated.move_from(counts_.allocated.current);
-    blocks_.clear();
   }
 
   /// What was counted here; the peaks start again from now.
@@ -172,28 +171,27 @@ class alignas(64) thread_cache {
   }
 
  private:
-  static constexpr std::uint32_t free_mark = ~std::uint32_t{0};
-  static_assert(slot_class::most_bytes < free_mark);
-
-  struct block {
-    std::uintptr_t next = 0;  // free: the next one of its stream and class
-    std::uint32_t requested = 0;
-    std::uint8_t size_class = 0;
-    std::uint8_t alignment_log = 0;
-
-    std::size_t bytes() const noexcept { return std::size_t{slot_class::size(size_class)} * unit_bytes; }
-  };
-  /// What one stream freed.
-  struct of_stream {
-    stream_key key = stream_key::none;
-    list_id list{};
-    std::uintptr_t first[slot_class::count] = {};
-    std::uint8_t count[slot_class::count] = {};
-  };
+  using block = cached_blocks::block;
 
   static constexpr std::uint8_t most_of(unsigned size_class) noexcept {
-    units const size = slot_class::size(size_class);
-    return size <= 256 ? 32 : size <= 1024 ? 16 : 8;
+    return size_class <= slot_class::of(256) ? 32 : size_class <= slot_class::of(1024) ? 16 : 8;
+  }
+  /// What one stream freed.
+  struct of_stream {
+    of_stream() noexcept {
+      for (unsigned c = 0; c < slot_class::count; ++c) room[c] = most_of(c);
+    }
+    unsigned count(unsigned size_class) const noexcept { return most_of(size_class) - room[size_class]; }
+
+    stream_key key = stream_key::none;
+    list_id list{};
+    cached_blocks::number first[slot_class::count] = {};
+    std::uint8_t room[slot_class::count];  // how many more it may have
+  };
+
+  void* address_of(cached_blocks::number number) noexcept { return reinterpret_cast<void*>(blocks_[number].address()); }
+  live live_at(cached_blocks::number number) noexcept {
+    return {blocks_[number].requested(), blocks_[number].alignment_log()};
   }
 
   of_stream* find(stream_key key) noexcept {
@@ -202,37 +200,40 @@ class alignas(64) thread_cache {
       if (streams_[i].key == key) return &streams_[latest_ = i];
     return nullptr;
   }
-  static void push(of_stream& own, std::uintptr_t address, block& b) noexcept {
-    b.requested = free_mark;
-    b.next = own.first[b.size_class];
-    own.first[b.size_class] = address;
-    ++own.count[b.size_class];
+  void push(of_stream& own, cached_blocks::number number) noexcept {
+    block& b = blocks_[number];
+    unsigned const size_class = b.size_class();
+    b.set_asked(cached_blocks::free_mark, 0);
+    b.next = own.first[size_class];
+    own.first[size_class] = number;
+    --own.room[size_class];
   }
   template <class Give>
   void drain(of_stream& own, unsigned size_class, unsigned count, Give give) noexcept {
+    own.room[size_class] = static_cast<std::uint8_t>(own.room[size_class] + count);
     for (; count != 0; --count) {
-      std::uintptr_t const address = own.first[size_class];
-      own.first[size_class] = blocks_.find(address)->next;
-      --own.count[size_class];
-      blocks_.erase(address);
-      give(reinterpret_cast<void*>(address), own.list);
+      cached_blocks::number const number = own.first[size_class];
+      own.first[size_class] = blocks_[number].next;
+      give(address_of(number), own.list, blocks_[number].bytes());
+      blocks_.erase(number);
     }
   }
   template <class Give, class Close>
   void drain(of_stream& own, Give give, Close close) noexcept {
-    for (unsigned c = 0; c < slot_class::count; ++c) drain(own, c, own.count[c], give);
+    for (unsigned c = 0; c < slot_class::count; ++c) drain(own, c, own.count(c), give);
     close(own.list);
     own.key = stream_key::none;
   }
 
   static constexpr unsigned most_streams = 4;
 
-  biased_lock mutable lock_;
+  // Every search enters every cache once. What that costs the cache's thread ends with its next entries, however often.
+  biased_lock mutable lock_{512};
   unsigned latest_ = 0;  // found
   unsigned next_closed_ = 0;
   std::size_t const number_;
   pool_numbers counts_;
-  blocks_by_address<block> blocks_;
+  cached_blocks blocks_;
   of_stream streams_[most_streams];
 };
 

@@ -46,12 +46,14 @@ class thread_caches {
   }
 
  private:
-  [[gnu::noinline]] thread_cache* make(std::size_t number) noexcept {
+  [[gnu::noinline]] thread_cache* make(std::size_t number) noexcept try {
     spin_guard const lock(making_);
     if (thread_cache* const made = made_[number].load(); made != nullptr) return made;
-    auto* const made = new (std::nothrow) thread_cache(number);
+    auto* const made = new thread_cache(number);
     made_[number].store_release(made);
     return made;
+  } catch (std::bad_alloc const&) {
+    return nullptr;
   }
 
   shared_owner<thread_lease> lease_;

@@ -14,13 +14,18 @@ inline constinit thread_local char thread_mark = 0;
 /// takes as long as a section of some 30 instructions. A thread that took the lock many times in a row becomes its
 /// owner. From then on it enters by a store and a load that only the compiler keeps in order. Another thread that wants
 /// the lock takes the ownership away, lets all threads pass a memory barrier (`process_barrier`), and sees then whether
-/// the owner is inside. Each time that happens it takes twice as long until somebody is the owner again, so that
-/// threads which share the lock soon have a `spin_lock`. It counts how often they wait, so that who has the lock can
-/// give them something better (`is_contended`). Held by a `biased_guard`. When not to use it: for a lock that threads
-/// share evenly; where many objects are locked once each. `Barrier` is another one only in tests.
+/// the owner is inside. Each time that happens it takes twice as many entries in a row, up to `longest_streak`, until
+/// somebody is the owner again, so that threads which share the lock soon have a `spin_lock`. It counts how often they
+/// wait, so that who has the lock can give them something better (`is_contended`). Held by a `biased_guard`. When not
+/// to use it: for a lock that threads share evenly; where many objects are locked once each. `Barrier` is another one
+/// only in tests.
 template <class Barrier = process_barrier>
 class basic_biased_lock {
  public:
+  basic_biased_lock() = default;
+  /// For a lock that is one thread's in all but name, which others take seldom: that one is soon the owner again.
+  constexpr explicit basic_biased_lock(unsigned longest_streak) noexcept : longest_streak_(longest_streak) {}
+
   [[gnu::always_inline]] void lock() noexcept {
     seat* const mine = owner();
     if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == &thread_mark) [[likely]] {
@@ -67,7 +72,7 @@ class basic_biased_lock {
   };
 
   static constexpr unsigned seats = 4;  // threads beyond these never own it
-  static constexpr unsigned first_streak = 64, longest_streak = 1 << 16;
+  static constexpr unsigned first_streak = 64;
   static constexpr unsigned many_waits = 64;  // between two owners
 
   seat* owner() const noexcept { return __atomic_load_n(&owner_, __ATOMIC_ACQUIRE); }
@@ -91,7 +96,7 @@ class basic_biased_lock {
     __atomic_store_n(&owner_, nullptr, __ATOMIC_RELAXED);
     Barrier::pass();
     for (unsigned round = 0; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
-    if (needed_ < longest_streak) needed_ *= 2;
+    if (needed_ < longest_streak_) needed_ *= 2;
   }
   /// With the lock. Null if others have all of them.
   seat* seat_of_this_thread() noexcept {
@@ -107,6 +112,7 @@ class basic_biased_lock {
   seat* entered_ = nullptr;  // that of who holds it, or null if that one came the long way: only that one looks
   seat seats_[seats];
   spin_lock lock_;
+  unsigned const longest_streak_ = 1 << 16;
   unsigned needed_ = first_streak, streak_ = 0;  // entries in a row of `latest_`
   unsigned waits_ = 0;                           // of threads for others, since there was an owner
   void const* latest_ = nullptr;
