@@ -693,12 +693,27 @@ class caching_allocator {
       if (void* const p = heap_.take_small(who.key, size_class, record, lent.alignment_log); p != nullptr) return p;
       if (void* const p = heap_.make_small(who, lent, segments_.held()); p != nullptr) return p;
       block_id id = heap_.take_ready(who, lent);
+      if (id == 0 && effort != pool_effort::reuse) id = grow_first(who, lent);
       if (id == 0) id = search(who, lent, effort, refused);
       if (id == 0) return nullptr;
       heap_.count_small(id, who.key);
       return reinterpret_cast<void*>(heap_[id].address());
     };
     return lent_.lend(own, who, slot_class::of(r.size), r.requested, r.alignment_log, find);
+  }
+  /// What is done by now, or new memory, while little lies free in threads' caches: so these keep what they have.
+  block_id grow_first(stream_identity const& who, request const& r) {
+    if (!lent_.may_grow_first(segments_.held())) return 0;
+    heap_.gather();
+    lists const looked_at = heap_.next_lists();
+    if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
+    std::size_t const before = segments_.held();
+    block_id const id = take_grown(who, r, looked_at);
+    if (id == 0)
+      lent_.cannot_grow();
+    else
+      lent_.count_growth(segments_.held() - lesser(segments_.held(), before));
+    return id;
   }
   /// True if the calling thread's cache took it.
   [[gnu::noinline]] bool give_by_thread(stream_identity const& who, void* p, std::size_t bytes,
