@@ -13,6 +13,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -86,6 +87,27 @@ TEST_CASE_FIXTURE(cached_pool, "what a thread's cache has another thread's reque
   });
   CHECK(bounded.numbers().out_of_memory == 0);
   CHECK(bounded.numbers().reserved.peak == 8_MiB);
+}
+
+TEST_CASE_FIXTURE(cached_pool, "a thread's cache keeps a little while the pool can grow, and no more than that") {
+  for (bool const can_grow : {true, false}) {
+    CAPTURE(can_grow);
+    std::size_t const most = can_grow ? 64_MiB : 1_MiB;
+    auto growing = make(device{} | pool{.max_bytes = most, .growth_bytes = 1_MiB, .thread_caches = true});
+    std::vector<void*> kept, had;
+    for (int i = 0; i < 16; ++i) kept.push_back(growing.allocate(s, 64_KiB));
+    for (void* const p : kept) growing.deallocate(s, p, 64_KiB);
+    auto const is_kept = [&](void* p) { return std::find(kept.begin(), kept.end(), p) != kept.end(); };
+    in_another_thread([&] {
+      stream other;
+      do had.push_back(growing.allocate(other, 64_KiB));
+      while (!is_kept(had.back()));
+      for (void* const p : had) growing.deallocate(other, p, 64_KiB);
+    });
+    if (can_grow) CHECK(had.size() * 64_KiB >= 14_MiB);
+    CHECK(had.size() * 64_KiB <= (can_grow ? 18_MiB : 64_KiB));
+    CHECK(growing.numbers().out_of_memory == 0);
+  }
 }
 
 TEST_CASE_FIXTURE(cached_pool, "another thread, another stream or the host frees what a cache's thread allocated") {

@@ -50,6 +50,22 @@ class block_search {
     return id;
   }
 
+  /// What is done by now, or new memory, while little lies free in threads' caches: so these keep what they have. 0
+  /// where `find` has to look.
+  block_id grow_first(stream_identity const& who, request const& r) {
+    if (!lent_.may_grow_first(segments_.held())) return 0;
+    heap_.gather();
+    lists const looked_at = heap_.next_lists();
+    if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
+    std::size_t const before = segments_.held();
+    block_id const id = take_grown(who, r, looked_at);
+    if (id == 0)
+      lent_.cannot_grow();
+    else
+      lent_.count_growth(segments_.held() - lesser(segments_.held(), before));
+    return id;
+  }
+
   /// For a stream in a capture: what the capture itself freed (`own_only`), or what is ready for it; 0 if that is
   /// nothing.
   block_id take_for_capture(stream_identity const& who, request const& r, bool own_only) {

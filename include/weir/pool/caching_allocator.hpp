@@ -443,6 +443,7 @@ class caching_allocator : public pool_memory<Upstream> {
       if (void* const p = heap_.take_small(who.key, size_class, record, lent.alignment_log); p != nullptr) return p;
       if (void* const p = heap_.make_small(who, lent, segments_.held()); p != nullptr) return p;
       block_id id = heap_.take_ready(who, lent);
+      if (id == 0 && effort != pool_effort::reuse) id = search_.grow_first(who, lent);
       if (id == 0) id = search(who, lent, effort, refused);
       if (id == 0) return nullptr;
       heap_.count_small(id, who.key);

@@ -78,10 +78,12 @@ class lent_blocks {
 
   /// Has all that is free in caches back in the heap.
   void gather() noexcept {
+    std::size_t const before = bytes_;
     for_each_cache([&](thread_cache& each) {
       each.drain([this](void* p, list_id list, std::size_t bytes) { give(p, list, bytes); },
                  [this](list_id list) { heap_.release_list(list); });
     });
+    free_or_grown_ = before - bytes_;
   }
 
   /// The same, and all that streams have at hand.
@@ -89,6 +91,15 @@ class lent_blocks {
     gather();
     heap_.gather();
   }
+
+  /// True if a pool that holds so much should rather grow than `gather`, after which each thread has to ask for its
+  /// blocks anew: little lay free in caches the last time, and it has not grown by much for that reason since.
+  bool may_grow_first(std::size_t held) const noexcept {
+    return !cannot_grow_ && free_or_grown_ <= greater(free_bytes_at_least, held / share_of_held);
+  }
+  void count_growth(std::size_t bytes) noexcept { free_or_grown_ += bytes; }
+  /// It could not, and will not try again.
+  void cannot_grow() noexcept { cannot_grow_ = true; }
 
   /// If the live block at `p` is in a cache, it is the pool's from now on, as it was asked for; true if so.
   [[gnu::noinline]] bool ask_back(void const* p) noexcept {
@@ -141,6 +152,7 @@ class lent_blocks {
   bool has_lost_some() const noexcept { return has_lost_some_; }
 
  private:
+  static constexpr std::size_t free_bytes_at_least = std::size_t{16} << 20, share_of_held = 32;
   static constexpr std::size_t most_at_once = 8, most_bytes_at_once = std::size_t{256} << 10;
 
   static bool is_lent(stream_ordered_heap::asked const& as) noexcept {
@@ -191,6 +203,8 @@ class lent_blocks {
   pool_numbers& numbers_;
   atomic<thread_caches*> caches_;  // none until `begin`
   std::size_t bytes_ = 0;
+  std::size_t free_or_grown_ = 0;  // bytes: free in caches at the last `gather`, and grown by since instead of one
+  bool cannot_grow_ = false;
   std::size_t most_requested_ = 0, most_allocated_ = 0;  // that `count` ever said
   bool has_lost_some_ = false;
 };
