@@ -202,12 +202,15 @@ TEST_CASE_FIXTURE(fresh_world, "sources, arenas and blocks of one size have hint
 
 TEST_CASE_FIXTURE(fresh_world, "memory is not told to be full where the pool may not hold what the request needs") {
   stream const s;
-  constexpr char const* too_large = "the request is larger than the pool may ever be";
+  auto const too_large = [](std::string const& most) {
+    return "the request is larger than the pool may ever be (" + most +
+           "): ask for less at a time (with_retry), or raise max_bytes";
+  };
   constexpr char const* in_use = "what the pool may hold is in use: raise max_bytes, free something, or ask for less";
   auto memory = make(device{} | pool{.max_bytes = 3_MiB});
-  CHECK(hint_of(refusal(memory, s, 2_MiB, 2_MiB)) == too_large);  // which needs room to be aligned
+  CHECK(hint_of(refusal(memory, s, 2_MiB, 2_MiB)) == too_large("at most 3.00 MiB"));  // which needs room to be aligned
   auto arenas = make(device{} | arena{.max_bytes = 3_MiB});
-  CHECK(hint_of(refusal(arenas, s, 2_MiB, 2_MiB)) == too_large);
+  CHECK(hint_of(refusal(arenas, s, 2_MiB, 2_MiB)) == too_large("at most 3.00 MiB"));
 
   auto blocks = make(device{} | fixed_size{.block_bytes = 3_MiB, .blocks_per_chunk = 1, .max_bytes = 8_MiB});
   void* const a = blocks.allocate(s, 1);
@@ -219,12 +222,12 @@ TEST_CASE_FIXTURE(fresh_world, "memory is not told to be full where the pool may
   blocks.deallocate(s, b, 1);
 
   auto growing = make(virtual_memory{} | pool{.max_bytes = 3_MiB});  // of which it can hold one chunk of 2 MiB
-  CHECK(hint_of(refusal(growing, s, 2_MiB + 1)) == too_large);
+  CHECK(hint_of(refusal(growing, s, 2_MiB + 1)) == too_large("at most 2.00 MiB"));
   void* const c = growing.allocate(s, 2_MiB);
   CHECK(hint_of(refusal(growing, s, 1)) == in_use);
   growing.deallocate(s, c, 2_MiB);
   auto small = make(virtual_memory{} | arena{.max_bytes = 1_MiB});
-  CHECK(hint_of(refusal(small, s, 1)) == too_large);
+  CHECK(hint_of(refusal(small, s, 1)) == too_large("its max_bytes is less than a chunk"));
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a report is as long however much the pool holds, and takes nothing of the device") {

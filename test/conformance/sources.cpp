@@ -188,14 +188,16 @@ TEST_CASE_TEMPLATE("out of memory names the source and leaves no last error", So
   sim::set_host_capacity(4_MiB);
   std::string const name = name_of(Source{});
   auto memory = make(Source{});
+  void* const held = memory.allocate(host_order, 3_MiB);
   try {
-    memory.allocate(host_order, 8_MiB);
+    memory.allocate(host_order, 3_MiB);
     FAIL("nothing was thrown");
   } catch (out_of_memory const& error) {
     std::string const words = "refused by " + name + "; chain: " + name + "(0)\n  " + name;
     CHECK(std::string(error.what()).find(words) != std::string::npos);
     CHECK(std::string(error.hint()).find("free something") != std::string::npos);
   }
+  memory.deallocate(host_order, held, 3_MiB);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
