@@ -47,7 +47,8 @@ constexpr char const* usage = R"usage(weir-memory COMMAND [OPTION...] TRACE...
   -o, --output FILE    where `page` and `convert` write; `convert` without it: standard output
       --to FORMAT      csv, json or torch
   -s, --stack TEXT     for `replay`, as weir::parse reads it; may be given again. Default: "async | pool"
-  -d, --device SIZE    memory that the device has, as 512MiB or 16GiB; default 1024GiB
+  -d, --device SIZE    memory that the device has, as 512MiB or 16GiB; default 1024GiB. As much is there for managed
+                       and pinned memory
       --smallest       also finds the smallest device that the trace runs on, to 1 part in 1,000
       --max-bytes SIZE the most that is read of a trace, unpacked; default 1GiB
   -h, --help
