@@ -211,7 +211,7 @@ class log_file {
         ::off_t const end = ::lseek(fd_, 0, SEEK_END);
         if (end >= 0) static_cast<void>(!::ftruncate(fd_, end - static_cast<::off_t>(done - whole)));
       }
-      for (std::size_t at = whole; at < used_; ++at) lost_ += buffer_[at] == '\n' ? 1 : 0;
+      for (std::size_t at = whole; at < used_; ++at) lost_ += buffer_[at] == '\n' ? 1U : 0U;
     }
     used_ = 0;
     errno = caller_errno;

@@ -97,7 +97,7 @@ class alignas(64) slab {
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t live() const noexcept { return live_; }
   std::uint32_t away() const noexcept { return away_; }
-  std::uint32_t free() const noexcept { return slots_ - live_ - away_; }
+  std::uint32_t free() const noexcept { return std::uint32_t{slots_} - live_ - away_; }
   std::size_t slot_bytes() const noexcept { return std::size_t{size_} * unit_bytes; }
   units slot_units() const noexcept { return size_; }
   std::size_t bytes() const noexcept { return slots_ * slot_bytes(); }
