@@ -558,7 +558,7 @@ BUGS = [
         "if (detail::succeeded(zeroing_.behind(stream, p, bytes))) return true;", "return zero_at_once(p, bytes) == cudaSuccess;",
         "adaptors/scrub", case="what is freed on"),
     bug(0, "only the bytes that were asked for are zeroed", SCRUB,
-        "zero_for_free(stream, p, whole(bytes))) [[likely]]", "zero_for_free(stream, p, bytes)) [[likely]]",
+        "zero_for_free(stream, p, whole(bytes));", "zero_for_free(stream, p, bytes);",
         "adaptors/scrub", random=False, case="all of the 256"),
     bug(0, "a wrong free zeroes what is another's by now", SCRUB,
         "live && live->bytes == bytes && live->alignment == alignment", "live && live->alignment == alignment",
