@@ -275,6 +275,28 @@ TEST_CASE("memory from before a capture that is freed in it is held, and zeroed 
   CHECK(!memory.holds_captured(0));
 }
 
+TEST_CASE("what a capture allocated and is freed after it is zeroed before the pool gives it to another stream") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | scrub{});
+  weir::stream const s, other;
+  void* p = nullptr;
+  {
+    capture_scope const declared;
+    begin_capture(s);
+    p = memory.allocate(s, 1000);
+    captured_graph const graph(s);
+  }
+  memory.deallocate(s, p, 1000);
+  CHECK(release_captured(memory) == 1024);
+  void* const again = memory.allocate(other, 1000);
+  CHECK(again == p);
+  fill(other, again, 1000);
+  other.synchronize();
+  s.synchronize();
+  CHECK(is_all(again, 1000, 7));
+  memory.deallocate(other, again, 1000);
+}
+
 TEST_CASE("what is held goes back, zeroed, at the end of the stack") {
   fresh_world const world;
   auto shared = make(device{} | pool{});

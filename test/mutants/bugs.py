@@ -1314,7 +1314,7 @@ BUGS = [
     bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
         " &&\n           alignment <= max_alignment;", ";", "pool/lent_blocks", random=False),
 
-    # ---- adversary
+    # ---- stacks in odd orders
     bug(0, "null of an upstream passes through a binning", "adaptors/binning.hpp",
         "return this->ask(stream, bytes, alignment);", "return share(upstream_).allocate(stream, bytes, alignment);",
         "adaptors/binning", random=False),
@@ -1335,6 +1335,8 @@ BUGS = [
         random=False),
     bug(0, "a pool that is parked without memory is told to be full", "pool/pool_refusal.hpp",
         "if (s.is_parked)", "if (n.parked != 0)", "pool/growable_range", random=False),
+    bug(0, "a scrub's memset of what a capture allocated comes when it is another's", SCRUB,
+        "zeroed = zeroed && detail::wait_for(stream, zeroing_.device());", "", "adaptors/scrub", random=False),
 
     # ---- hints of refusals
     bug(0, "a request larger than the device is told to free something", "core/error.hpp",

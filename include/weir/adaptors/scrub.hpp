@@ -97,8 +97,8 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
     return p;
   }
 
-  /// Does not block where the device reaches the memory, but in `host_order`, where it waits for the device to have
-  /// zeroed it. Else it waits for the stream.
+  /// Does not block where the device reaches the memory, but in `host_order`, and for what was allocated in a capture
+  /// and is freed outside of it: there it waits for the device to have zeroed it. Else it waits for the stream.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     if (device_zeroes && life_.is_exiting())  // the upstream gives it to nobody any more
@@ -114,7 +114,11 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
       detail::last_call = {detail::call_note::captured, capture, 0};
       return;
     }
-    if (!on_free_ || zero_for_free(stream, p, whole(bytes))) [[likely]]
+    bool zeroed = !on_free_ || zero_for_free(stream, p, whole(bytes));
+    // What a capture allocated goes back to it in the order of no stream: nobody else waits for the zeroing.
+    if (on_free_ && live->allocated_in != 0 && capture == 0 && !stream.is_host_order()) [[unlikely]]
+      zeroed = zeroed && detail::wait_for(stream, zeroing_.device());
+    if (zeroed) [[likely]]
       return share(upstream_).deallocate(stream, p, whole(bytes), alignment);
     kept_.add(whole(bytes));
   }
