@@ -1383,7 +1383,7 @@ BUGS = [
     bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
         " &&\n           alignment <= max_alignment;", ";", "pool/lent_blocks", random=False),
 
-    # ---- adversary
+    # ---- stacks in odd orders
     bug(0, "null of an upstream passes through a binning", "adaptors/binning.hpp",
         "return this->ask(stream, bytes, alignment);", "return share(upstream_).allocate(stream, bytes, alignment);",
         "adaptors/binning", random=False),
