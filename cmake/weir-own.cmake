@@ -29,16 +29,6 @@ function(weir_link target)
   endif()
 endfunction()
 
-# Compiles the simulated runtime into a target of ours once more, with that target's flags.
-function(weir_compile_sim target)
-  get_target_property(sources weir_sim SOURCES)
-  get_target_property(folder weir_sim SOURCE_DIR)
-  list(TRANSFORM sources PREPEND ${folder}/)
-  target_sources(${target} PRIVATE ${sources})
-  target_include_directories(${target} PRIVATE ${folder})
-  weir_compile_folders_at_once(${target})
-endfunction()
-
 # Turns on .cu files: C++20, for the GPU of this machine, or for every one from compute capability 8.0 up if there is none.
 macro(weir_enable_nvcc)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)  # before the language is enabled, which sets it
