@@ -101,7 +101,7 @@ TEST_CASE("binning") {
 }
 
 TEST_CASE("limit") {
-  CHECK(refused(device{} | limit{}, "limit", "max_bytes is 0"));
+  CHECK(refused(device{} | limit{}, "limit", "no budget is given"));
   CHECK(refused(device{} | limit{.max_bytes = 1_MiB, .fraction = 0.5}, "exactly one"));
   for (double const fraction : {-0.1, 1.1, not_a_number, infinite, -infinite})
     CHECK(refused(device{} | limit{.fraction = fraction}, "fraction"));
