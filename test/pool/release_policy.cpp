@@ -52,12 +52,9 @@ struct released_segments {
 
 TEST_CASE_FIXTURE(released_segments, "above the threshold a segment goes back when its last block is freed") {
   block_id const first = take(), second = take();
-  CHECK_FALSE(policy.is_above_threshold());
   block_id const third = take();
-  CHECK(policy.is_above_threshold());
   policy.keep_threshold_after(heap.give_done(third));
   CHECK(state.live_bytes == 4_MiB);
-  CHECK_FALSE(policy.is_above_threshold());
   policy.keep_threshold_after(heap.give_done(second));
   CHECK(state.live_bytes == 4_MiB);  // no more than the threshold is held
   heap.give_done(first);

@@ -1,5 +1,5 @@
 #pragma once
-// A pool's policy over an upstream that someone else owns: reuse, wait, grow, give back.
+// How a pool serves requests and takes memory back: whose it is, what is at hand, what it counts as.
 //
 //   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
 //     allocate_at_hand          while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
@@ -187,7 +187,6 @@ class caching_allocator : public pool_memory<Upstream> {
   static constexpr bool keeps_small = !growable<Upstream>;
 
   using request = stream_ordered_heap::request;
-  using lists = stream_ordered_heap::lists;
   using slot = stream_ordered_heap::slot;
 
   using base::count_refusal_now, base::enter, base::enter_to_allocate, base::parked, base::require_life;

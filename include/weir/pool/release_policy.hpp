@@ -19,8 +19,6 @@ class release_policy {
                  std::size_t threshold) noexcept
       : lock_(lock), heap_(heap), segments_(segments), lent_(lent), threshold_(threshold) {}
 
-  bool is_above_threshold() const noexcept { return segments_.held() > threshold_; }
-
   /// Above the threshold: `freed` may have been the last live block of its segment. That goes back as soon as it is
   /// idle: if CUDA does not yet say so, the frees to come ask again, and what a search learns serves too.
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
