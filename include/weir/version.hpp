@@ -15,7 +15,7 @@
 #include WEIR_STOP
 #endif
 
-#ifndef __cpp_exceptions
+#if !defined(__cpp_exceptions) && !defined(__CUDA_ARCH__)  // device code has none
 #error "weir needs exceptions: compile without -fno-exceptions (-fno-rtti is fine)"
 #define WEIR_STOP <weir needs exceptions>
 #include WEIR_STOP
