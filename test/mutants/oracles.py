@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bugs import ALLOCATOR, BUGS, LIMIT, SEGMENTS, Bug
+from bugs import BUGS, LIMIT, POOL_MEMORY, SEGMENTS, Bug
 from run import Bench, Stale
 
 ORACLES = ["clock", "contents", "address", "streams"]
@@ -24,7 +24,7 @@ ADDRESS, THREAD = ("address,undefined", False), ("thread", False)
 ONLY = [
     # cudaFree waits for the device, so that nothing is overwritten: but nobody promises that.
     ("clock", Bug(0, "segments go back at the end without waiting",
-                  [(ALLOCATOR, "    synchronize();\n    if (!has_lost_blocks_ && !lent_.has_lost_some()) segments_.give_all(heap_);",
+                  [(POOL_MEMORY, "    synchronize();\n    if (!has_lost_blocks_ && !lent_.has_lost_some()) segments_.give_all(heap_);",
                     "    segments_.give_all(heap_);"),
                    (SEGMENTS, "if (!heap.is_pending(s.first)) ", "")], "mutants/oracles")),
     # All in order, in one stream, in live memory of one segment.

@@ -24,13 +24,13 @@
 using namespace weir;
 using namespace weir::test;
 using detail::pool_effort;
-using segments = detail::caching_allocator<source_resource>;
+using allocator = detail::caching_allocator<source_resource>;
 
 TEST_CASE("a request goes no further than it may") {
   lazy_world const world;
   source_state state;
   source_resource upstream(state);
-  segments memory(upstream, pool{.max_bytes = 2_MiB}, 0);
+  allocator memory(upstream, pool{.max_bytes = 2_MiB}, 0);
   destroyable_stream const s, t;
   CHECK(memory.allocate(s, 1000, 256, pool_effort::reuse) == nullptr);
   CHECK(state.calls == 0);
@@ -51,7 +51,7 @@ TEST_CASE("a request goes no further than it may") {
 TEST_CASE("a block may be larger than the request, which is what counts as requested") {
   source_state state;
   source_resource upstream(state);
-  segments memory(upstream, pool{}, 0);
+  allocator memory(upstream, pool{}, 0);
   void* const p = memory.allocate(host_order, 100, 256, pool_effort::all, 4096);
   CHECK(memory.numbers().requested.current == 100);
   CHECK(memory.numbers().allocated.current == 4096);
@@ -62,7 +62,7 @@ TEST_CASE("a block may be larger than the request, which is what counts as reque
 TEST_CASE("a deallocation that is wrong changes nothing, and can be explained") {
   source_state state;
   source_resource upstream(state);
-  segments memory(upstream, pool{}, 0);
+  allocator memory(upstream, pool{}, 0);
   void* const p = memory.allocate(host_order, 100, 256, pool_effort::all);
   CHECK_FALSE(memory.deallocate(host_order, p, 101, 256));
   CHECK(contains(memory.misuse(p, 101, 256), "allocated with 100 B"));
@@ -84,7 +84,7 @@ struct small_blocks {
   source_resource upstream{state};
   weir::stream const a, b;
   destroyable_stream const mortal;
-  segments memory;
+  allocator memory;
 
   explicit small_blocks(pool const& options = {.growth_bytes = 2_MiB}) : memory(upstream, options, 0) {}
 
