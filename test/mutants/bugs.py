@@ -1317,6 +1317,12 @@ BUGS = [
         "if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);", "",
         "pool/caching_allocator", case="a slot freed in a"),
 
+    bug(0, "a pool of small blocks has no room to spare", "pool/pool_options.hpp",
+        "has_small ? lesser(reserved / 2, 8 * growth_granularity) : 0", "has_small ? 0 : 0", "pool/upstream_segments",
+        random=False),
+    bug(0, "a pool of large blocks has as much room to spare as one of small ones", SEARCH,
+        "live, keeps_small_.load())", "live, true)", "pool/block_search", random=False),
+
     # ---- refusals
     bug(0, "an arena asks the upstream again only where it gave something back itself", "adaptors/arena.hpp",
         """      trim_layer();  // even if that gave nothing back, another thread may have done so meanwhile

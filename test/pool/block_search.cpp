@@ -32,8 +32,10 @@ struct searched_memory {
   segments_type segments{upstream, options};
   pool_numbers numbers;
   detail::lent_blocks lent{heap, numbers};
+  detail::atomic<bool> keeps_small;
   detail::release_policy<segments_type> idle{mutex, heap, segments, lent, ~std::size_t{0}};
-  detail::block_search<source_resource, segments_type> search{options, mutex, heap, segments, lent, numbers, idle};
+  detail::block_search<source_resource, segments_type> search{options, mutex,   heap,        segments,
+                                                              lent,    numbers, keeps_small, idle};
   detail::biased_guard lock{mutex};
   pool_attempts tried;
 
@@ -122,5 +124,17 @@ TEST_CASE("how much may lie idle goes on by the most that was live before the pe
     block_id const id = m.find(host_order, 60_MiB, pool_effort::grow);  // no piece is as large
     CHECK(m.state.live_bytes == (is_remembered ? 100_MiB : 60_MiB));
     m.heap.give_done(id);
+  }
+}
+
+TEST_CASE("only where small blocks are kept at hand is there room to spare for more of them") {
+  for (bool const keeps_small : {true, false}) {
+    searched_memory m{pool{}};
+    m.keeps_small.store_release(keeps_small);
+    block_id const large = m.find(host_order, 20_MiB, pool_effort::grow);
+    block_id const small = m.find(host_order, 1000, pool_effort::grow);
+    CHECK(m.state.live_bytes == 20_MiB + (keeps_small ? 10_MiB : 2_MiB));
+    m.heap.give_done(small);
+    m.heap.give_done(large);
   }
 }

@@ -77,6 +77,22 @@ TEST_CASE("it grows by what the options say, and by what is needed where no more
   CHECK(numbers.reserved.peak == 7_MiB);
 }
 
+TEST_CASE("small blocks that are kept at hand get room to spare: half of what is held, up to 16 MiB") {
+  for (bool const has_small : {true, false}) {
+    held_segments s({});
+    auto const growth_by = [&](std::size_t held) {
+      while (s.segments.held() < held) s.take_whole(2_MiB);
+      std::size_t const before = s.segments.held();
+      CHECK(s.segments.grow(s.mutex, s.heap, s.of(1000), before, has_small) == growth::done);
+      return s.segments.held() - before;
+    };
+    CHECK(growth_by(0) == 2_MiB);
+    CHECK(growth_by(4_MiB) == 2_MiB);
+    CHECK(growth_by(12_MiB) == (has_small ? 6_MiB : 2_MiB));
+    CHECK(growth_by(100_MiB) == (has_small ? 16_MiB : 6_MiB));
+  }
+}
+
 TEST_CASE("it knows which addresses are in a segment, and looks for idle ones only when some may be") {
   held_segments s({});
   CHECK(s.segments.reserve(s.mutex, s.heap, 1_MiB));

@@ -16,6 +16,7 @@
 #include <weir/pool/release_policy.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_calls.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 
 #include <cstddef>
@@ -33,8 +34,15 @@ class block_search {
 
   /// All of it belongs to the pool, and outlives this.
   block_search(pool const& options, biased_lock& lock, stream_ordered_heap& heap, Segments& segments, lent_blocks& lent,
-               pool_numbers& numbers, release_policy<Segments>& idle) noexcept
-      : options_(options), lock_(lock), heap_(heap), segments_(segments), lent_(lent), numbers_(numbers), idle_(idle) {}
+               pool_numbers& numbers, atomic<bool> const& keeps_small, release_policy<Segments>& idle) noexcept
+      : options_(options),
+        lock_(lock),
+        heap_(heap),
+        segments_(segments),
+        lent_(lent),
+        numbers_(numbers),
+        keeps_small_(keeps_small),
+        idle_(idle) {}
 
   /// 0 at the ladder's end, and then `tried` says what was tried.
   [[gnu::noinline]] block_id find(stream_identity const& who, request const& r, pool_effort effort,
@@ -165,7 +173,7 @@ class block_search {
         last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
       return outcome;
     } else {
-      return segments_.grow(lock_, heap_, r, live);
+      return segments_.grow(lock_, heap_, r, live, keeps_small_.load());
     }
   }
   std::size_t most_allocated() noexcept { return greater(peak_before_, lent_.count().allocated.peak); }
@@ -176,6 +184,7 @@ class block_search {
   Segments& segments_;
   lent_blocks& lent_;
   pool_numbers& numbers_;
+  atomic<bool> const& keeps_small_;
   release_policy<Segments>& idle_;
   std::size_t peak_before_ = 0;  // the most that was ever allocated, up to the last `remember_peak`
 };

@@ -31,7 +31,6 @@
 #include <weir/pool/pool_refusal.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/thread_cache.hpp>
-#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 
 #include <bit>
@@ -190,8 +189,8 @@ class caching_allocator : public pool_memory<Upstream> {
   using slot = stream_ordered_heap::slot;
 
   using base::count_refusal_now, base::enter, base::enter_to_allocate, base::parked, base::require_life;
-  using base::device_, base::has_lost_blocks_, base::heap_, base::idle_, base::lent_, base::mutex_, base::numbers_,
-      base::options_, base::search_, base::segments_;
+  using base::device_, base::has_lost_blocks_, base::heap_, base::idle_, base::keeps_, base::lent_, base::mutex_,
+      base::numbers_, base::options_, base::search_, base::segments_;
 
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
 
@@ -478,7 +477,6 @@ class caching_allocator : public pool_memory<Upstream> {
   bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
 
   block_sizes sizes_;
-  atomic<bool> keeps_;
   std::size_t large_bytes_ = 0;  // of what is allocated, in blocks above 1 MiB
 };
 

@@ -16,6 +16,7 @@
 #include <weir/pool/release_policy.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/support/atomic.hpp>
 #include <weir/support/biased_lock.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -256,8 +257,9 @@ class pool_memory {
   bool has_lost_blocks_ = false;  // that may be in use for ever: which are theirs, their records do not say
   pool_numbers mutable numbers_;  // without what caches count
   lent_blocks mutable lent_{heap_, numbers_};
+  atomic<bool> keeps_;  // small blocks at hand for the stream that freed them; read without the lock
   release_policy<segments> idle_{mutex_, heap_, segments_, lent_, options_.release_threshold};
-  block_search<Upstream, segments> search_{options_, mutex_, heap_, segments_, lent_, numbers_, idle_};
+  block_search<Upstream, segments> search_{options_, mutex_, heap_, segments_, lent_, numbers_, keeps_, idle_};
 
  private:
   static pool with_threshold(pool options) {

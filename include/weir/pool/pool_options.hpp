@@ -277,19 +277,22 @@ inline units max_split_units(pool const& options) noexcept {
 inline constexpr std::size_t growth_granularity = std::size_t{2} << 20;
 
 /// How much to grow by for a request of `least` bytes when so much is held. Small requests share a segment; one that is
-/// not small gets a segment of its size, since the rest of a larger one would mostly be left over.
-inline std::size_t growth_step(pool const& options, std::size_t least, std::size_t reserved) noexcept {
+/// not small gets a segment of its size, since the rest of a larger one would mostly be left over. `has_small`: most of
+/// what is live is small and kept at hand when it is freed, so that the more room there is the more is found there.
+inline std::size_t growth_step(pool const& options, std::size_t least, std::size_t reserved, bool has_small) noexcept {
   if (options.growth_bytes != 0) return greater(least, lesser(options.growth_bytes, max_block_bytes));
-  std::size_t const step = lesser(greater(reserved / 20, growth_granularity), growth_granularity * 512);
+  std::size_t const room = has_small ? lesser(reserved / 2, 8 * growth_granularity) : 0;
+  std::size_t const step = lesser(greater(greater(reserved / 20, room), growth_granularity), growth_granularity * 512);
   return least < step / 4 ? step : least;
 }
 
 /// The same, rounded to what a device can map. A segment that is to be cut has to be smaller than those of `max_split`
 /// units that are kept whole.
-inline std::size_t growth_for(pool const& options, std::size_t least, units max_split, std::size_t reserved) noexcept {
+inline std::size_t growth_for(pool const& options, std::size_t least, units max_split, std::size_t reserved,
+                              bool has_small) noexcept {
   std::size_t const most_cut = std::size_t{max_split - 1} * unit_bytes;
   if (least > most_cut) return round_up_or_zero(least, growth_granularity);
-  return lesser(round_up_or_zero(growth_step(options, least, reserved), growth_granularity), most_cut);
+  return lesser(round_up_or_zero(growth_step(options, least, reserved, has_small), growth_granularity), most_cut);
 }
 
 /// Small requests do not share less than this, where the pool holds enough to afford it: in smaller segments fewer

@@ -51,13 +51,13 @@ class upstream_segments {
 
   /// Takes a segment that the request fits into. Where too much would be held, or as much is not to be had, gives idle
   /// segments back first; then backs off to the least that serves it. `live`: the most bytes that were live, this
-  /// request included.
+  /// request included; `has_small` as for `growth_for`.
   template <class Lock>
-  growth grow(Lock& lock, stream_ordered_heap& heap, request const& r, std::size_t live) {
+  growth grow(Lock& lock, stream_ordered_heap& heap, request const& r, std::size_t live, bool has_small = false) {
     upstream_calls::attempt const attempt(source_.calls());
     std::size_t const least = r.span() * unit_bytes;
     std::size_t const most = most_held(options_, greater(live, options_.initial_bytes), 8 * growth_granularity);
-    std::size_t wanted = growth_for(options_, least, r.max_split, held());
+    std::size_t wanted = growth_for(options_, least, r.max_split, held(), has_small);
     give_idle_of(lock, heap, excess(wanted, most));
     if (options_.growth_bytes == 0) wanted = whole_requests(lesser(wanted, greatest_step(least, most)), least);
     for (;;) {
