@@ -33,7 +33,10 @@ struct released_segments {
   detail::release_policy<segments_type> policy{mutex, heap, segments, lent, 4_MiB};
   detail::biased_guard lock{mutex};
 
-  ~released_segments() { segments.give_all(heap); }
+  ~released_segments() {
+    heap.poll(heap.all_lists());  // what is done is not known before
+    segments.give_all(heap);
+  }
 
   block_id take() {
     REQUIRE(segments.reserve(mutex, heap, 2_MiB));
