@@ -41,6 +41,7 @@ void drain(runtime& r, held_lock& held) {
 void set_mode(mode m) {
   runtime& r = detail::state();
   held_lock held(r.mutex);
+  if (m == mode::immediate) drain(r, held);  // by the workers, where there are some: host functions may meet
   m == mode::threads ? detail::start_workers(r, held) : detail::stop_workers(r, held);
   if (m == mode::immediate) drain(r, held);
   r.how = m;

@@ -1323,6 +1323,10 @@ BUGS = [
     bug(0, "a pool of large blocks has as much room to spare as one of small ones", SEARCH,
         "live, keeps_small_.load())", "live, true)", "pool/block_search", random=False),
 
+    bug(0, "the simulated runtime's threads end before the work that is queued", "sim/control/control.cpp",
+        "  if (m == mode::immediate) drain(r, held);  // by the workers, where there are some: host functions may meet\n", "",
+        "sim/threads_mode", random=False),
+
     # ---- refusals
     bug(0, "an arena asks the upstream again only where it gave something back itself", "adaptors/arena.hpp",
         """      trim_layer();  // even if that gave nothing back, another thread may have done so meanwhile

@@ -233,3 +233,33 @@ TEST_CASE_FIXTURE(fresh_with_threads, "two host functions that meet do so though
   CHECK_EQ(cudaStreamQuery(a), cudaSuccess);
   CHECK_EQ(cudaStreamQuery(b), cudaSuccess);
 }
+
+TEST_CASE_FIXTURE(fresh_with_threads, "host functions that are queued when the mode ends may meet too") {
+  for (int i = 0; i < 50; ++i) {
+    sim::set_mode(sim::mode::threads);
+    struct {
+      flag one_is_there, other_is_there;
+    } both;
+    auto const one = [](void* b) {
+      static_cast<decltype(both)*>(b)->one_is_there.release();
+      static_cast<decltype(both)*>(b)->other_is_there.acquire();
+    };
+    auto const other = [](void* b) {
+      static_cast<decltype(both)*>(b)->one_is_there.acquire();
+      static_cast<decltype(both)*>(b)->other_is_there.release();
+    };
+    cudaStream_t const a = make_stream(), b = make_stream();
+    hold_up(b);
+    cudaEvent_t const held_up = make_event();
+    ok(cudaEventRecord(held_up, b));
+    ok(cudaStreamWaitEvent(a, held_up, 0));  // so that neither has begun
+    ok(cudaLaunchHostFunc(a, one, &both));
+    ok(cudaLaunchHostFunc(b, other, &both));
+    std::thread ends([] { sim::set_mode(sim::mode::immediate); });
+    for (int k = 0; k < 50; ++k) std::this_thread::yield();  // as a rule the mode is ending then
+    go_on.release();
+    ends.join();
+    CHECK_EQ(cudaStreamQuery(a), cudaSuccess);
+    CHECK_EQ(cudaStreamQuery(b), cudaSuccess);
+  }
+}
