@@ -203,11 +203,11 @@ TEST_CASE("the layers' own trim reaches the source too, and says what the layer 
     CHECK(memory.trim() == expected);
     CHECK(device_has(64_MiB));
   };
-  trimmed(async{} | pool{}, 32_MiB);
-  trimmed(async{} | pool{.growth_bytes = 64_MiB} | limit{1_GiB} | pool{}, 32_MiB);
-  trimmed(async{} | arena{}, 32_MiB);
+  trimmed(async{} | pool{.growth_bytes = 8_MiB}, 32_MiB);
+  trimmed(async{} | pool{.growth_bytes = 64_MiB} | limit{1_GiB} | pool{.growth_bytes = 8_MiB}, 32_MiB);
+  trimmed(async{} | arena{.growth_bytes = 8_MiB}, 32_MiB);
   trimmed(async{} | fixed_size{.block_bytes = 1_MiB, .blocks_per_chunk = 8}, 32_MiB);
-  trimmed(async{} | binning{.bins = {bin{1_MiB, pool{}}}}, 32_MiB);
+  trimmed(async{} | binning{.bins = {bin{1_MiB, pool{.growth_bytes = 8_MiB}}}}, 32_MiB);
 }
 
 TEST_CASE("each layer keeps what it is told to") {
