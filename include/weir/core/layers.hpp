@@ -88,7 +88,7 @@ bool keeps_memory(Layer const& layer) noexcept {
 /// `static constexpr bool changes_requests`.
 template <class Layer>
 inline constexpr bool says_it_changes_requests = [] {
-  if constexpr (requires { Layer::changes_requests == true; }) return bool{Layer::changes_requests};
+  if constexpr (requires { bool{Layer::changes_requests}; }) return bool{Layer::changes_requests};
   return false;
 }();
 
