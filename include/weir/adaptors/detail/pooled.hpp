@@ -220,12 +220,12 @@ class pooled : public adaptor_base<Derived, Upstream> {
     passed_.erase(p);
     share(upstream_).deallocate(stream, p, bytes, alignment);
   }
-  /// `least`: how large the block would have to be.
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t least,
+  /// `least_bytes`: how large the block would have to be.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t least_bytes,
                                                      std::size_t alignment, char const* reason,
                                                      pool_refused const& refused, char const* hint = nullptr) {
     report own;
-    std::size_t const rounded = caching_allocator<Upstream>::block_bytes(least, unit_bytes);
+    std::size_t const rounded = caching_allocator<Upstream>::block_bytes(least_bytes, unit_bytes);
     describe_layer(own, reason, refused.at);
     own.note("", refused.bar.text());
     own.note("tried", tried_text(refused.tried));
