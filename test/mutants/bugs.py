@@ -1327,6 +1327,9 @@ BUGS = [
         "  if (m == mode::immediate) drain(r, held);  // by the workers, where there are some: host functions may meet\n", "",
         "sim/threads_mode", random=False),
 
+    bug(0, "a pool whose streams are to wait grows for threads' caches", SEARCH,
+        "options_.pending == when_pending::wait || !lent_", "!lent_", "pool/block_search", random=False),
+
     # ---- refusals
     bug(0, "an arena asks the upstream again only where it gave something back itself", "adaptors/arena.hpp",
         """      trim_layer();  // even if that gave nothing back, another thread may have done so meanwhile
@@ -1365,7 +1368,7 @@ BUGS = [
     bug(0, "a pool grows without end for what is in threads' caches", LENT,
         "free_or_grown_ += bytes;", "(void)bytes;", "pool/lent_blocks", random=False),
     bug(0, "each search by a thread empties all threads' caches", SEARCH,
-        "if (!lent_.may_grow_first(segments_.held())) return 0;", "if (lent_.has_begun()) return 0;", "pool/lent_blocks",
+        "!lent_.may_grow_first(segments_.held())) return 0;", "lent_.has_begun()) return 0;", "pool/lent_blocks",
         random=False),
     bug(0, "a search leaves out what threads' caches have", LENT,
         "  void gather() noexcept {\n", "  void gather() noexcept {\n    return;\n", "pool/lent_blocks", random=False),

@@ -1,15 +1,13 @@
 // The ladder as users meet it is tested with `pool`, `pool_streams` and `pool_contention`; here is what a search tries,
 // one step after the other.
 #include <weir/pool/block_search.hpp>
-#include <weir/pool/upstream_segments.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
 
-#include "support/streams_at_work.hpp"
-#include "support/test_source.hpp"
+#include "support/pool_parts.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -19,19 +17,7 @@ using detail::pool_effort;
 
 namespace {
 
-struct searched_memory {
-  using segments_type = detail::upstream_segments<source_resource>;
-
-  lazy_world const world;
-  destroyable_stream const s, t;
-  source_state state;
-  source_resource upstream{state};
-  pool options;
-  detail::biased_lock mutex;
-  detail::stream_ordered_heap heap{0};
-  segments_type segments{upstream, options};
-  pool_numbers numbers;
-  detail::lent_blocks lent{heap, numbers};
+struct searched_memory : pool_parts {
   detail::atomic<bool> keeps_small;
   detail::release_policy<segments_type> idle{mutex, heap, segments, lent, ~std::size_t{0}};
   detail::block_search<source_resource, segments_type> search{options, mutex,   heap,        segments,
@@ -39,24 +25,11 @@ struct searched_memory {
   detail::biased_guard lock{mutex};
   pool_attempts tried;
 
-  explicit searched_memory(pool const& with = {.max_bytes = 2_MiB}) : options(with) {}
-  ~searched_memory() {
-    search.wait_for_all();
-    segments.give_all(heap);
-  }
+  explicit searched_memory(pool const& with = {.max_bytes = 2_MiB}) : pool_parts(with) {}
 
-  static detail::stream_identity who(stream_ref stream) {
-    return detail::stream_identity::ask(stream, detail::stream_identity::known_key(stream, false));
-  }
   block_id find(stream_ref stream, std::size_t bytes, pool_effort effort) {
-    auto const r = detail::block_heap::request::of(bytes, bytes, 256, ~detail::units{0});
     tried = {};
-    return search.find(who(stream), r, effort, tried);
-  }
-  void free_behind_work(stream_ref stream, block_id id) {
-    REQUIRE(cudaLaunchHostFunc(
-                stream.get(), [](void*) {}, nullptr) == cudaSuccess);
-    heap.give(id, who(stream));
+    return search.find(who(stream), request(bytes), effort, tried);
   }
 };
 
@@ -136,5 +109,16 @@ TEST_CASE("only where small blocks are kept at hand is there room to spare for m
     CHECK(m.state.live_bytes == 20_MiB + (keeps_small ? 10_MiB : 2_MiB));
     m.heap.give_done(small);
     m.heap.give_done(large);
+  }
+}
+
+TEST_CASE("threads' caches are spared by growing a little, but not where a stream is to wait before the pool grows") {
+  for (auto const pending : {when_pending::grow, when_pending::wait}) {
+    searched_memory m({.pending = pending});
+    m.free_behind_work(m.t, m.find(m.t, 2_MiB, pool_effort::grow));
+    block_id const id = m.search.grow_first(m.who(m.s), m.request(1_MiB));
+    CHECK((id != 0) == (pending == when_pending::grow));
+    CHECK(m.state.live_bytes == (pending == when_pending::grow ? 4_MiB : 2_MiB));
+    if (id != 0) m.heap.give_done(id);
   }
 }

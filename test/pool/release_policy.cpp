@@ -1,14 +1,12 @@
 // What is idle, and what small blocks keep, is tested with `caching_allocator`; here is what is given back, and when.
 #include <weir/pool/release_policy.hpp>
-#include <weir/pool/upstream_segments.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
 
-#include "support/streams_at_work.hpp"
-#include "support/test_source.hpp"
+#include "support/pool_parts.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -17,37 +15,13 @@ using detail::block_id;
 namespace {
 
 /// Segments of 2 MiB, one block each, under a policy that keeps 4 MiB.
-struct released_segments {
-  using segments_type = detail::upstream_segments<source_resource>;
-
-  lazy_world const world;
-  destroyable_stream const s, t;
-  source_state state;
-  source_resource upstream{state};
-  pool options;
-  detail::biased_lock mutex;
-  detail::stream_ordered_heap heap{0};
-  segments_type segments{upstream, options};
-  pool_numbers numbers;
-  detail::lent_blocks lent{heap, numbers};
+struct released_segments : pool_parts {
   detail::release_policy<segments_type> policy{mutex, heap, segments, lent, 4_MiB};
   detail::biased_guard lock{mutex};
 
-  ~released_segments() {
-    heap.poll(heap.all_lists());  // what is done is not known before
-    segments.give_all(heap);
-  }
-
   block_id take() {
     REQUIRE(segments.reserve(mutex, heap, 2_MiB));
-    auto const whole = detail::block_heap::request::of(2_MiB, 2_MiB, 256, ~detail::units{0});
-    return heap.take_ready({.stream = host_order}, whole);
-  }
-  /// Freed on the stream, behind work of its own.
-  block_id free_behind_work(stream_ref stream, block_id id) {
-    REQUIRE(cudaLaunchHostFunc(
-                stream.get(), [](void*) {}, nullptr) == cudaSuccess);
-    return heap.give(id, detail::stream_identity::ask(stream, detail::stream_identity::known_key(stream, false)));
+    return heap.take_ready({.stream = host_order}, request(2_MiB));
   }
 };
 

@@ -211,22 +211,30 @@ TEST_CASE_FIXTURE(fresh_with_threads, "the threads begin when nobody else is at 
   CHECK_EQ(d.reached(), numbers{0, 1, 2});
 }
 
+namespace {
+
+/// Two host functions that each wait for the other to begin.
+struct meeting {
+  flag one_is_there, other_is_there;
+
+  static void one(void* m) {
+    static_cast<meeting*>(m)->one_is_there.release();
+    static_cast<meeting*>(m)->other_is_there.acquire();
+  }
+  static void other(void* m) {
+    static_cast<meeting*>(m)->one_is_there.acquire();
+    static_cast<meeting*>(m)->other_is_there.release();
+  }
+};
+
+}  // namespace
+
 TEST_CASE_FIXTURE(fresh_with_threads, "two host functions that meet do so though the mode ends") {
-  struct {
-    flag one_is_there, other_is_there;
-  } both;
-  auto const one = [](void* b) {
-    static_cast<decltype(both)*>(b)->one_is_there.release();
-    static_cast<decltype(both)*>(b)->other_is_there.acquire();
-  };
-  auto const other = [](void* b) {
-    static_cast<decltype(both)*>(b)->one_is_there.acquire();
-    static_cast<decltype(both)*>(b)->other_is_there.release();
-  };
+  meeting both;
   cudaStream_t const a = make_stream(), b = make_stream();
   hold_up(b);  // so that the second is still queued
-  ok(cudaLaunchHostFunc(b, other, &both));
-  ok(cudaLaunchHostFunc(a, one, &both));
+  ok(cudaLaunchHostFunc(b, meeting::other, &both));
+  ok(cudaLaunchHostFunc(a, meeting::one, &both));
   std::thread ends([] { sim::set_mode(sim::mode::immediate); });
   go_on.release();
   ends.join();
@@ -237,24 +245,14 @@ TEST_CASE_FIXTURE(fresh_with_threads, "two host functions that meet do so though
 TEST_CASE_FIXTURE(fresh_with_threads, "host functions that are queued when the mode ends may meet too") {
   for (int i = 0; i < 50; ++i) {
     sim::set_mode(sim::mode::threads);
-    struct {
-      flag one_is_there, other_is_there;
-    } both;
-    auto const one = [](void* b) {
-      static_cast<decltype(both)*>(b)->one_is_there.release();
-      static_cast<decltype(both)*>(b)->other_is_there.acquire();
-    };
-    auto const other = [](void* b) {
-      static_cast<decltype(both)*>(b)->one_is_there.acquire();
-      static_cast<decltype(both)*>(b)->other_is_there.release();
-    };
+    meeting both;
     cudaStream_t const a = make_stream(), b = make_stream();
     hold_up(b);
     cudaEvent_t const held_up = make_event();
     ok(cudaEventRecord(held_up, b));
     ok(cudaStreamWaitEvent(a, held_up, 0));  // so that neither has begun
-    ok(cudaLaunchHostFunc(a, one, &both));
-    ok(cudaLaunchHostFunc(b, other, &both));
+    ok(cudaLaunchHostFunc(a, meeting::one, &both));
+    ok(cudaLaunchHostFunc(b, meeting::other, &both));
     std::thread ends([] { sim::set_mode(sim::mode::immediate); });
     for (int k = 0; k < 50; ++k) std::this_thread::yield();  // as a rule the mode is ending then
     go_on.release();

@@ -11,19 +11,13 @@
 #include <mutex>
 #include <thread>
 
+#include <support/thread_sanitizer.hpp>
+
 using namespace sim_test;
 
 namespace {
 
 int reports = 0;
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool says_so = true;
-#elif defined(__has_feature)
-constexpr bool says_so = __has_feature(thread_sanitizer);
-#else
-constexpr bool says_so = false;
-#endif
 
 }  // namespace
 
@@ -80,7 +74,7 @@ TEST_CASE("two streams race if nothing orders them, and do not behind an event")
                t.add(t.b);
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
     CHECK_FALSE(races([&] {
       t.add(t.a);
       t.order(t.a, t.b);
@@ -100,7 +94,7 @@ TEST_CASE("an event says nothing of what came after it") {
                t.add(t.b);
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 
@@ -126,7 +120,7 @@ TEST_CASE("the host comes after a stream that it waited for, and what it starts 
                ++*t.p;
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 
@@ -138,7 +132,7 @@ TEST_CASE("the host that waits for one stream does not come after another") {
                ++*t.p;
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 
@@ -167,7 +161,7 @@ TEST_CASE("pinned memory that a copy reads is not the host's to write, pageable 
                first[0] = 'c';
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
     ok(cudaFree(on_device));
     ok(cudaFreeHost(pinned));
   });
@@ -185,13 +179,13 @@ TEST_CASE("blocking streams and the legacy one come after each other; two blocki
                t.add(d);
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
     CHECK_EQ(races([&] {
                t.add(cudaStreamLegacy);
                t.add(t.a);
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 
@@ -206,7 +200,8 @@ TEST_CASE("whoever does not come after an allocation races with it, and so does 
       ok(cudaFreeAsync(p, t.b));
       t.finish();
     }));
-    if (!says_so) return;  // memory is used too early or too late, which the address sanitizer does not survive
+    if (!under_thread_sanitizer)
+      return;  // memory is used too early or too late, which the address sanitizer does not survive
     CHECK(races([&] {
       ok(cudaMallocAsync(&p, 64, t.a));
       ok(cudaMemsetAsync(p, 1, 64, t.b));
@@ -246,7 +241,7 @@ TEST_CASE("a pool hands memory from stream to stream in order, and that is no or
                t.add(t.b);
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 
@@ -279,7 +274,7 @@ TEST_CASE("launches of one executable graph come after each other") {
                t.add(t.b);
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 
@@ -302,7 +297,7 @@ TEST_CASE("what a host function asks the simulated runtime is no race, and no or
                ok(cudaLaunchHostFunc(t.b, ask, t.p));
                t.finish();
              }),
-             says_so);
+             under_thread_sanitizer);
   });
 }
 

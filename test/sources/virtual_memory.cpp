@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/thread_sanitizer.hpp"
+
 using namespace weir;
 using weir::test::fresh_world;
 
@@ -25,15 +27,6 @@ namespace {
 static_assert(recipe<virtual_memory> && growable<virtual_memory_resource>);
 static_assert(growable<resource_ref<virtual_memory_resource>> && !growable<resource_ref<device_resource>>);
 static_assert(device_accessible<virtual_memory_resource> && !host_accessible<virtual_memory_resource>);
-
-// The thread sanitizer leaves a program so little of its addresses that a range may be halved.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool addresses_are_scarce = true;
-#elif defined(__has_feature)
-constexpr bool addresses_are_scarce = __has_feature(thread_sanitizer);
-#else
-constexpr bool addresses_are_scarce = false;
-#endif
 
 std::string refusal(virtual_memory const& options) {
   try {
@@ -104,7 +97,7 @@ TEST_CASE("a range is four times the device's memory, less than 1 TiB, or as ask
   CHECK(range_of(virtual_memory{}) == 4_MiB);
   sim::set_capacity(0, 256_GiB);
   std::size_t const most = range_of(virtual_memory{.chunk_bytes = 16_MiB});
-  if (addresses_are_scarce) {
+  if (under_thread_sanitizer) {  // which leaves a program so little of its addresses that a range may be halved
     CHECK(most >= 256_GiB);
   } else {
     CHECK(most == 1024_GiB - 16_MiB);

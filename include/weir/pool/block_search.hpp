@@ -59,9 +59,9 @@ class block_search {
   }
 
   /// What is done by now, or new memory, while little lies free in threads' caches: so these keep what they have. 0
-  /// where `find` has to look.
+  /// where `find` has to look, as it has where streams are to wait before the pool grows.
   block_id grow_first(stream_identity const& who, request const& r) {
-    if (!lent_.may_grow_first(segments_.held())) return 0;
+    if (options_.pending == when_pending::wait || !lent_.may_grow_first(segments_.held())) return 0;
     heap_.gather();
     lists const looked_at = heap_.next_lists();
     if (block_id const id = take_done(who, r, looked_at); id != 0) return id;

@@ -62,7 +62,8 @@ struct pool {
   /// The most the pool holds at any time; 0: no limit but the upstream's.
   std::size_t max_bytes = 0;
   /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below a quarter of
-  /// that, and what it asks for otherwise. Near `max_waste` that step is less, but no less than 64 MiB.
+  /// that, and what it asks for otherwise. While most of what is live is small, half of what the pool holds if that is
+  /// more, up to 16 MiB. Near `max_waste` that step is less, but no less than 64 MiB.
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
