@@ -424,6 +424,15 @@ TEST_CASE_FIXTURE(idle_world, "a failure that leaves another device current does
   cudaSetDevice(0);
 }
 
+TEST_CASE_FIXTURE(idle_world, "a default stream whose device CUDA does not say is waited for by the host") {
+  auto memory = make(async{} | checked{});
+  void* const p = memory.allocate(cudaStreamLegacy, 4096);
+  sim::touch(cudaStreamLegacy, p, 4096, sim::access::write);
+  sim::fail_call("cudaGetDevice", 1, cudaErrorUnknown);
+  deallocate_after(memory, cudaStreamLegacy, p, 4096, {});
+  CHECK(sim::live_allocations() == 0);
+}
+
 TEST_CASE_FIXTURE(misused_world, "on a source, streams of two captures are misuse, and the memory is kept") {
   auto memory = make(pinned{} | statistics{});
   void* const p = memory.allocate(a, 1000);

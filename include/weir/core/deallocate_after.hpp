@@ -109,7 +109,8 @@ void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t byte
   if (!is_default) return memory.deallocate(all.last(), p, bytes, alignment);
   // A default stream is the current device's: the memory's, also where a failure above has left another one current.
   device_switch const on_device(device);
-  if (on_device.is_current()) memory.deallocate(all.last(), p, bytes, alignment);
+  if (on_device.is_current()) return memory.deallocate(all.last(), p, bytes, alignment);
+  if (wait_for_device(device)) weir::deallocate_sync(memory, p, bytes, alignment);
 }
 
 }  // namespace detail
