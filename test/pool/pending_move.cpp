@@ -29,7 +29,8 @@ namespace {
 constexpr std::size_t chunk = std::size_t{2} << 20;
 constexpr pool moving{.max_waste = 0, .move_pending = true, .synchronize = false};
 
-/// A pool whose five chunks are all in blocks of their own with work, the first, third and last of them freed.
+/// A pool whose five chunks are all in blocks of their own with work, the first, third and last of them freed. The
+/// stream is of the device that is current.
 template <class Memory>
 struct comb {
   explicit comb(Memory& m) : memory(m) {
@@ -85,6 +86,20 @@ TEST_CASE("a stream has what it freed in another place at once, behind the work 
   CHECK(memory.trim() == 3 * chunk);  // with the old views, else the chunks would stay mapped
   CHECK(mapped(pages) == 2 * chunk);
   CHECK(pages.numbers().reserved.current == 2 * chunk);
+}
+
+TEST_CASE("a stream of another device has what it freed in another place too") {
+  watched_world const world;
+  auto memory = make(five_chunks() | moving);
+  cudaSetDevice(1);
+  {
+    comb c(memory);
+    void* const large = memory.allocate(c.work, 3 * chunk);
+    CHECK(memory.numbers().moved >= 2 * chunk);
+    fill(c.work, large, 3 * chunk, 7);
+    c.give(c.work, large, 3 * chunk);
+  }
+  cudaSetDevice(0);
 }
 
 TEST_CASE("no other stream gets what a stream may use already, nor what is left over of it") {

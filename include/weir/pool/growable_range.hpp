@@ -354,7 +354,7 @@ class growable_range {
                                           stream_identity const& who, std::size_t bytes) {
     bool const may = options_.move_pending && held.own != shared && !may_break_capture(who.stream.get());
     if (!may || may_move(bytes) == 0) return {};
-    device_guard const on_device(device_for(upstream_));  // whose events they are
+    device_guard const on_device(heap.device_of(held.own));  // an event can only be recorded where it was made
     auto found = shared_owner<pending_move>::make(heap, reserved_, chunk_, bytes, held.own);
     return found->chunks.bytes() == 0 ? shared_owner<pending_move>() : std::move(found);
   }

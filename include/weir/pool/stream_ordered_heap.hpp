@@ -129,6 +129,8 @@ class stream_ordered_heap {
   void for_each_idle(list_id list, std::size_t chunk, F f) const {
     heap_.for_each_idle(list, chunk, f);
   }
+  /// The device of the stream whose list it is.
+  int device_of(list_id list) const noexcept { return tracker_.device_of(list); }
   block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
   /// Into the list that it was in, which is open.
   void put_back(block_id held, list_id list) noexcept {
