@@ -16,8 +16,9 @@ namespace weir {
 ///     std::pmr::vector<int> v(&on_pinned);
 ///
 /// Without a stream it lives in host order; with one, freed memory is reused only after the work queued there so far
-/// (as in `weir::allocator`). Two of them are equal if they have the same memory and stream. As thread-safe as the
-/// stack is; throws what the stack throws, so alignments above `max_alignment` are `std::invalid_argument`.
+/// (as in `weir::allocator`). Two of them are equal if they have the same memory and stream; compiled with `-fno-rtti`,
+/// which cannot tell what the other one is, only if they are the same object. As thread-safe as the stack is; throws
+/// what the stack throws, so alignments above `max_alignment` are `std::invalid_argument`.
 template <resource R>
 class pmr_resource final : public std::pmr::memory_resource {
   static_assert(host_accessible<R>,
@@ -46,8 +47,12 @@ class pmr_resource final : public std::pmr::memory_resource {
     memory_.deallocate(freed_on_, p, at_least_one(bytes), alignment);
   }
   bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
+#ifdef __cpp_rtti
     auto const* const same = dynamic_cast<pmr_resource const*>(&other);
     return same != nullptr && memory_ == same->memory_ && freed_on_ == same->freed_on_;
+#else
+    return this == &other;
+#endif
   }
 
   handle_type memory_;
