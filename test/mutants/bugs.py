@@ -988,6 +988,8 @@ BUGS = [
         " || has_live(e.address, end)", "", "tools/torch_memory", random=False, case="whatever a program did"),
     bug(0, "a number above 2^31 is written as a negative one", "tools/pickle_writer.hpp",
         "value < 0x80000000", "value < 0x100000000", "tools/pickle_writer", random=False),
+    bug(0, "what a log says of a refusal has no size", "tools/log_reader.hpp",
+        "std::from_chars(f[4].data(), f[4].data() + f[4].size(), found.bytes);", "", "tools/log_reader", random=False),
     bug(0, "a log ends at midnight", "tools/read_trace.hpp",
         "    if (at + hour < latest_) at += 24 * hour;\n", "", "tools/read_trace", random=False, case="times of a log"),
     bug(0, "memory that is kept for a graph is shown as pending", "pool/stream_ordered_heap.hpp",

@@ -43,7 +43,11 @@ TEST_CASE("a line of a log is read by its columns") {
   CHECK(line.bytes == 10);
   CHECK(line.stream == "0x51");
   CHECK(line.tag == "a,\"b\"");
-  CHECK(log_columns::of(log_columns::plain)->read(lines, "7,now,allocate failure,x,y,0").is == line.fails);
+  auto const failure = log_columns::of(log_columns::plain)->read(lines, "7,now,allocate failure,(nil),4096,0");
+  CHECK(failure.is == line.fails);
+  CHECK(failure.address == 0);
+  CHECK(failure.bytes == 4096);
+  CHECK(log_columns::of(log_columns::plain)->read(lines, "7,now,allocate failure,x,y,0").bytes == 0);
 }
 
 TEST_CASE("what is wrong with a line is said with its number") {

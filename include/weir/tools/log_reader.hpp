@@ -99,7 +99,10 @@ class log_columns {
       in.damaged("has " + std::to_string(f.size()) + " fields; " + std::to_string(columns) +
                  " are needed: " + std::string(has_tag_ ? tagged : plain));
     line found{line::fails, f[0], f[1], f[3], f[5], has_tag_ ? f[6] : std::string_view()};
-    if (f[2] == "allocate failure") return found;
+    if (f[2] == "allocate failure") {  // of which other writers say what they like
+      std::from_chars(f[4].data(), f[4].data() + f[4].size(), found.bytes);
+      return found;
+    }
     if (f[2] != "allocate" && f[2] != "free")
       in.damaged("action is '" + text_lines::start_of(f[2]) + "'; it can be allocate or free");
     found.is = f[2] == "allocate" ? line::allocates : line::frees;
