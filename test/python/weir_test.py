@@ -115,6 +115,8 @@ class Texts(unittest.TestCase):
         with self.assertRaises(weir.ConfigError) as raised:
             weir.use("async | pol")
         self.assertIn("column 9: no adaptor is called 'pol'", str(raised.exception))
+        with self.assertRaisesRegex(weir.ConfigError, "memory of 'host' cannot be reached by the device"):
+            weir.use("host | pool")
 
     def test_what_is_no_text_is_refused(self):
         with self.assertRaisesRegex(TypeError, "weir: a text was expected, as 'async . pool', and 5 was given"):

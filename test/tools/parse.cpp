@@ -167,7 +167,7 @@ TEST_CASE("a text is checked without making anything, with the same errors") {
     CAPTURE(text);
     CHECK(at_making.column != 0);
     try {
-      weir::check_text(text);
+      weir::check_text<anything>(text);
       FAIL_CHECK("no error");
     } catch (weir::config_error const& e) {
       CHECK(std::string(e.what()) == at_making.what);
@@ -176,6 +176,10 @@ TEST_CASE("a text is checked without making anything, with the same errors") {
   }
   weir::check_text("async | pool(initial=1MiB) | limit(60%) | binning(min_exponent=8) | statistics");
   weir::check_text("device(device=7)");  // that there are only two is found when it is made
+  CHECK_THROWS_WITH_AS(weir::check_text("host | pool"), doctest::Contains("'host' cannot be reached by the device"),
+                       weir::config_error);
+  CHECK_THROWS_WITH_AS(weir::check_text<weir::any_host_resource>("async | pool"),
+                       doctest::Contains("'async' cannot be reached by the host"), weir::config_error);
   CHECK(weir::sim::calls() == 0);
 }
 

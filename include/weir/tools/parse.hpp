@@ -183,18 +183,27 @@ Erased build(Source const& source, std::vector<config_layer>& layers) {
   return stack;
 }
 
-/// The same, with the promise that the caller asked for.
+/// Whether a source's memory is what `Any` promises. Holds for what is no source.
+template <class Any, class Layer>
+inline constexpr bool keeps_promise = true;
+template <class Any, recipe Source>
+inline constexpr bool keeps_promise<Any, Source> = (device_accessible<made_by<Source>> || !Any::device_accessible) &&
+                                                   (host_accessible<made_by<Source>> || !Any::host_accessible);
+template <class Any, recipe Source>
+[[noreturn]] void refuse_kind(config_layer const& source) {
+  std::string const memory = "memory of '" + std::string(source.name()) + "' cannot be reached by the ";
+  if (Any::device_accessible && !device_accessible<made_by<Source>>)
+    source.fail(memory + "device; take async, device, managed, pinned, system or virtual_memory");
+  source.fail(memory + "host; take host, managed, pinned or system");
+}
+
+/// The same as `build`, with the promise that the caller asked for.
 template <class Any, class Source>
 Any build_as(Source const& source, std::vector<config_layer>& layers) {
-  constexpr bool on_device = device_accessible<made_by<Source>>, on_host = host_accessible<made_by<Source>>;
-  if constexpr (Any::device_accessible && !on_device) {
-    layers.front().fail(
-        "memory of '" + std::string(layers.front().name()) +
-        "' cannot be reached by the device; take async, device, managed, pinned, system or virtual_memory");
-  } else if constexpr (Any::host_accessible && !on_host) {
-    layers.front().fail("memory of '" + std::string(layers.front().name()) +
-                        "' cannot be reached by the host; take host, managed, pinned or system");
+  if constexpr (!keeps_promise<Any, Source>) {
+    refuse_kind<Any, Source>(layers.front());
   } else {
+    constexpr bool on_device = device_accessible<made_by<Source>>;
     auto stack = build<std::conditional_t<on_device, any_resource, any_host_resource>>(source, layers);
     if constexpr (std::same_as<decltype(stack), Any>)
       return stack;
@@ -227,14 +236,16 @@ template <class Any = any_resource>
   detail::refuse_source(first);
 }
 
-/// Throws the `config_error` that `parse(text)` would throw for what is written in it, and makes nothing: no CUDA call.
-/// What only the machine can tell, such as a device that is not there, is found by `parse`.
-template <class = void>  // so that only those pay for compiling it who use it
+/// Throws the `config_error` that `parse<Any>(text)` would throw for what each layer says, and makes nothing: no CUDA
+/// call. What only the machine can tell, such as a device that is not there, is found by `parse`, and so is what a
+/// layer asks of those below it, as `pool(min=1GiB)` and `limit(1GiB, reserve=1MiB)` do.
+template <class Any = any_resource>
 void check_text(std::string_view text) {
   std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
   for (detail::config_layer& layer : layers) {
     auto const check = [&](auto options) {
       layer.take_options(options);
+      if constexpr (!detail::keeps_promise<Any, decltype(options)>) detail::refuse_kind<Any, decltype(options)>(layer);
       detail::made_from(layer, [&] {
         if constexpr (requires { options.adaptor(); })
           detail::require_valid(options.adaptor());
