@@ -1086,6 +1086,9 @@ BUGS = [
         random=False, case="a text is checked"),
 
     # ---- the bridge to PyTorch
+    bug(0, "a device that is not there is asked of CUDA", "bridges/torch.hpp",
+        'on_device(detail::chosen_device("framework_memory", device));', "on_device(device);", "bridges/torch",
+        random=False, case="a device that cannot be"),
     bug(0, "a free does not wait for the streams that were recorded", "bridges/torch.hpp",
         "others = recorded_.take(p);", "others;", "bridges/torch", random=False, case="what a stream was"),
     bug(0, "a free on a default stream is in the order of the current device's", "bridges/torch.hpp",

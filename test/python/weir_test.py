@@ -134,7 +134,7 @@ class Texts(unittest.TestCase):
             weir.use("async", device=7)
 
     def test_a_device_that_is_not_there_is_refused(self):
-        with self.assertRaisesRegex(weir.CudaError, "cudaSetDevice"):
+        with self.assertRaisesRegex(weir.ConfigError, "there is no device 9; this process sees 8, numbered from 0"):
             weir.allocate(1, device=9)
         with self.assertRaisesRegex(weir.ConfigError, "device 64 cannot be; it must be from 0 to 63"):
             weir.allocate(1, device=64)

@@ -11,6 +11,7 @@
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/sources/source_device.hpp>
 #include <weir/support/mutex.hpp>
 
 #include <array>
@@ -192,7 +193,7 @@ class framework_memory {
   any_resource const& make_stack(int device) {
     detail::mutex_guard const lock(making_);
     if (any_resource const* const known = made(device)) return *known;  // by another thread meanwhile
-    device_guard const on_device(device);
+    device_guard const on_device(detail::chosen_device("framework_memory", device));
     slot& mine = slot_of(device);
     auto stack = std::make_unique<any_resource>(make_(mine.text));
     if (int const other = device_of(*stack); other >= 0 && other != device)
