@@ -18,6 +18,7 @@
 #include <support/sim_fixture.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,19 @@ TEST_CASE_FIXTURE(lazy_world, "pending on a stream: the memory was freed where w
   CHECK(hint_of(report).starts_with("8.00 MiB was freed on streams whose work is not done: wait for them"));
   synchronize(memory);
   CHECK(refusal(memory, host_order, 8_MiB) == "it was served");
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a declared capture: what other streams freed before it was not waited for") {
+  stream const freed_on, s;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB, .max_bytes = 8_MiB});
+  memory.deallocate(freed_on, memory.allocate(freed_on, 8_MiB), 8_MiB);
+  std::optional<capture_scope> declared(std::in_place);
+  CHECK(
+      hint_of(refusal(memory, s, 8_MiB)).starts_with("8.00 MiB was freed on streams that are not asked for it while"));
+  declared.reset();
+  synchronize(memory);  // as the hint says
+  declared.emplace();
+  CHECK(refusal(memory, s, 8_MiB) == "it was served");
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a capture: what a graph uses is kept for it") {

@@ -998,6 +998,8 @@ BUGS = [
     bug(0, "memory that is kept for a graph is shown as pending", "pool/stream_ordered_heap.hpp",
         "tracker_.is_captured(b.list) ? memory_state::captured", "false ? memory_state::captured", "core/shown_memory",
         random=False, case="what is kept for"),
+    bug(0, "a refusal beside a declared capture says to wait, which does not help", "pool/pool_refusal.hpp",
+        "if (is_pending && is_declared)", "if (false)", "adaptors/pool_refusals", random=False),
     bug(0, "a comb of free blocks is told as a full pool", "pool/pool_refusal.hpp",
         "s.largest_free < needed && is_in_pieces", "false && is_in_pieces", "adaptors/pool_refusals", random=False),
     bug(0, "a refusal looks at every block, however many there are", POOL_MEMORY,

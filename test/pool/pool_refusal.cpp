@@ -68,6 +68,10 @@ TEST_CASE("the hint is the first remedy that alone would have served the request
   CHECK(contains(hint(holding(8_MiB, 0, 0, 1_MiB)), "not in one piece"));
   CHECK(contains(hint(holding(4_MiB, 4_MiB, 0, 1_MiB)), "4.00 MiB was freed on streams whose work is not done"));
   CHECK(contains(hint(holding(4_MiB, 4_MiB, 0, 1_MiB), 0, true), "the stream is being captured"));
+  for (bool const is_capturing : {false, true}) {
+    CHECK(contains(refusal_hint(holding(4_MiB, 4_MiB, 0, 1_MiB), 8_MiB, 0, is_capturing, true), "capture is declared"));
+    CHECK(!contains(refusal_hint(holding(4_MiB, 1_MiB, 0, 1_MiB), 8_MiB, 0, is_capturing, true), "is declared"));
+  }
   CHECK(contains(hint(holding(4_MiB, 0, 4_MiB, 4_MiB)), "4.00 MiB is kept for captured graphs"));
   CHECK(contains(hint(holding(4_MiB, 0, 0, 4_MiB), 20_MiB), "not in one piece"));      // with 4 MiB that may be taken
   CHECK(contains(hint(holding(8_MiB, 0, 0, 4_MiB), 100_MiB), "not in one piece"));     // the upstream has no more

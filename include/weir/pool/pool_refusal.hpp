@@ -4,6 +4,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/shown_memory.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
@@ -118,8 +119,10 @@ std::size_t most_of(Upstream const& upstream, std::size_t max_bytes) noexcept {
 }
 
 /// What to do, by the cause: the first thing that alone would have served the request. `needed`: bytes of its block
-/// and of the room to align it, 0 where that cannot be counted; `max_bytes`: the pool's, 0: none.
-inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std::size_t max_bytes, bool is_capturing) {
+/// and of the room to align it, 0 where that cannot be counted; `max_bytes`: the pool's, 0: none. `is_declared`: some
+/// capture is, so that streams which are known without a call are not asked for what they freed.
+inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std::size_t max_bytes, bool is_capturing,
+                                bool is_declared = captures_declared()) {
   pool_numbers const& n = s.numbers;
   if (s.is_parked) return "the pool is parked: call unpark() first";
   if (needed == 0) return "no pool serves a request of that size with that alignment: ask for less at a time";
@@ -133,9 +136,14 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
   if (s.largest_free < needed && is_in_pieces)
     return "enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or let the pool "
            "stand on virtual_memory, which joins pieces";
+  bool const is_pending = n.pending != 0 && n.free + n.pending >= needed;
+  if (is_pending && is_declared)
+    return format_bytes(n.pending) +
+           " was freed on streams that are not asked for it while a capture is declared: call weir::synchronize before "
+           "the capture_scope is made, or when it is gone";
   if (is_capturing)
     return "the stream is being captured: free what it needs, or take it from the pool once, before the capture begins";
-  if (n.pending != 0 && n.free + n.pending >= needed)
+  if (is_pending)
     return format_bytes(n.pending) +
            " was freed on streams whose work is not done: wait for them (weir::synchronize), or let the pool wait "
            "(synchronize = true)";
