@@ -114,6 +114,8 @@ check("--version", 0, ["weir-memory ", next(line.split('"')[1] for line in VERSI
 check("no command", 2, ["no command; there are summary"])
 check("an unknown command", 2, ["no command 'x\\x1b'"], "x\x1b")
 check("an unknown option", 2, ["--frob", "--help says"], "summary", "--frob")
+check("an option of another command", 2, ["summary does not take --output"], "summary", log, "-o", "x")
+check("the same", 2, ["convert does not take --smallest"], "convert", log, "--to", "csv", "--smallest")
 check("no trace", 2, ["summary needs a trace"], "summary")
 check("too few traces", 2, ["compare needs 2 traces"], "compare", log)
 check("too many", 2, ["page takes at most 2"], "page", log, log, log)

@@ -17,6 +17,7 @@
 
 #include <getopt.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -72,6 +73,7 @@ struct arguments {
   std::size_t device = std::size_t{1} << 40;
   std::size_t max_bytes = most_bytes;
   bool smallest = false;
+  std::vector<std::string> of_some;  // the options given that not all commands take
 };
 
 std::size_t size_of(std::string_view text) {
@@ -98,18 +100,23 @@ std::optional<arguments> parse_arguments(int argc, char** argv) {
   for (int c = 0; (c = getopt_long(argc, argv, "o:s:d:h", options, nullptr)) != -1;) switch (c) {
       case 'o':
         a.output = optarg;
+        a.of_some.emplace_back("--output");
         break;
       case to:
         a.to = optarg;
+        a.of_some.emplace_back("--to");
         break;
       case 's':
         a.stacks.emplace_back(optarg);
+        a.of_some.emplace_back("--stack");
         break;
       case 'd':
         a.device = size_of(optarg);
+        a.of_some.emplace_back("--device");
         break;
       case smallest:
         a.smallest = true;
+        a.of_some.emplace_back("--smallest");
         break;
       case max_bytes:
         a.max_bytes = size_of(optarg);
@@ -136,28 +143,32 @@ weir::recorded_memory read_all(std::string const& path, arguments const& a) {
   return weir::read_memory(read_file(path, a.max_bytes), path);
 }
 weir::recorded_trace read(std::string const& path, arguments const& a) { return read_all(path, a).trace; }
-void need_traces(arguments const& a, std::size_t least, std::size_t most) {
+/// `taken`: the command's options, but for those that all take.
+void require(arguments const& a, std::size_t least, std::size_t most, std::vector<std::string> const& taken) {
+  for (std::string const& given : a.of_some)
+    if (std::find(taken.begin(), taken.end(), given) == taken.end())
+      throw wrong_argument(a.command + " does not take " + given);
   if (a.traces.size() < least)
     throw wrong_argument(a.command + " needs " + (least == 1 ? "a trace" : std::to_string(least) + " traces"));
   if (a.traces.size() > most) throw wrong_argument(a.command + " takes at most " + std::to_string(most) + " of them");
 }
 
 int summarize(arguments const& a) {
-  need_traces(a, 1, 1000);
+  require(a, 1, 1000, {});
   for (std::string const& path : a.traces)
     std::fputs(summary_text(name_of_file(path), figures_of(read(path, a))).c_str(), stdout);
   return 0;
 }
 
 int compare(arguments const& a) {
-  need_traces(a, 2, 2);
+  require(a, 2, 2, {});
   figures const first = figures_of(read(a.traces[0], a)), second = figures_of(read(a.traces[1], a));
   std::fputs(comparison_text(name_of_file(a.traces[0]), first, name_of_file(a.traces[1]), second).c_str(), stdout);
   return 0;
 }
 
 int draw(arguments const& a) {
-  need_traces(a, 1, 2);
+  require(a, 1, 2, {"--output"});
   std::vector<weir::report_run> runs;
   for (std::string const& path : a.traces) {
     weir::recorded_memory memory = read_all(path, a);
@@ -188,7 +199,7 @@ void write(std::string const& path, std::string const& bytes) {
 }
 
 int convert(arguments const& a) {
-  need_traces(a, 1, 1);
+  require(a, 1, 1, {"--output", "--to"});
   if (a.to != "csv" && a.to != "json" && a.to != "torch")
     throw wrong_argument(a.to.empty() ? "convert needs --to csv, json or torch"
                                       : "--to is '" + weir::printable(a.to) + "'; it can be csv, json or torch");
@@ -200,7 +211,7 @@ int convert(arguments const& a) {
 }
 
 int replay_all(arguments const& a) {
-  need_traces(a, 1, 1000);
+  require(a, 1, 1000, {"--stack", "--device", "--smallest"});
   std::vector<std::string> const stacks = a.stacks.empty() ? std::vector<std::string>{"async | pool"} : a.stacks;
   bool is_whole = true;
   for (std::string const& path : a.traces) {
