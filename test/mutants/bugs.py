@@ -1077,7 +1077,7 @@ BUGS = [
     bug(0, "an owner does not look again whether it is one", BIASED,
         "if (owner() == mine) [[likely]] {", "if (true) {", "support/biased_lock", random=False),
     bug(0, "an owner takes the seat of another one", BIASED,
-        "if (each.thread == &thread_mark) return &each;", "return &each;", "support/biased_lock", random=False),
+        "if (each.thread == this_thread()) return &each;", "return &each;", "support/biased_lock", random=False),
     bug(0, "a lock has a new owner as soon as before", BIASED,
         "if (needed_ < longest_streak_) needed_ *= 2;", "static_cast<void>(longest_streak_);", "support/biased_lock",
         random=False),

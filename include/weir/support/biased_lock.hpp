@@ -6,9 +6,20 @@
 
 namespace weir::detail {
 
-/// Its address tells threads apart, also those of several libraries that each have a copy of it. A thread may have that
-/// of one that has ended.
-inline constinit thread_local char thread_mark = 0;
+/// Tells threads apart, also where several libraries have a copy of this each. A thread may have that of one that has
+/// ended.
+[[gnu::always_inline]] inline void const* this_thread() noexcept {
+#if defined(__x86_64__) && defined(__linux__) && !defined(__ILP32__)
+  // The thread pointer, which stands where it points to. A shared library has to call a function for the address of
+  // anything that is `thread_local`: that is as long as all the rest of taking the lock.
+  void const* self;
+  asm("mov %%fs:0, %0" : "=r"(self));
+  return self;
+#else
+  static constinit thread_local char mark = 0;
+  return &mark;
+#endif
+}
 
 /// For short sections that never block, as `spin_lock`, where one thread does nearly all of them: an atomic exchange
 /// takes as long as a section of some 30 instructions. A thread that took the lock many times in a row becomes its
@@ -28,7 +39,7 @@ class basic_biased_lock {
 
   [[gnu::always_inline]] void lock() noexcept {
     seat* const mine = owner();
-    if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == &thread_mark) [[likely]] {
+    if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == this_thread()) [[likely]] {
       Barrier::announce(mine->is_taken);
       if (owner() == mine) [[likely]] {
         entered_ = mine;
@@ -83,8 +94,8 @@ class basic_biased_lock {
       if (++waits_ == many_waits) set_contended();
     }
     if (has_owner()) take_away();
-    if (latest_ != &thread_mark) streak_ = 0;
-    latest_ = &thread_mark;
+    if (latest_ != this_thread()) streak_ = 0;
+    latest_ = this_thread();
     if (++streak_ < needed_) return;
     streak_ = 0;
     waits_ = 0;
@@ -101,8 +112,8 @@ class basic_biased_lock {
   /// With the lock. Null if others have all of them.
   seat* seat_of_this_thread() noexcept {
     for (seat& each : seats_) {
-      if (each.thread == nullptr) __atomic_store_n(&each.thread, &thread_mark, __ATOMIC_RELAXED);
-      if (each.thread == &thread_mark) return &each;
+      if (each.thread == nullptr) __atomic_store_n(&each.thread, this_thread(), __ATOMIC_RELAXED);
+      if (each.thread == this_thread()) return &each;
     }
     return nullptr;
   }
