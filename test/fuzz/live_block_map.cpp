@@ -57,7 +57,7 @@ class subject {
     if (known_.empty()) return;
     auto const at = std::next(known_.begin(), static_cast<std::ptrdiff_t>(which % known_.size()));
     if (found_before) table_.find(at->first, address_of());
-    table_.erase(at->first, at->second, address_of());
+    table_.erase(at->first, at->second);
     require(table_.look_up(at->first, address_of()) == 0, "erase: it is gone");
     addresses_[at->second] = 0;
     known_.erase(at);

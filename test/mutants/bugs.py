@@ -1408,9 +1408,14 @@ BUGS = [
         "    bytes = lesser(bytes, room() / chunk_ * chunk_);\n", "", "pool/growable_range", random=False,
         case="initial_bytes of all that"),
     bug(0, "a wrong free of an absurd size takes a slab away", ORDERED,
-        " && !b.is_cached() &&", " &&", "pool/stream_ordered_heap", random=False),
+        "bytes > max_block_bytes || ", "", "pool/stream_ordered_heap", random=False),
     bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
-        " &&\n           alignment <= max_alignment;", ";", "pool/lent_blocks", random=False),
+        " || !is_valid_alignment(alignment)", "", "pool/lent_blocks", random=False),
+    bug(0, "an address whose low bits make up for a lower alignment is a block's", TABLE,
+        "    if (address % unit_bytes != 0) [[unlikely]]\n      return 0;\n", "", "pool/heap/block_table", random=False),
+    bug(0, "what was allocated last is found though it is free", TABLE,
+        "if (blocks[latest_].is_at(place)) return latest_;", "if (blocks[latest_].address() == address) return latest_;",
+        "pool/heap/block_table", random=False),
 
     # ---- stacks in odd orders
     bug(0, "null of an upstream passes through a binning", "adaptors/binning.hpp",

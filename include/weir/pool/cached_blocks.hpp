@@ -79,7 +79,7 @@ class cached_blocks {
   }
   /// Forgets a block that is there.
   void erase(number n) noexcept {
-    map_.erase(records_[n].address(), n, addresses());
+    map_.erase(records_[n].address(), n);
     records_[n] = {};
     records_[n].next = first_unused_;
     first_unused_ = n;

@@ -296,13 +296,16 @@ class stream_ordered_heap {
 
   /// The live block that was allocated so and belongs to no capture, or 0.
   [[gnu::always_inline]] block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
-    return id != 0 && is_as_allocated(id, bytes, alignment) && heap_.blocks()[id].captured == shared ? id : 0;
+    block_id const id = find_any_live(p, bytes, alignment);
+    return id != 0 && heap_.blocks()[id].captured == shared ? id : 0;
   }
   /// The same, but it may.
-  block_id find_any_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
-    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p));
-    return id != 0 && is_as_allocated(id, bytes, alignment) ? id : 0;
+  [[gnu::always_inline]] block_id find_any_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    if (bytes > max_block_bytes || !is_valid_alignment(alignment)) [[unlikely]]
+      return 0;  // as which a block may be marked that is at hand, or lent
+    auto const alignment_log = static_cast<unsigned>(std::countr_zero(alignment));
+    block_id const id = heap_.find_live(reinterpret_cast<std::uintptr_t>(p), alignment_log);
+    return id != 0 && heap_.blocks()[id].requested() == bytes ? id : 0;
   }
 
   /// The same as it was asked for, whatever that was.
@@ -503,12 +506,6 @@ class stream_ordered_heap {
       piece.stream = tracker_.stream_number(b.list);
     }
     return piece;
-  }
-
-  [[gnu::always_inline]] bool is_as_allocated(block_id id, std::size_t bytes, std::size_t alignment) const noexcept {
-    block const& b = heap_.blocks()[id];
-    return b.requested() == bytes && std::size_t{1} << b.alignment_log() == alignment && !b.is_cached() &&
-           alignment <= max_alignment;  // else it is lent, and that is not what was asked for
   }
 
   /// As `poll`, but does not forget `keep`.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 using namespace weir::detail;
@@ -116,6 +117,25 @@ TEST_CASE("a block that is set aside is live and found, is not as anyone asked f
   CHECK(table[id].alignment_log() == 8);
   CHECK(table.find(at(0)) == id);
   CHECK(table.valid());
+}
+
+TEST_CASE("a live block is found as it was asked for, whether it is the latest or not") {
+  block_table table;
+  table.reserve(2);
+  block_id const earlier = table.add(at(0), 4), latest = table.add(at(9), 4);
+  table.enlist(earlier, 700, 8);
+  table.enlist(latest, 700, 8);
+  for (auto const& [id, address] : {std::pair{earlier, at(0)}, std::pair{latest, at(9)}}) {
+    CHECK(table.find(address, 8) == id);
+    CHECK(table.find(address, 7) == 0);
+    CHECK(table.find(address + 1, 8) == 0);
+    CHECK(table.find(address + 4, 7) == 0);
+  }
+  table.delist(latest);
+  table[latest].set_free(shared);
+  CHECK(table.find(at(9), 8) == 0);
+  CHECK(table.find(at(0), 8) == earlier);
+  CHECK(table.find(0, 8) == 0);
 }
 
 TEST_CASE("a free block whose neighbour in its list has any number is not set aside") {

@@ -26,7 +26,7 @@ struct addressed {
     table.insert(address, id);
     return id;
   }
-  void remove(block_id id) { table.erase(addresses[id], id, address_of()); }
+  void remove(block_id id) { table.erase(addresses[id], id); }
   block_id find(std::uintptr_t address) { return table.find(address, address_of()); }
 };
 

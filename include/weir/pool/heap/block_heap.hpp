@@ -128,7 +128,7 @@ class block_heap {
 
   /// Takes back a live block: into `list`, merged with its neighbours there. Sequence numbers must not go down within a
   /// free list.
-  block_id give(block_id id, list_id list, sequence_number sequence) noexcept {
+  [[gnu::always_inline]] block_id give(block_id id, list_id list, sequence_number sequence) noexcept {
     table_.delist(id);
     return put_merged(id, list, sequence);
   }
@@ -226,6 +226,9 @@ class block_heap {
   block_table const& blocks() const noexcept { return table_; }
   /// The live block at an address, or 0.
   [[gnu::always_inline]] block_id find_live(std::uintptr_t address) noexcept { return table_.find(address); }
+  [[gnu::always_inline]] block_id find_live(std::uintptr_t address, unsigned alignment_log) noexcept {
+    return table_.find(address, alignment_log);
+  }
   /// The sequence number up to which a free block's free list has to be done before others may have it.
   sequence_number sequence(block_id id) const noexcept { return free_.sequence(id); }
 

@@ -38,7 +38,7 @@ class alignas(32) block {
     list = whose;
   }
   void set_live(std::uint64_t requested, unsigned alignment_log) noexcept {
-    place_ = address() | std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live);
+    place_ = live_place(address(), alignment_log);
     list_next = static_cast<block_id>(requested);
     list_previous = static_cast<block_id>(requested >> 32);
   }
@@ -54,6 +54,12 @@ class alignas(32) block {
     list_next = next_unused;
   }
 
+  /// What is one word of a live block that starts at `address`, and of no other: see `is_at`.
+  static std::uintptr_t live_place(std::uintptr_t address, unsigned alignment_log) noexcept {
+    return address | std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live);
+  }
+  bool is_at(std::uintptr_t live_place) const noexcept { return place_ == live_place; }
+
   /// Of a live block: the bytes and the alignment's log2 that were asked for.
   std::uint64_t requested() const noexcept { return std::uint64_t{list_previous} << 32 | list_next; }
   unsigned alignment_log() const noexcept { return place_ >> 2 & 0x3f; }
@@ -61,8 +67,8 @@ class alignas(32) block {
   units size = 0;
   block_id left = 0;  ///< neighbours in the segment; 0 at its ends
   block_id right = 0;
-  block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   block_id list_next = 0;      ///< free; unused: next unused record
+  block_id list_previous = 0;  ///< free: in its size class; stale in the first of a class
   list_id list{};              ///< free, held: whose; live: of the stream that has it as a small block, or `shared`
   list_id captured{};          ///< live: a free list of the stream capture that it was allocated in; 0: in none
 
@@ -148,6 +154,7 @@ class block_table {
     live_.insert(blocks_[id].address(), id);
     blocks_[id].set_live(requested, alignment_log);
     blocks_[id].list = shared;
+    latest_ = id;
   }
 
   /// A live block is one of those that a stream's small blocks are counted by.
@@ -158,14 +165,24 @@ class block_table {
     block& b = blocks_[id];
     block_id const next = b.list_next;
     b.set_live(requested, alignment_log);
+    latest_ = id;
     return next;
   }
 
   /// The live block that starts at `address`, or 0.
   [[gnu::always_inline]] block_id find(std::uintptr_t address) noexcept { return live_.find(address, address_of()); }
+  /// The same, if its alignment was asked for so. What was allocated last is found at once.
+  [[gnu::always_inline]] block_id find(std::uintptr_t address, unsigned alignment_log) noexcept {
+    if (address % unit_bytes != 0) [[unlikely]]
+      return 0;
+    std::uintptr_t const place = block::live_place(address, alignment_log);
+    block const* const blocks = blocks_.data();
+    if (blocks[latest_].is_at(place)) return latest_;
+    return live_.find_if(address, [=](block_id id) { return blocks[id].is_at(place); });
+  }
 
   /// Takes a live block off the table.
-  void delist(block_id id) noexcept { live_.erase(blocks_[id].address(), id, address_of()); }
+  [[gnu::always_inline]] void delist(block_id id) noexcept { live_.erase(blocks_[id].address(), id); }
 
   std::size_t live() const noexcept { return live_.size(); }
   /// Records that stand for a block, live or free.
@@ -216,6 +233,7 @@ class block_table {
   grown_array<block> blocks_;
   block_id unused_ = 0;
   std::size_t unused_count_ = 0;
+  block_id latest_ = 0;  // that became live
   live_block_map live_;
 };
 

@@ -58,30 +58,34 @@ class live_block_map {
   /// The number that was inserted with `address`, or 0.
   template <class AddressOf>
   block_id look_up(std::uintptr_t address, AddressOf address_of) const noexcept {
-    return place_of(address, address_of).id;
+    return place_of(address, has_address(address, address_of)).id;
   }
   /// The same, and remembers where that was for the `erase` that mostly follows.
   template <class AddressOf>
   [[gnu::always_inline]] block_id find(std::uintptr_t address, AddressOf address_of) noexcept {
+    return find_if(address, has_address(address, address_of));
+  }
+  /// The same for the one of which `is(id)` says so.
+  template <class Is>
+  [[gnu::always_inline]] block_id find_if(std::uintptr_t address, Is is) noexcept {
     std::uint64_t const hash = hash_of(address);
     std::size_t const at = home(hash);
     bucket const& b = buckets_[at];
     if (std::uint64_t const same = zero_bytes(b.tags ^ tag_of(hash) * low_bits); same != 0) [[likely]] {
       unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
       block_id const id = b.ids[bit / 8];
-      if (address_of(id) == address) [[likely]] {
+      if (is(id)) [[likely]] {
         found_ = {at, bit, id};
         return id;
       }
     }
-    return find_elsewhere(address, address_of);
+    return find_elsewhere(address, is);
   }
 
   /// Forgets a number that is there.
-  template <class AddressOf>
-  void erase(std::uintptr_t address, block_id id, AddressOf address_of) noexcept {
+  void erase(std::uintptr_t address, block_id id) noexcept {
     if (found_.id != id) [[unlikely]]
-      found_ = place_of(address, address_of);
+      found_ = place_of(address, [id](block_id each) { return each == id; });
     for (std::size_t at = home(hash_of(address)); at != found_.at; at = next(at)) come_back_past(at);
     buckets_[found_.at].tags &= ~(std::uint64_t{0xff} << found_.bit);
     buckets_[found_.at].ids[found_.bit / 8] = 0;
@@ -131,21 +135,25 @@ class live_block_map {
   static std::uint64_t zero_bytes(std::uint64_t tags) noexcept { return (tags - low_bits) & ~tags & high_bits; }
 
   /// Not the first of its bucket with the tag.
-  template <class AddressOf>
-  [[gnu::noinline]] block_id find_elsewhere(std::uintptr_t address, AddressOf address_of) noexcept {
-    place const found = place_of(address, address_of);
+  template <class Is>
+  [[gnu::noinline]] block_id find_elsewhere(std::uintptr_t address, Is is) noexcept {
+    place const found = place_of(address, is);
     if (found.id != 0) found_ = found;
     return found.id;
   }
   template <class AddressOf>
-  place place_of(std::uintptr_t address, AddressOf address_of) const noexcept {
+  static auto has_address(std::uintptr_t address, AddressOf address_of) noexcept {
+    return [=](block_id id) { return address_of(id) == address; };
+  }
+  template <class Is>
+  place place_of(std::uintptr_t address, Is is) const noexcept {
     std::uint64_t const hash = hash_of(address);
     std::uint64_t const wanted = tag_of(hash) * low_bits;
     for (std::size_t at = home(hash);; at = next(at)) {
       bucket const& b = buckets_[at];
       for (std::uint64_t same = zero_bytes(b.tags ^ wanted); same != 0; same &= same - 1) {
         unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
-        if (address_of(b.ids[bit / 8]) == address) [[likely]]
+        if (is(b.ids[bit / 8])) [[likely]]
           return {at, bit, b.ids[bit / 8]};
       }
       if (b.tags >> 48 == 0) [[likely]]
