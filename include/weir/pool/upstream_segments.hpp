@@ -146,13 +146,15 @@ class upstream_segments {
     }
     return released;
   }
-  /// `size()` if none is idle. Looks at every segment.
+  /// `size()` if none is idle. Looks at every segment: first at what says at once that it is not the one.
   std::size_t smallest_idle(stream_ordered_heap const& heap) const noexcept {
-    std::size_t found = segments_.size();
-    for (std::size_t i = 0; i < segments_.size(); ++i)
-      if (heap.is_idle(segments_[i].first) &&
-          (found == segments_.size() || segments_[i].bytes < segments_[found].bytes))
-        found = i;
+    std::size_t found = segments_.size(), most = heap.free_bytes() + 1;
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      segment const& s = segments_[i];
+      if (s.bytes >= most || heap[s.first].bytes() != s.bytes || !heap.is_idle(s.first)) continue;
+      found = i;
+      most = s.bytes;
+    }
     return found;
   }
   /// Gives back a segment that is idle, without the lock; returns its size.

@@ -45,17 +45,23 @@ TEST_CASE("until ages are kept every block of a free list has the free list's la
   block_id const a = l.put(10, 1_list, 3_seq), b = l.put(20, 1_list, 5_seq), other = l.put(10, 2_list, 4_seq);
   CHECK(l.free.sequence(a) == 5_seq);
   CHECK(l.free.sequence(other) == 4_seq);
-  CHECK(l.free.any_until(1_list, 4_seq) == 0);
-  CHECK(l.free.any_until(1_list, 5_seq) != 0);
+  CHECK(l.free.pull_until(1_list, 4_seq) == 0);
+  block_id const any = l.free.pull_until(1_list, 5_seq);
+  CHECK(any == a);
+  CHECK(l.free.free_units(1_list) == 20);
+  l.free.put(any, 1_list, 5_seq);
   l.free.keep_ages();
   block_id const c = l.put(30, 1_list, 7_seq);
   CHECK(l.free.sequence(a) == 5_seq);
   CHECK(l.free.sequence(b) == 5_seq);
   CHECK(l.free.sequence(c) == 7_seq);
-  l.free.pull(l.free.any_until(1_list, 5_seq));
-  l.free.pull(l.free.any_until(1_list, 5_seq));
-  CHECK(l.free.any_until(1_list, 6_seq) == 0);
-  CHECK(l.free.any_until(1_list, 7_seq) == c);
+  CHECK(l.free.pull_until(1_list, 5_seq) != 0);
+  CHECK(l.free.pull_until(1_list, 5_seq) != 0);
+  CHECK(l.free.pull_until(1_list, 6_seq) == 0);
+  CHECK(l.free.free_units(1_list) == 30);
+  CHECK(l.free.valid());
+  CHECK(l.free.pull_until(1_list, 7_seq) == c);
+  CHECK(l.free.pull_until(1_list, 7_seq) == 0);
   CHECK(l.free.valid());
 }
 

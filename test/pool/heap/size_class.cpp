@@ -23,32 +23,30 @@ std::vector<units> boundaries() {
   return sizes;
 }
 
-constexpr unsigned number(size_class c) { return c.row * size_class::per_row + c.column; }
-
 }  // namespace
 
-static_assert(size_class::of(1) == size_class{0, 1});
-static_assert(size_class::of(31) == size_class{0, 31});
-static_assert(size_class::of(32) == size_class{1, 0});
-static_assert(size_class::of(63) == size_class{1, 31});
-static_assert(size_class::of(64) == size_class{2, 0} && size_class::of(65) == size_class{2, 0});
-static_assert(size_class::of(66) == size_class{2, 1});
-static_assert(size_class::of(most) == size_class{size_class::rows - 1, size_class::per_row - 1});
+static_assert(size_class::of(1) == size_class::at(0, 1));
+static_assert(size_class::of(31) == size_class::at(0, 31));
+static_assert(size_class::of(32) == size_class::at(1, 0));
+static_assert(size_class::of(63) == size_class::at(1, 31));
+static_assert(size_class::of(64) == size_class::at(2, 0) && size_class::of(65) == size_class::at(2, 0));
+static_assert(size_class::of(66) == size_class::at(2, 1));
+static_assert(size_class::of(most) == size_class::at(size_class::rows - 1, size_class::per_row - 1));
 
 TEST_CASE("every size lies between its class's least size and the next class's") {
   for (units const size : boundaries()) {
     size_class const own = size_class::of(size);
-    REQUIRE(own.row < size_class::rows);
-    REQUIRE(own.column < size_class::per_row);
+    REQUIRE(own.row() < size_class::rows);
+    REQUIRE(own.column() < size_class::per_row);
     REQUIRE(own.least() <= size);
     REQUIRE(size_class::of(own.least()) == own);
-    if (own.least() > 1) REQUIRE(number(size_class::of(own.least() - 1)) + 1 == number(own));
+    if (own.least() > 1) REQUIRE(size_class::of(own.least() - 1).number + 1 == own.number);
   }
 }
 
 TEST_CASE("a larger size is never in an earlier class") {
   for (units const size : boundaries())
-    if (size != most) REQUIRE(number(size_class::of(size)) <= number(size_class::of(size + 1)));
+    if (size != most) REQUIRE(size_class::of(size).number <= size_class::of(size + 1).number);
 }
 
 TEST_CASE("sizes of one class differ by at most a 32nd") {

@@ -83,6 +83,20 @@ TEST_CASE("a block of the request's class comes before one of a larger class") {
   CHECK(blocks.table[blocks.index.find(blocks.table, 1026)].size == 2000);
 }
 
+TEST_CASE("all blocks can be removed, one after the other, without a name") {
+  indexed_blocks b;
+  CHECK(b.index.remove_any(b.table) == 0);
+  for (units const size : std::vector<units>{3, 40, 40, 41, 5000, 3}) b.add(size);
+  while (!b.free.empty()) {
+    block_id const gone = b.index.remove_any(b.table);
+    REQUIRE(b.free.erase(gone) == 1);
+    b.table.drop(gone);
+    CHECK(b.index.valid(b.table));
+  }
+  CHECK(b.index.empty());
+  CHECK(b.index.remove_any(b.table) == 0);
+}
+
 TEST_CASE("what is found fits and wastes little, for random blocks and requests") {
   std::mt19937 random(7);
   indexed_blocks blocks;

@@ -162,10 +162,7 @@ class block_heap {
   /// Everything freed in `list` up to `sequence` is done: it becomes shared; without ages only all of the free list
   /// together.
   void complete(list_id list, sequence_number sequence) noexcept {
-    for (block_id id = free_.any_until(list, sequence); id != 0; id = free_.any_until(list, sequence)) {
-      free_.pull(id);
-      put_merged(id, shared, sequence_number::none);
-    }
+    while (block_id const id = free_.pull_until(list, sequence)) put_merged(id, shared, sequence_number::none);
   }
 
   /// Adjacent free blocks that are together large enough for a request.
@@ -286,8 +283,11 @@ class block_heap {
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
 
   // A block that is kept whole may be used by a request as large if little is wasted.
-  static bool suits(block const& b, request const& r) noexcept {
-    return b.size < r.max_split || (r.span() >= r.max_split && b.size - r.size <= whole_slack);
+  [[gnu::always_inline]] static bool suits(block const& b, request const& r) noexcept {
+    return b.size < r.max_split || suits_whole(b, r);
+  }
+  [[gnu::noinline]] static bool suits_whole(block const& b, request const& r) noexcept {
+    return r.span() >= r.max_split && b.size - r.size <= whole_slack;
   }
 
   [[gnu::noinline]] void add_room() { add_room_for(records_a_call); }

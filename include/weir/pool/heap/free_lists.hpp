@@ -63,7 +63,7 @@ class free_lists {
   }
 
   /// `id` lost its end: it had `before` units.
-  void shrunk(block_id id, units before) noexcept {
+  [[gnu::always_inline]] void shrunk(block_id id, units before) noexcept {
     list_blocks& owner = lists_[blocks_[id].list];
     owner.free -= before - blocks_[id].size;
     owner.index.resized(blocks_, id, before);
@@ -97,10 +97,18 @@ class free_lists {
   sequence_number sequence(block_id id) const noexcept {
     return keeps_ages_ ? ages_.sequence(id) : lists_[blocks_[id].list].latest;
   }
-  /// A block of a free list that is done if everything up to `sequence` is, or 0.
-  block_id any_until(list_id list, sequence_number sequence) const noexcept {
-    block_id const id = keeps_ages_ ? ages_.oldest(list) : lists_[list].index.any();
-    return id != 0 && this->sequence(id) <= sequence ? id : 0;
+  /// Takes a block out of a free list that is done if everything up to `sequence` is; 0 if there is none.
+  block_id pull_until(list_id list, sequence_number sequence) noexcept {
+    list_blocks& owner = lists_[list];
+    if (!keeps_ages_) {
+      block_id const id = owner.latest <= sequence ? owner.index.remove_any(blocks_) : 0;
+      if (id != 0) owner.free -= blocks_[id].size;
+      return id;
+    }
+    block_id const id = ages_.oldest(list);
+    if (id == 0 || ages_.sequence(id) > sequence) return 0;
+    pull(id);
+    return id;
   }
 
   std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lists_.bytes(); }

@@ -26,20 +26,25 @@ struct size_class {
   static constexpr unsigned per_row = 1u << row_bits;
   static constexpr unsigned rows = 32 - row_bits + 1;
 
-  unsigned row;
-  unsigned column;
+  static constexpr unsigned count = rows * per_row;
+
+  unsigned number;  ///< of all classes, from small to large
+  constexpr unsigned row() const noexcept { return number / per_row; }
+  constexpr unsigned column() const noexcept { return number % per_row; }
 
   friend constexpr bool operator==(size_class, size_class) = default;
 
+  static constexpr size_class at(unsigned row, unsigned column) noexcept { return {row * per_row + column}; }
   /// The class that holds blocks of `size` units.
   static constexpr size_class of(units size) noexcept {
-    // Without a branch: whether a size is small is anyone's guess, the processor's too.
+    // Without a branch: whether a size is small is anyone's guess, the processor's too. From `per_row` units on the
+    // highest bit of what is left is that of the next row.
     unsigned const shift = static_cast<unsigned>(std::bit_width(size | per_row)) - 1 - row_bits;
-    return {shift + (size >= per_row), size >> shift & (per_row - 1)};
+    return {(shift << row_bits) + (size >> shift)};
   }
 
   /// The smallest size in the class.
-  constexpr units least() const noexcept { return row == 0 ? column : (units{per_row} | column) << (row - 1); }
+  constexpr units least() const noexcept { return row() == 0 ? column() : (units{per_row} | column()) << (row() - 1); }
 };
 
 }  // namespace weir::detail

@@ -39,6 +39,10 @@ struct slot_class {
   [[gnu::always_inline]] static constexpr sized for_bytes(std::size_t bytes) noexcept {
     return for_units(static_cast<units>((bytes + unit_bytes - 1) / unit_bytes));
   }
+  /// A power of two that the slots of the class which serves `size` units are whole times of.
+  static constexpr units step(units size) noexcept {
+    return units{1} << (static_cast<unsigned>(std::bit_width((size - 1) | per_doubling)) - 4);
+  }
   /// `size` units, rounded up to those of its class.
   static constexpr units rounded(units size) noexcept { return for_units(size).size; }
 

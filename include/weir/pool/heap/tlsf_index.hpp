@@ -27,25 +27,28 @@ class tlsf_index {
   bool empty() const noexcept { return rows_ == 0; }
 
   /// A block of at least `size` units, or 0. Looks at no more than four blocks.
-  block_id find(block_table const& blocks, units size) const noexcept {
-    if (rows_ == 0) return 0;
+  [[gnu::always_inline]] block_id find(block_table const& blocks, units size) const noexcept {
+    return rows_ == 0 ? 0 : find_some(blocks, size);
+  }
+  /// The same where there is some block.
+  [[gnu::noinline]] block_id find_some(block_table const& blocks, units size) const noexcept {
     size_class const own = size_class::of(size);
-    if ((columns_[own.row] >> own.column & 1u) != 0)
-      if (block_id const found = tightest(blocks, heads_[own.row][own.column], size); found != 0) return found;
+    if ((columns_[own.row()] >> own.column() & 1u) != 0)
+      if (block_id const found = tightest(blocks, heads_[own.number], size); found != 0) return found;
     // Every block of a later class is larger than any of this one.
-    if (std::uint32_t const later = columns_[own.row] & after(own.column); later != 0)
-      return heads_[own.row][lowest(later)];
-    std::uint32_t const later_rows = rows_ & after(own.row);
+    if (std::uint32_t const later = columns_[own.row()] & after(own.column()); later != 0)
+      return head(own.row(), lowest(later));
+    std::uint32_t const later_rows = rows_ & after(own.row());
     if (later_rows == 0) return 0;
     unsigned const row = lowest(later_rows);
-    return heads_[row][lowest(columns_[row])];
+    return head(row, lowest(columns_[row]));
   }
 
   /// The first block of the size's own class that is as large and that `fits(block)` accepts, or 0.
   template <class Fits>
   block_id find_in_class(block_table const& blocks, units size, Fits fits) const noexcept {
     size_class const own = size_class::of(size);
-    block_id id = heads_[own.row][own.column];
+    block_id id = heads_[own.number];
     while (id != 0 && (blocks[id].size < size || !fits(blocks[id]))) id = blocks[id].list_next;
     return id;
   }
@@ -56,23 +59,25 @@ class tlsf_index {
     unsigned const row = static_cast<unsigned>(std::bit_width(rows_)) - 1;
     unsigned const column = static_cast<unsigned>(std::bit_width(columns_[row])) - 1;
     units most = 0;
-    for (block_id id = heads_[row][column]; id != 0; id = blocks[id].list_next)
+    for (block_id id = head(row, column); id != 0; id = blocks[id].list_next)
       if (blocks[id].size > most) most = blocks[id].size;
     return most;
   }
 
-  /// Any block, or 0: all of them, if each is removed before the next is asked for.
-  block_id any() const noexcept {
+  /// Removes one of the smallest blocks and returns it; 0 if there is none.
+  block_id remove_any(block_table const& blocks) noexcept {
     if (rows_ == 0) return 0;
-    unsigned const row = lowest(rows_);
-    return heads_[row][lowest(columns_[row])];
+    size_class const c = size_class::at(lowest(rows_), lowest(columns_[lowest(rows_)]));
+    block_id const id = heads_[c.number];
+    remove_first(blocks, id, c);
+    return id;
   }
   /// Calls `f(id)` for every block until it says `true`.
   template <class F>
   bool any_of(block_table const& blocks, F f) const {
     for (std::uint32_t rows = rows_; rows != 0; rows &= rows - 1)
       for (std::uint32_t columns = columns_[lowest(rows)]; columns != 0; columns &= columns - 1)
-        for (block_id id = heads_[lowest(rows)][lowest(columns)]; id != 0; id = blocks[id].list_next)
+        for (block_id id = head(lowest(rows), lowest(columns)); id != 0; id = blocks[id].list_next)
           if (f(id)) return true;
     return false;
   }
@@ -81,9 +86,9 @@ class tlsf_index {
   template <class F>
   bool any_from_largest(block_table const& blocks, units least, F f) const {
     size_class const last = size_class::of(least);
-    for (unsigned row = size_class::rows; row-- > last.row;)
-      for (unsigned column = size_class::per_row; column-- > (row == last.row ? last.column : 0);)
-        for (block_id id = heads_[row][column]; id != 0; id = blocks[id].list_next)
+    for (unsigned row = size_class::rows; row-- > last.row();)
+      for (unsigned column = size_class::per_row; column-- > (row == last.row() ? last.column() : 0);)
+        for (block_id id = head(row, column); id != 0; id = blocks[id].list_next)
           if (f(id)) return true;
     return false;
   }
@@ -94,11 +99,11 @@ class tlsf_index {
       if (((rows_ >> row & 1u) != 0) != (columns_[row] != 0)) return false;
       for (unsigned column = 0; column < size_class::per_row; ++column) {
         block_id previous = 0;
-        block_id id = heads_[row][column];
+        block_id id = head(row, column);
         if (((columns_[row] >> column & 1u) != 0) != (id != 0)) return false;
         for (; id != 0; previous = id, id = blocks[id].list_next) {
           if ((previous != 0 && blocks[id].list_previous != previous) || !blocks[id].is_free()) return false;
-          if (size_class::of(blocks[id].size) != size_class{row, column}) return false;
+          if (size_class::of(blocks[id].size) != size_class::at(row, column)) return false;
         }
       }
     }
@@ -108,32 +113,36 @@ class tlsf_index {
  private:
   static constexpr int candidates = 4;
 
+  block_id head(unsigned row, unsigned column) const noexcept { return heads_[size_class::at(row, column).number]; }
   static std::uint32_t after(unsigned bit) noexcept { return ~std::uint32_t{1} << bit; }
   static unsigned lowest(std::uint32_t bits) noexcept { return static_cast<unsigned>(std::countr_zero(bits)); }
 
   void insert(block_table& blocks, block_id id, size_class c) noexcept {
-    block_id& head = heads_[c.row][c.column];
+    block_id& head = heads_[c.number];
     blocks[id].list_next = head;
     if (head != 0) blocks[head].list_previous = id;
     head = id;
-    columns_[c.row] |= 1u << c.column;
-    rows_ |= 1u << c.row;
+    columns_[c.row()] |= 1u << c.column();
+    rows_ |= 1u << c.row();
   }
 
   // The first of a list is known by the head: its own link to the previous is never read, so that taking the first, the
   // most common case, does not touch the second.
   void remove(block_table& blocks, block_id id, size_class c) noexcept {
     block const& gone = blocks[id];
-    block_id& head = heads_[c.row][c.column];
+    block_id& head = heads_[c.number];
     if (head != id) {
       blocks[gone.list_previous].list_next = gone.list_next;
       if (gone.list_next != 0) blocks[gone.list_next].list_previous = gone.list_previous;
       return;
     }
-    head = gone.list_next;
-    if (head != 0) return;
-    columns_[c.row] &= ~(1u << c.column);
-    if (columns_[c.row] == 0) rows_ &= ~(1u << c.row);
+    remove_first(blocks, id, c);
+  }
+  void remove_first(block_table const& blocks, block_id id, size_class c) noexcept {
+    heads_[c.number] = blocks[id].list_next;
+    if (heads_[c.number] != 0) return;
+    columns_[c.row()] &= ~(1u << c.column());
+    if (columns_[c.row()] == 0) rows_ &= ~(1u << c.row());
   }
 
   static block_id tightest(block_table const& blocks, block_id id, units size) noexcept {
@@ -148,7 +157,7 @@ class tlsf_index {
 
   std::uint32_t rows_ = 0;
   std::uint32_t columns_[size_class::rows] = {};
-  block_id heads_[size_class::rows][size_class::per_row] = {};
+  block_id heads_[size_class::count] = {};
 };
 
 }  // namespace weir::detail
