@@ -36,7 +36,6 @@ struct store_on_a_heap : streamed_heap {
 
   store_on_a_heap() { store.reserve(tracker.list_count()); }
 
-  static std::uint32_t record(std::size_t bytes = slot_bytes) { return slab::record_of(size, bytes, 8); }
   /// A slab of `a`, empty.
   block_id add(sequence_number freed = {}) {
     REQUIRE(store.slots_wanted(la, size_class, held) != 0);
@@ -44,7 +43,10 @@ struct store_on_a_heap : streamed_heap {
     REQUIRE(store.add(id, la, size_class, slots, freed));
     return id;
   }
-  void* take() { return store.take(la, size_class, record()); }
+  void* take() { return take(la, size_class, slot_bytes); }
+  void* take(list_id list, unsigned number, std::size_t bytes, unsigned alignment_log = 8) {
+    return store.take(list, {number, slot_class::size(number)}, bytes, alignment_log);
+  }
   /// All slots of a new slab, live.
   std::vector<void*> full_slab() {
     add();
@@ -123,9 +125,9 @@ TEST_CASE_FIXTURE(store_on_a_heap, "what lies free in slabs is known after any n
 TEST_CASE_FIXTURE(store_on_a_heap, "a slab serves its owner and its class, slot by slot, and nobody else") {
   CHECK(take() == nullptr);
   block_id const id = add();
-  CHECK(store.take(lb, size_class, record()) == nullptr);
-  CHECK(store.take(la, size_class + 1, record()) == nullptr);
-  CHECK(store.take(detail::shared, size_class, record()) == nullptr);
+  CHECK(take(lb, size_class, slot_bytes) == nullptr);
+  CHECK(take(la, size_class + 1, slot_bytes) == nullptr);
+  CHECK(take(detail::shared, size_class, slot_bytes) == nullptr);
   std::set<void*> seen;
   while (void* const p = take()) CHECK(seen.insert(p).second);
   CHECK(seen.size() == slots);
@@ -136,7 +138,7 @@ TEST_CASE_FIXTURE(store_on_a_heap, "a slab serves its owner and its class, slot 
 
 TEST_CASE_FIXTURE(store_on_a_heap, "a slot is found as it was asked for, and by nothing else") {
   add();
-  auto* const p = static_cast<std::byte*>(store.take(la, size_class, record(1000)));
+  auto* const p = static_cast<std::byte*>(take(la, size_class, 1000));
   CHECK(store.find(p, 1000, 8));
   CHECK(store.find(p).requested() == 1000);
   CHECK(store.find(p).alignment_log() == 8);
@@ -297,7 +299,7 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   std::vector<void*> live = full_slab();
   void* const odd = live[6];
   give(odd);
-  REQUIRE(store.take(la, size_class, slab::record_of(size, 1000, 4)) == odd);
+  REQUIRE(take(la, size_class, 1000, 4) == odd);
   queue_work(a);
   queue_work(b);
   for (std::size_t const i : {0u, 1u, 7u}) give(live[i]);
@@ -365,7 +367,7 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   auto const owns = [&](list_id list) { return store.any_owner([&](list_id owner) { return owner == list; }); };
   CHECK((owns(la) && owns(lb) && owns(legacy)));
   CHECK_FALSE(owns(lm));
-  void* const p = store.take(lb, others, slab::record_of(slot_class::size(others), 1000, 8));
+  void* const p = take(lb, others, 1000);
   store.give_whole();
   CHECK(store.count() == 1);
   CHECK(owns(lb));

@@ -32,7 +32,8 @@ class block_sizes {
   request of(std::size_t bytes, std::size_t alignment, std::size_t least_block) const noexcept {
     request r = request::of(bytes, greater(bytes, least_block), alignment, max_split_);
     bool const is_small = (least_block == 0) & (r.size <= slot_class::most_units) & (r.alignment == unit_bytes);
-    r.size += (slot_class::rounded(r.size) - r.size) * static_cast<units>(is_small & has_slots_);
+    units const over = slot_class::step(r.size) - 1;
+    r.size = (is_small & has_slots_) ? (r.size + over) & ~over : r.size;
     return r;
   }
   bool may_be_small(request const& r) const noexcept {

@@ -201,7 +201,7 @@ class pool_memory {
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then
   /// nothing may be touched, and CUDA not called.
-  [[gnu::always_inline]] biased_guard enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
+  [[gnu::always_inline]] optional_guard<biased_lock> enter() const noexcept { return {mutex_, !heap_.is_exiting()}; }
   [[gnu::always_inline]] biased_guard enter_to_allocate() const {
     require_life();
     return biased_guard(mutex_);

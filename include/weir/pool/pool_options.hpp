@@ -194,7 +194,7 @@ struct pool_numbers {
   /// How many allocations are live.
   std::uint64_t live() const noexcept { return allocations - deallocations; }
 
-  void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
+  [[gnu::always_inline]] void count_allocation(std::size_t bytes, std::size_t block_bytes) noexcept {
     allocated.add(block_bytes);
     requested.add(bytes);
     ++allocations;

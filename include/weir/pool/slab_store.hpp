@@ -55,11 +55,13 @@ class slab_store {
   };
 
   /// A free slot of the list's own slabs, now live; null if there is none. Null for any list without slabs.
-  [[gnu::always_inline]] void* take(list_id list, unsigned size_class, std::uint32_t record) noexcept {
+  [[gnu::always_inline]] void* take(list_id list, slot_class::sized size_class, std::size_t bytes,
+                                    unsigned alignment_log) noexcept {
     by_class* const own = streams_[list].classes;
-    slab* const s = own == nullptr ? nullptr : own->with_free[size_class];
+    slab* const s = own == nullptr ? nullptr : own->with_free[size_class.number];
     if (s == nullptr) [[unlikely]]
       return nullptr;
+    std::uint32_t const record = slab::record_of(size_class.size, bytes, alignment_log);
     free_bytes_ -= s->slot_bytes();
     std::uintptr_t const address = s->take(record);
     if (!s->has_free()) [[unlikely]]

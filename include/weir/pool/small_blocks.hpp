@@ -43,10 +43,8 @@ class small_blocks {
   /// No CUDA call.
   [[gnu::always_inline]] void* take(list_id list, slot_class::sized size_class, std::size_t bytes,
                                     unsigned alignment_log) noexcept {
-    if (size_class.number < slab_store::classes) {
-      std::uint32_t const record = slab::record_of(size_class.size, bytes, alignment_log);
-      if (void* const p = slabs_.take(list, size_class.number, record); p != nullptr) return p;
-    }
+    if (size_class.number < slab_store::classes)
+      if (void* const p = slabs_.take(list, size_class, bytes, alignment_log); p != nullptr) return p;
     block_id const id = cache_.take(list, size_class.number, bytes, alignment_log);
     return id == 0 ? nullptr : reinterpret_cast<void*>(heap_.blocks()[id].address());
   }
@@ -154,9 +152,7 @@ class small_blocks {
 
  private:
   [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
-    auto const take = [&] {
-      return slabs_.take(list, size_class, slab::record_of(r.size, r.requested, r.alignment_log));
-    };
+    auto const take = [&] { return slabs_.take(list, {size_class, r.size}, r.requested, r.alignment_log); };
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;
     std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);

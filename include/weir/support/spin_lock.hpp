@@ -68,23 +68,35 @@ class spin_lock {
   bool taken_ = false;  // by the compilers' own atomics: <atomic> takes longer to compile than the pool that needs this
 };
 
-/// Holds a lock while it lives, or nothing. Who drops the lock in between (`unlocked`) has it again before the guard
-/// ends: there is no flag to ask, as in `std::unique_lock`, and no header to include.
+/// Holds a lock while it lives. Who drops the lock in between (`unlocked`) has it again before the guard ends: there is
+/// no flag to ask, as in `std::unique_lock`, and no header to include.
 template <class Lock>
 class short_guard {
  public:
-  [[gnu::always_inline]] explicit short_guard(Lock& lock) noexcept : short_guard(lock, true) {}
-  /// Holds nothing if `may_enter` is false.
-  [[gnu::always_inline]] short_guard(Lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
+  [[gnu::always_inline]] explicit short_guard(Lock& lock) noexcept : lock_(lock) { lock.lock(); }
+  [[gnu::always_inline]] ~short_guard() { lock_.unlock(); }
+  short_guard(short_guard const&) = delete;
+  short_guard& operator=(short_guard const&) = delete;
+
+ private:
+  Lock& lock_;
+};
+using spin_guard = short_guard<spin_lock>;
+
+/// The same, or holds nothing.
+template <class Lock>
+class optional_guard {
+ public:
+  [[gnu::always_inline]] optional_guard(Lock& lock, bool may_enter) noexcept : lock_(may_enter ? &lock : nullptr) {
     if (may_enter) [[likely]]
       lock.lock();
   }
-  [[gnu::always_inline]] ~short_guard() {
+  [[gnu::always_inline]] ~optional_guard() {
     if (lock_ != nullptr) [[likely]]
       lock_->unlock();
   }
-  short_guard(short_guard const&) = delete;
-  short_guard& operator=(short_guard const&) = delete;
+  optional_guard(optional_guard const&) = delete;
+  optional_guard& operator=(optional_guard const&) = delete;
 
   /// True if it holds the lock.
   explicit operator bool() const noexcept { return lock_ != nullptr; }
@@ -92,6 +104,5 @@ class short_guard {
  private:
   Lock* lock_;
 };
-using spin_guard = short_guard<spin_lock>;
 
 }  // namespace weir::detail
