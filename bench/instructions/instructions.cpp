@@ -87,6 +87,8 @@ constexpr std::array workloads{
                pairs(seen());
              }},
     workload{"random-1MiB-1000-live", [] { churn(1000, 1 << 20, 1); }},
+    workload{"random-4MiB-1000-live", [] { churn(1000, 4 << 20, 1); }},
+    workload{"random-64MiB-200-live", [] { churn(200, 64 << 20, 1); }},
     workload{"random-64KiB-100000-live", [] { churn(100'000, 64 << 10, 1); }},
     workload{"random-64KiB-1000-live-4-streams", [] { churn(1000, 64 << 10, 4); }},
 };
