@@ -7,7 +7,7 @@
 
 #include <concepts>
 #include <cstddef>
-#include <limits>
+#include <cstdint>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -57,7 +57,7 @@ class allocator {
   allocator(allocator<U, R> const& other) noexcept : memory_(other.memory()), freed_on_(other.freed_on()) {}
 
   [[nodiscard]] T* allocate(std::size_t n) {
-    if (n > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+    if (n > SIZE_MAX / sizeof(T)) throw std::bad_array_new_length();
     return static_cast<T*>(memory_.allocate(host_order, n * sizeof(T), alignof(T)));
   }
   void deallocate(T* p, std::size_t n) noexcept { memory_.deallocate(freed_on_, p, n * sizeof(T), alignof(T)); }

@@ -16,7 +16,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 
 namespace weir {
@@ -30,7 +29,7 @@ struct async {
   int device = -1;  ///< which device; -1: the one current at `make`
   /// Bytes that the pool keeps when a stream, event or device is synchronised; what it holds above goes back to the
   /// system then. The default keeps everything, so that a synchronise costs no allocations; `trim` gives it back.
-  std::size_t release_threshold = std::numeric_limits<std::size_t>::max();
+  std::size_t release_threshold = SIZE_MAX;
   std::size_t max_bytes = 0;      ///< most that the pool may hold, rounded up by CUDA; 0: as much as the device has
   std::size_t initial_bytes = 0;  ///< taken from the device at `make` and kept by the pool
 

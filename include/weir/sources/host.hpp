@@ -10,7 +10,7 @@
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
-#include <limits>
+#include <cstdint>
 #include <new>
 
 namespace weir {
@@ -54,7 +54,7 @@ class host_resource {
 
  private:
   // Beyond this no allocator can answer, and some round such sizes up to a small one.
-  static constexpr std::size_t largest = std::numeric_limits<std::ptrdiff_t>::max();
+  static constexpr std::size_t largest = PTRDIFF_MAX;
 
   // `operator delete` must be told the alignment that `operator new` was.
   static std::align_val_t real_alignment(std::size_t alignment) noexcept {

@@ -7,12 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 namespace weir::detail {
 
 /// No object can be larger than this, so nothing larger is asked for: what CUDA answers to such sizes varies.
-inline constexpr std::size_t largest_request = std::numeric_limits<std::ptrdiff_t>::max();
+inline constexpr std::size_t largest_request = PTRDIFF_MAX;
 
 /// Alignments above CUDA's own 256 B: asks for more than needed and remembers what was moved up. Thread-safe.
 class shifted_blocks {
