@@ -41,4 +41,5 @@ int main() {
   pinned.deallocate(download, result, 8_MiB);
   weir::synchronize(device);
   assert(weir::numbers(device)[1].pending == 0);
+  return 0;
 }

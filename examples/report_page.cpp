@@ -57,4 +57,5 @@ int main(int argc, char** argv) {
   std::printf("%s\nheld at most: segments %s, one growable range %s\n", path.c_str(),
               weir::format_bytes(segments.upstream().numbers().reserved.peak).c_str(),
               weir::format_bytes(range.upstream().numbers().reserved.peak).c_str());
+  return 0;
 }

@@ -36,4 +36,5 @@ int main() {
   plugin_release(p, stream.get());
   assert(plugin_memory().used() == 0 && plugin_size(p) == 0);
   assert(plugin_allocate(1_GiB, stream.get()) == nullptr);
+  return 0;
 }
