@@ -1,8 +1,11 @@
 // What pools do with these is tested in growable_range.cpp.
 #include <weir/pool/idle_chunks.hpp>
 
+#include <weir/cuda/stream.hpp>
+
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -107,4 +110,29 @@ TEST_CASE("nothing is held where nothing is asked for") {
   idle_chunks const idle(e.heap, e.reserved, chunk, 0);
   CHECK(idle.bytes() == 0);
   CHECK(e.heap.free_bytes() == 8 * chunk);
+}
+
+TEST_CASE("what is found done while room is made belongs to a piece before that is held") {
+  eight_idle e;
+  std::array<stream, 5> const streams;  // more than there is room for, without making some
+  auto const take = [&](std::size_t bytes) {
+    return e.heap.take_ready(e.nobody, stream_ordered_heap::request::of(bytes, bytes, 256, ~detail::units{0}));
+  };
+  detail::block_id const last = take(chunk);
+  detail::block_id before[5];
+  for (detail::block_id& b : before) b = take(256);
+  REQUIRE(take(7 * chunk - 5 * 256) != 0);
+  e.heap.give_done(last);
+  for (std::size_t i = 0; i < streams.size(); ++i)
+    e.heap.give(before[i], detail::stream_identity{.stream = streams[i],
+                                                   .key = detail::stream_identity::known_key(streams[i], false)});
+  {
+    idle_chunks idle(e.heap, e.reserved, chunk, chunk);
+    CHECK(idle.bytes() == chunk);
+    CHECK(idle.unmap(e.memory));
+  }
+  CHECK(e.memory.in_use() == 7 * chunk);
+  CHECK(e.memory.wrong == 0);
+  CHECK(e.heap.free_bytes() == 5 * 256);
+  CHECK(e.heap.valid());
 }

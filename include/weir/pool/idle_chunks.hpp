@@ -68,17 +68,8 @@ class idle_chunks {
   idle_chunks(stream_ordered_heap& heap, pool_level& reserved, std::size_t chunk, std::size_t bytes,
               list_id list = shared)
       : heap_(heap), reserved_(reserved), list_(list), held_(round_up_or_zero(bytes, chunk) / chunk) {
-    std::size_t room = round_up_or_zero(bytes, chunk);
-    piece_list found(room / chunk);
-    if (room != 0)
-      heap_.for_each_idle(list, chunk, [&](stream_ordered_heap::idle_chunks const& idle) {
-        std::size_t const most = lesser(room, idle.end - idle.begin);
-        found.add({idle.end - most, most, idle.block});
-        room -= most;
-        return room == 0;
-      });
-    for (piece_list::piece const& p : found)
-      if (!hold(p)) break;
+    for (std::size_t missing = round_up_or_zero(bytes, chunk), held = 1; missing != 0 && held != 0; missing -= held)
+      held = hold_largest(chunk, missing);
   }
   ~idle_chunks() {
     for (piece_list::piece const& p : held_)
@@ -110,14 +101,24 @@ class idle_chunks {
   }
 
  private:
-  bool hold(piece_list::piece const& found) noexcept try {
-    heap_.reserve();
-    held_.add({found.address, found.bytes, heap_.hold({found.block, found.address, found.address + found.bytes})});
-    bytes_ += found.bytes;
-    reserved_.current -= found.bytes;
-    return true;
-  } catch (std::bad_alloc const&) {  // then less is moved
-    return false;
+  /// The end of the largest piece, at most `most` bytes of it. Returns how many: 0 if there is none, or no host memory,
+  /// and then less is moved.
+  std::size_t hold_largest(std::size_t chunk, std::size_t most) noexcept try {
+    heap_.reserve();  // before it looks: that may find work done, and merge what is free
+    stream_ordered_heap::idle_chunks found;
+    heap_.for_each_idle(list_, chunk, [&](stream_ordered_heap::idle_chunks const& idle) {
+      found = idle;
+      return true;
+    });
+    if (found.block == 0) return 0;
+    found.begin = found.end - lesser(most, found.end - found.begin);
+    std::size_t const bytes = found.end - found.begin;
+    held_.add({found.begin, bytes, heap_.hold(found)});
+    bytes_ += bytes;
+    reserved_.current -= bytes;
+    return bytes;
+  } catch (std::bad_alloc const&) {
+    return 0;
   }
 
   stream_ordered_heap& heap_;
