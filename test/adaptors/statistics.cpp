@@ -253,6 +253,20 @@ TEST_CASE("by tag: a free counts for the tag that the block was allocated under,
   CHECK(memory.numbers().requested.current == 0);
 }
 
+TEST_CASE("by tag: a block counts in a scope as well as for its tag") {
+  source_state state;
+  auto memory = make(source{&state} | statistics{.by_tag = true});
+  tag const decoder{"decoder"};
+  statistics_scope const scope(memory);
+  void* const p = memory.allocate(stream, 1000);
+  CHECK(scope.numbers().requested == counter{1000, 1000, 1000});
+  REQUIRE(memory.numbers_by_tag().size() == 1);
+  CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{1000, 1000, 1000});
+  memory.deallocate(stream, p, 1000);
+  CHECK(scope.numbers().requested == counter{0, 1000, 1000});
+  CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{0, 1000, 1000});
+}
+
 TEST_CASE("by tag: the summary has a row a tag, and a refusal a line of the largest holders") {
   source_state state;
   auto memory = make(source{&state} | statistics{.by_tag = true});

@@ -13,6 +13,7 @@
 using weir::detail::basic_biased_lock;
 using weir::detail::biased_guard;
 using weir::detail::biased_lock;
+using weir::detail::biased_section;
 using weir::detail::process_barrier;
 using weir::detail::short_guard;
 
@@ -132,6 +133,31 @@ TEST_CASE("one thread at a time, an owner or not") {
     });
   for (auto& thread : threads) thread.join();
   CHECK(numbers.one == 4 * 5000);
+  CHECK(numbers.other == numbers.one);
+}
+
+TEST_CASE("a section is one thread's at a time too, an owner's or not, also beside guards") {
+  biased_lock lock;
+  counted numbers;
+  for (int i = 0; i < 200; ++i) {
+    biased_section const held(lock);
+    numbers.add();
+  }
+  CHECK(lock.has_owner() == process_barrier::exists());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5000; ++i) {
+        {
+          biased_section const held(lock);
+          numbers.add();
+        }
+        biased_guard const held(lock);
+        numbers.add();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(numbers.one == 200 + 4 * 2 * 5000);
   CHECK(numbers.other == numbers.one);
 }
 

@@ -36,18 +36,25 @@ TEST_CASE("an address has the value that was last inserted with it") {
 
 TEST_CASE("the value for an address is made where there is none, and taken with it") {
   blocks_by_address<int> table;
-  CHECK(table.take(256) == 0);
+  auto const taken = [&](std::uintptr_t address) {
+    int value = 0;
+    CHECK(table.take(address, [&](int found) { value = found; }) == (value != 0));
+    return value;
+  };
+  CHECK_FALSE(table.has_room());
+  CHECK(taken(256) == 0);
   table.value_for(256) = 1;
   CHECK(*table.find(256) == 1);
   table.value_for(256) += 2;
   CHECK(table.size() == 1);
-  CHECK(table.take(512) == 0);
-  CHECK(table.take(256) == 3);
+  CHECK(table.has_room());
+  CHECK(taken(512) == 0);
+  CHECK(taken(256) == 3);
   CHECK(table.find(256) == nullptr);
   CHECK(table.size() == 0);
   CHECK(table.value_for(256) == 0);
   for (int i = 2; i < 1000; ++i) table.value_for(256 * static_cast<std::uintptr_t>(i)) = i;
-  for (int i = 2; i < 1000; ++i) REQUIRE(table.take(256 * static_cast<std::uintptr_t>(i)) == i);
+  for (int i = 2; i < 1000; ++i) REQUIRE(taken(256 * static_cast<std::uintptr_t>(i)) == i);
   CHECK(table.size() == 1);
 }
 

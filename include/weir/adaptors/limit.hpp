@@ -74,7 +74,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   ~limit_resource() { below_.release(reserve_.left()); }
 
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
+                                        std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     std::size_t const charge = charge_for(bytes, alignment);
     std::size_t held = used_.charge_up_to(plain_up_to_.load(), charge);
@@ -90,8 +91,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
   /// More given back than is charged means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept.
-  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+  [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                                         std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, alignment, plain_free{stream, p, bytes, alignment});
   }
   /// See `weir::deallocate_after`. Credited at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
@@ -184,6 +186,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
  private:
   using base::upstream_;
+  using typename base::plain_free;
   friend base;
   friend detail::adaptor_base<limit_resource, Upstream>;
 
@@ -216,7 +219,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   }
 
   /// Takes a charge back; false, and nothing below zero, if there was less.
-  bool credit(std::size_t charge) const noexcept { return used_.credit(charge); }
+  [[gnu::noinline]] bool credit(std::size_t charge) const noexcept { return used_.credit(charge); }
   /// The same here and below, but for what fills the reserve up again.
   void give_back(std::size_t bytes) const noexcept {
     std::size_t const back = reserve_.begin_free(bytes);
@@ -238,7 +241,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     give(upstream_);
     if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
       return keep_if_captured(charge);
-    if (!credit(charge)) [[unlikely]]
+    if (!used_.credit(charge)) [[unlikely]]
       this->report_excess(address, bytes);
   }
 
@@ -279,7 +282,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     return true;
   }
 
-  void raise_peak(std::size_t held) noexcept { used_.raise_peak(held); }
+  [[gnu::always_inline]] void raise_peak(std::size_t held) noexcept { used_.raise_peak(held); }
 
   // ---- captures
 

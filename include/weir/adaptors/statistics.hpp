@@ -143,7 +143,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     {
-      detail::biased_guard const lock(counters_.lock);
+      detail::biased_section const lock(counters_.lock);
       counters_.numbers.add(bytes, taken);
       if (is_watched()) [[unlikely]]
         watch_allocation(p, bytes, taken);
@@ -153,8 +153,9 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
   /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
-  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+  [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                                         std::size_t alignment = default_alignment) noexcept {
+    take_back(p, bytes, alignment, plain_free{stream, p, bytes, alignment});
   }
   /// See `weir::deallocate_after`. Counted at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
@@ -165,7 +166,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
   memory_statistics numbers() const noexcept {
-    detail::biased_guard const lock(counters_.lock);
+    detail::biased_section const lock(counters_.lock);
     return counters_.numbers;
   }
   /// Whose numbers they are; empty: nobody said.
@@ -174,12 +175,12 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   /// was allocated under. Looks at each tag that there is, under a short lock.
   std::vector<tag_statistics> numbers_by_tag() const {
     if (tags_ == nullptr) return {};
-    detail::biased_guard const lock(counters_.lock);
+    detail::biased_section const lock(counters_.lock);
     return tags_->numbers();
   }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
-    detail::biased_guard const lock(counters_.lock);
+    detail::biased_section const lock(counters_.lock);
     if (tags_ != nullptr) tags_->reset_peaks();
     counters_.numbers.reset_peaks();
   }
@@ -201,6 +202,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
  private:
   using base::upstream_;
+  using typename base::plain_free;
   friend base;
   friend detail::adaptor_base<statistics_resource, Upstream>;
   friend class statistics_scope;
@@ -243,33 +245,49 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
       count([=](memory_statistics& n) { n.put_back(bytes, bytes, chunks); });
       return false;
     }
-    for_each_tagged_chunk(p, bytes, [this](void* at) { tags_->take_off(at); });
+    for_each_tagged_chunk(p, bytes, [this](void* at) {
+      detail::tagged_block counted;
+      tags_->take_off(at, counted);
+    });
     return true;
   }
   template <class F>
   void for_each_tagged_chunk(void* p, std::size_t bytes, F f) noexcept {
     if (tags_ == nullptr) return;
-    detail::biased_guard const lock(counters_.lock);
+    detail::biased_section const lock(counters_.lock);
     this->for_each_chunk(p, bytes, f);
   }
 
   /// By scopes, of whichever thread, or by tag.
   bool is_watched() const noexcept { return counters_.watchers.load() != 0; }
-  // With the lock. Out of line: so that requests that nobody watches are as short as if nobody could.
+  // With the lock. Out of line: so that requests that nobody watches are as short as if nobody could. Scopes are so
+  // again, as the last call: so that nothing is saved over a call where there are none.
   [[gnu::noinline]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
+    if (detail::innermost_scope != nullptr) [[unlikely]]
+      return watch_allocation_in_scopes(p, bytes, taken);
+    if (tags_ != nullptr) tags_->add(p, bytes, taken);
+  }
+  [[gnu::noinline]] void watch_allocation_in_scopes(void* p, std::size_t bytes, std::size_t taken) noexcept {
     statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
     if (tags_ != nullptr) tags_->add(p, bytes, taken);
   }
-  /// Returns what it counted for the block's tag.
-  [[gnu::noinline]] detail::tagged_block watch_free(void* p, std::size_t bytes, std::size_t taken) noexcept {
+  /// `of_tag` becomes what it counted for the block's tag.
+  [[gnu::noinline]] void watch_free(void* p, std::size_t bytes, std::size_t taken,
+                                    detail::tagged_block& of_tag) noexcept {
+    if (detail::innermost_scope != nullptr) [[unlikely]]
+      return watch_free_in_scopes(p, bytes, taken, of_tag);
+    if (tags_ != nullptr) tags_->take_off(p, of_tag);
+  }
+  [[gnu::noinline]] void watch_free_in_scopes(void* p, std::size_t bytes, std::size_t taken,
+                                              detail::tagged_block& of_tag) noexcept {
     statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
-    return tags_ == nullptr ? detail::tagged_block() : tags_->take_off(p);
+    if (tags_ != nullptr) tags_->take_off(p, of_tag);
   }
   [[gnu::noinline, gnu::cold]] void put_back(void* p, std::size_t bytes, std::size_t taken,
                                              detail::tagged_block const& of_tag) noexcept {
     count([=](memory_statistics& n) { n.put_back(bytes, taken); });
     if (tags_ == nullptr) return;
-    detail::biased_guard const lock(counters_.lock);
+    detail::biased_section const lock(counters_.lock);
     tags_->put_back(p, of_tag);
   }
 
@@ -277,22 +295,23 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   template <class Change>
   void count(Change change) noexcept {
     {
-      detail::biased_guard const lock(counters_.lock);
+      detail::biased_section const lock(counters_.lock);
       change(counters_.numbers);
     }
     statistics_scope::for_each_on(counters_, change);
   }
 
   /// False, and nothing changed, if so much is not live. `of_tag` becomes what it counted for its tag.
-  bool take_off(void* p, std::size_t bytes, std::size_t taken, detail::tagged_block& of_tag) noexcept {
-    detail::biased_guard const lock(counters_.lock);
+  [[gnu::always_inline]] bool take_off(void* p, std::size_t bytes, std::size_t taken,
+                                       detail::tagged_block& of_tag) noexcept {
+    detail::biased_section const lock(counters_.lock);
     memory_statistics& numbers = counters_.numbers;
     bool const is_live =
         bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
     if (!is_live) return false;
     numbers.take_off(bytes, taken);
     if (is_watched()) [[unlikely]]
-      of_tag = watch_free(p, bytes, taken);
+      watch_free(p, bytes, taken, of_tag);
     return true;
   }
 

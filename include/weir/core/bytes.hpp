@@ -29,7 +29,7 @@ constexpr bool is_valid_alignment(std::size_t alignment) noexcept {
 /// `bytes` rounded up to a multiple of `alignment` (a power of two), or 0 where that exceeds `std::size_t`.
 constexpr std::size_t round_up_or_zero(std::size_t bytes, std::size_t alignment) noexcept {
   std::size_t const mask = alignment - 1;
-  return bytes > ~mask ? 0 : (bytes + mask) & ~mask;
+  return (bytes + mask) & ~mask;  // a sum that wraps is less than `alignment`
 }
 
 /// The room that a block aligned to `default_alignment` needs so that `bytes` fit into it at an address aligned to

@@ -26,7 +26,8 @@ class resource_ref : public detail::cuda_mr_calls<resource_ref<R>> {
   using detail::cuda_mr_calls<resource_ref>::allocate;
   using detail::cuda_mr_calls<resource_ref>::deallocate;
 
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
+                                        std::size_t alignment = default_alignment) const {
     if constexpr (!weir::host_ordered<R>)
       if (stream.is_host_order()) return weir::allocate_sync(*resource_, bytes, alignment);
     return resource_->allocate(stream, bytes, alignment);

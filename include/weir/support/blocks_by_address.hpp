@@ -17,7 +17,7 @@ class blocks_by_address {
  public:
   /// Keeps a place for one `insert`, or for `count` of them. May throw `std::bad_alloc`, and has promised nothing then.
   void promise(std::size_t count = 1) {
-    while (size_ + promised_ + count > limit()) grow();
+    while (size_ + promised_ + count > limit_) grow();
     promised_ += count;
   }
   /// There will be no `insert`.
@@ -48,8 +48,17 @@ class blocks_by_address {
   /// The value for `address`, which is not 0, to be changed: `T{}` if there was none. Needs no promise. Valid until the
   /// next change. May throw `std::bad_alloc`, and has changed nothing then.
   T& value_for(std::uintptr_t address) {
-    if (size_ + promised_ + 1 > limit()) [[unlikely]]
+    make_room();
+    return value_in_room(address);
+  }
+  /// Whether there is a place for one more value, beside those that are promised.
+  bool has_room() const noexcept { return size_ + promised_ < limit_; }
+  void make_room() {
+    if (!has_room()) [[unlikely]]
       grow();
+  }
+  /// As `value_for`, where there is room.
+  T& value_in_room(std::uintptr_t address) noexcept {
     place& at = places_[place_of(address)];
     if (at.address == 0) at.address = address, ++size_;
     return at.value;
@@ -57,14 +66,15 @@ class blocks_by_address {
 
   /// Forgets an address that is there.
   void erase(std::uintptr_t address) noexcept { empty(place_of(address)); }
-  /// Forgets an address, which is not 0, and returns what it had: `T{}` if there is none.
-  T take(std::uintptr_t address) noexcept {
-    if (size_ == 0) return {};
+  /// Forgets an address, which is not 0, after `f(value)`; false, and nothing done, if it is not there.
+  template <class F>
+  bool take(std::uintptr_t address, F f) noexcept {
+    if (size_ == 0) return false;
     std::size_t const at = place_of(address);
-    if (places_[at].address == 0) return {};
-    T const value = places_[at].value;
+    if (places_[at].address == 0) return false;
+    f(static_cast<T const&>(places_[at].value));
     empty(at);
-    return value;
+    return true;
   }
 
   /// Forgets all, but for promises.
@@ -95,7 +105,6 @@ class blocks_by_address {
   };
 
   std::size_t mask() const noexcept { return places_.size() - 1; }
-  std::size_t limit() const noexcept { return places_.size() / 4 * 3; }
   std::size_t next(std::size_t at) const noexcept { return (at + 1) & mask(); }
   // Fibonacci hashing: the high bits of the product depend on all bits of the address.
   std::size_t home_of(std::uintptr_t address) const noexcept { return (address * 0x9e3779b97f4a7c15u) >> shift_; }
@@ -111,6 +120,12 @@ class blocks_by_address {
     at = {address, value};
   }
   void empty(std::size_t hole) noexcept {
+    if (places_[next(hole)].address != 0) return empty_and_move_up(hole);
+    places_[hole] = {};
+    --size_;
+  }
+  // Out of line: so that frees which have nothing to move have few registers to save.
+  [[gnu::noinline]] void empty_and_move_up(std::size_t hole) noexcept {
     // What comes behind moves up, unless that would put it before the place that it is looked for from.
     for (std::size_t at = next(hole); places_[at].address != 0; at = next(at)) {
       std::size_t const moved = (at - home_of(places_[at].address)) & mask();
@@ -124,6 +139,7 @@ class blocks_by_address {
   [[gnu::noinline]] void grow() {
     grown_array<place> old(places_.size() == 0 ? 16 : 2 * places_.size());
     places_.swap(old);
+    limit_ = places_.size() / 4 * 3;
     shift_ = places_.size() == 16 ? 60 : shift_ - 1;
     size_ = 0;
     for (std::size_t at = 0; at < old.size(); ++at)
@@ -131,6 +147,7 @@ class blocks_by_address {
   }
 
   grown_array<place> places_;  // none, or a power of two of them
+  std::size_t limit_ = 0;      // of values, promised ones too: three quarters of the places
   unsigned shift_ = 0;
   std::size_t size_ = 0;
   std::size_t promised_ = 0;

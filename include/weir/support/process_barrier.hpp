@@ -25,7 +25,7 @@ class process_barrier {
   /// The frequent side: sets a flag, and then looks.
   [[gnu::always_inline]] static void announce(bool& flag) noexcept {
     __atomic_store_n(&flag, true, __ATOMIC_RELAXED);
-    asm volatile("" ::: "memory");
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
   }
   /// Clears it, after all that this thread did since.
   [[gnu::always_inline]] static void withdraw(bool& flag) noexcept { __atomic_store_n(&flag, false, __ATOMIC_RELEASE); }

@@ -19,6 +19,12 @@ counter requested(blocks_by_tag const& blocks, char const* name) {
   return {};
 }
 
+detail::tagged_block taken_off(blocks_by_tag& blocks, void* p) {
+  detail::tagged_block counted;
+  blocks.take_off(p, counted);
+  return counted;
+}
+
 }  // namespace
 
 TEST_CASE("a block counts for the tag of the thread that added it, until it is taken off") {
@@ -30,7 +36,7 @@ TEST_CASE("a block counts for the tag of the thread that added it, until it is t
   blocks.add(at(512), 7, 256);
   CHECK(requested(blocks, "a") == counter{100, 100, 100});
   tag const other{"b"};
-  blocks.take_off(at(256));
+  taken_off(blocks, at(256));
   CHECK(requested(blocks, "a") == counter{0, 100, 100});
   CHECK(requested(blocks, "") == counter{7, 7, 7});
   CHECK(requested(blocks, "b") == counter{});
@@ -38,10 +44,10 @@ TEST_CASE("a block counts for the tag of the thread that added it, until it is t
 
 TEST_CASE("what is unknown is nothing, and putting that back does nothing") {
   blocks_by_tag blocks;
-  CHECK(blocks.take_off(at(256)).bytes == 0);
+  CHECK(taken_off(blocks, at(256)).bytes == 0);
   blocks.add(at(512), 7, 256);
-  blocks.take_off(at(512));
-  blocks.put_back(at(256), blocks.take_off(at(256)));
+  taken_off(blocks, at(512));
+  blocks.put_back(at(256), taken_off(blocks, at(256)));
   CHECK(requested(blocks, "") == counter{0, 7, 7});
 }
 
@@ -49,16 +55,17 @@ TEST_CASE("what is put back is as it was, whatever was freed since") {
   blocks_by_tag blocks;
   {
     tag const scope{"a"};
-    blocks.add(at(256), 100, 256);
+    blocks.add(at(256), 100, 512);
   }
   blocks.add(at(512), 7, 256);
-  detail::tagged_block const taken_off = blocks.take_off(at(256));
-  blocks.take_off(at(512));
-  blocks.put_back(at(256), taken_off);
+  detail::tagged_block const counted = taken_off(blocks, at(256));
+  taken_off(blocks, at(512));
+  blocks.put_back(at(256), counted);
   CHECK(requested(blocks, "a") == counter{100, 100, 100});
   CHECK(requested(blocks, "") == counter{0, 7, 7});
-  blocks.take_off(at(256));
+  taken_off(blocks, at(256));
   CHECK(requested(blocks, "a") == counter{0, 100, 100});
+  for (tag_statistics const& each : blocks.numbers()) CHECK(each.numbers.allocated.current == 0);
 }
 
 TEST_CASE("a block where another is live means that that one was given back past this layer") {

@@ -28,6 +28,10 @@ tag_statistics holding(char const* name, std::size_t bytes, std::size_t freed = 
 TEST_CASE("each tag has numbers of its own, and those that were never used are not shown") {
   tag_totals totals;
   tag_name const small("small"), large("large"), idle("idle"), none;
+  CHECK_FALSE(totals.has_room(small));
+  totals.make_room(large);
+  CHECK(totals.has_room(large));
+  CHECK_FALSE(totals.has_room(small));  // has a place, with no name in it
   for (tag_name const tag : {small, large, idle, none}) totals.make_room(tag);
   totals.of(small).add(10, 256);
   totals.of(large).add(1000, 1024);

@@ -46,17 +46,16 @@ class adaptor_base {
   ~adaptor_base() = default;
 
   /// Asks the upstream for more than zero bytes. One that returns null is out of memory.
-  void* ask(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+  [[gnu::always_inline]] void* ask(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     void* const p = share(upstream_).allocate(stream, bytes, alignment);
     if (p == nullptr) [[unlikely]]
       refuse_null({bytes, taken(bytes, alignment), stream, weir::device_of(upstream_)});
     return p;
   }
 
-  /// The same. If it throws, `failed()` is called first, and an `out_of_memory` takes this layer's line along. Kept out
-  /// of the callers' common path, which then carries no landing pads.
+  /// The same. If it throws, `failed()` is called first, and an `out_of_memory` takes this layer's line along.
   template <class Failed>
-  void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
+  [[gnu::always_inline]] void* pass(stream_ref stream, std::size_t bytes, std::size_t alignment, Failed failed) try {
     return ask(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
     failed();
@@ -83,6 +82,18 @@ class adaptor_base {
     own.hint(hint_for(request.bytes, own, hint));
     throw out_of_memory({request.bytes, request.rounded, request.stream, weir::device_of(upstream_)}, name, own);
   }
+
+  /// A free to be passed on. Inlined where it is called, which the compiler does not do with a lambda for a common path
+  /// and a cold one.
+  struct plain_free {
+    stream_ref stream;
+    void* p;
+    std::size_t bytes, alignment;
+
+    [[gnu::always_inline]] void operator()(Upstream& below) const noexcept {
+      below.deallocate(stream, p, bytes, alignment);
+    }
+  };
 
   /// A free of more than this layer has counted: for a `Derived` that keeps accounts and has `label_` and `counted()`.
   /// A layer below that knows its blocks can say what is wrong, or this memory passed this layer by. Without such a

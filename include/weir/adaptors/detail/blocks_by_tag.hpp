@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 namespace weir::detail {
@@ -22,23 +23,28 @@ struct tagged_block {
 class blocks_by_tag {
  public:
   /// Under the calling thread's tag; `bytes` is not 0. Takes host memory now and then.
-  void add(void const* p, std::size_t bytes, std::size_t taken) noexcept try {
+  [[gnu::always_inline]] void add(void const* p, std::size_t bytes, std::size_t taken) noexcept {
     tag_name const tag = current_tag();
-    totals_.make_room(tag);
-    tagged_block& block = blocks_.value_for(reinterpret_cast<std::uintptr_t>(p));
-    if (block.bytes != 0) count_off(block);  // what is live there still was given back past this layer
+    if (!totals_.has_room(tag) || !blocks_.has_room()) [[unlikely]]
+      return make_room_and_add(p, bytes, taken);
+    tagged_block& block = blocks_.value_in_room(reinterpret_cast<std::uintptr_t>(p));
+    if (block.bytes != 0) [[unlikely]]
+      count_off(block);  // what is live there still was given back past this layer
     block = {tag, bytes, taken};
     totals_.of(tag).add(bytes, taken);
-  } catch (...) {
   }
 
-  /// Returns what it counted; nothing for a block that is not known.
-  tagged_block take_off(void const* p) noexcept {
-    tagged_block const counted = blocks_.take(reinterpret_cast<std::uintptr_t>(p));
-    if (counted.bytes != 0) count_off(counted);
-    return counted;
+  /// `counted` becomes what it counted; unchanged for a block that is not known.
+  [[gnu::always_inline]] void take_off(void const* p, tagged_block& counted) noexcept {
+    blocks_.take(reinterpret_cast<std::uintptr_t>(p), [&](tagged_block const& b) {
+      // Member by member: a whole block that was written so is read late.
+      counted.tag = b.tag;
+      counted.bytes = b.bytes;
+      counted.taken = b.taken;
+      count_off(counted);
+    });
   }
-  /// As if `take_off(p)`, which returned `counted`, had not been called.
+  /// As if `take_off(p, counted)` had not been called.
   void put_back(void const* p, tagged_block const& counted) noexcept {
     if (counted.bytes != 0 && blocks_.insert_again(reinterpret_cast<std::uintptr_t>(p), counted))
       totals_.of(counted.tag).put_back(counted.bytes, counted.taken);
@@ -51,6 +57,14 @@ class blocks_by_tag {
   }
 
  private:
+  /// Out of line: so that `add` calls nothing, and has no registers to save.
+  [[gnu::noinline, gnu::cold]] void make_room_and_add(void const* p, std::size_t bytes, std::size_t taken) noexcept
+      try {
+    totals_.make_room(current_tag());
+    blocks_.make_room();
+    add(p, bytes, taken);
+  } catch (std::bad_alloc const&) {
+  }
   void count_off(tagged_block const& b) noexcept { totals_.of(b.tag).take_off(b.bytes, b.taken); }
 
   blocks_by_address<tagged_block> blocks_;

@@ -20,37 +20,40 @@ class alignas(64) charges {
 
   /// Charges if no more than `most` are charged then: what that is, else 0. Whoever is let in by a `credit` comes after
   /// what that thread did before it.
-  std::size_t charge_up_to(std::size_t most, std::size_t charge) noexcept {
+  [[gnu::always_inline]] std::size_t charge_up_to(std::size_t most, std::size_t charge) noexcept {
     auto const wanted = static_cast<std::ptrdiff_t>(charge);
     if (wanted <= 0) return 0;  // rounding up wrapped, or it exceeds any memory
-    biased_guard const lock(lock_);
+    biased_section const lock(lock_);
     std::size_t const now = now_.load();
     if (static_cast<std::ptrdiff_t>(most - now) < wanted) return 0;  // below 0 where the budget was lowered
     now_.store_release(now + charge);
     return now + charge;
   }
   /// Takes a charge back; false, and nothing below zero, if there was less.
-  bool credit(std::size_t charge) noexcept {
-    biased_guard const lock(lock_);
+  [[gnu::always_inline]] bool credit(std::size_t charge) noexcept {
+    biased_section const lock(lock_);
     std::size_t const now = now_.load();
     now_.store_release(now < charge ? 0 : now - charge);
     return now >= charge;
   }
 
   /// A request that brought it to `held` was served.
-  void raise_peak(std::size_t held) noexcept {
-    if (held <= peak_.load()) [[likely]]
-      return;
-    biased_guard const lock(lock_);
-    if (held > peak_.load()) peak_.store_release(held);
+  [[gnu::always_inline]] void raise_peak(std::size_t held) noexcept {
+    if (held > peak_.load()) [[unlikely]]
+      raise_peak_to(held);
   }
   /// The peak starts again from what is charged now.
   void reset_peak() noexcept {
-    biased_guard const lock(lock_);
+    biased_section const lock(lock_);
     peak_.store_release(now_.load());
   }
 
  private:
+  [[gnu::noinline]] void raise_peak_to(std::size_t held) noexcept {
+    biased_section const lock(lock_);
+    if (held > peak_.load()) peak_.store_release(held);
+  }
+
   atomic<std::size_t> now_;
   atomic<std::size_t> peak_;
   biased_lock lock_;

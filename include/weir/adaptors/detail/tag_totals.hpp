@@ -30,6 +30,8 @@ class tag_totals {
     if (tag.id() >= all_.size()) all_.grow(tag.id() + all_.size() / 2 + 8);
     all_[tag.id()].tag = tag;
   }
+  /// Whether `make_room(tag)` was called.
+  bool has_room(tag_name tag) const noexcept { return tag.id() < all_.size() && all_[tag.id()].tag == tag; }
   /// Of a tag that room was made for.
   memory_statistics& of(tag_name tag) noexcept { return all_[tag.id()].numbers; }
 
