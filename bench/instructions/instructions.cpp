@@ -23,9 +23,11 @@ namespace {
 constexpr std::size_t steps = 50'000;  // each two operations; the script knows
 
 auto plain() { return weir::device{} | weir::pool{}; }
-auto layered() { return plain() | weir::limit{.max_bytes = std::size_t{1} << 40} | weir::statistics{}; }
+auto limited() { return plain() | weir::limit{.max_bytes = std::size_t{1} << 40}; }
+auto counted() { return plain() | weir::statistics{}; }
 auto traced() { return plain() | weir::trace{}; }
-auto seen() { return plain() | weir::statistics{} | weir::trace{}; }
+auto layered() { return limited() | weir::statistics{}; }
+auto seen() { return plain() | weir::statistics{.by_tag = true} | weir::trace{}; }
 
 /// Callgrind counts what happens in here and in what it calls.
 template <class Work>
@@ -79,9 +81,11 @@ struct workload {
 };
 constexpr std::array workloads{
     workload{"pair-4KiB", [] { pairs(plain()); }},
+    workload{"pair-4KiB-limit", [] { pairs(limited()); }},
+    workload{"pair-4KiB-statistics", [] { pairs(counted()); }},
     workload{"pair-4KiB-limit-statistics", [] { pairs(layered()); }},
     workload{"pair-4KiB-trace", [] { pairs(traced()); }},
-    workload{"pair-4KiB-statistics-tag-trace",
+    workload{"pair-4KiB-statistics-by-tag-trace",
              [] {
                weir::tag const scope{"bench"};
                pairs(seen());

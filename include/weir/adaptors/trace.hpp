@@ -84,7 +84,8 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
     ring_.add(trace_action::allocate, p, bytes, stream, stack);
     return p;
   }
-  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+  [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     ring_.add(trace_action::free, p, bytes, stream, 0);
     upstream_.deallocate(stream, p, bytes, alignment);
@@ -147,17 +148,22 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
   }
 
   /// Only what is out of memory is called that. Its report is kept with this layer's own line.
-  void* ask_and_record(stream_ref stream, std::size_t bytes, std::size_t alignment, detail::call_stack_id stack) try {
+  [[gnu::always_inline]] void* ask_and_record(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                              detail::call_stack_id stack) try {
     return this->ask(stream, bytes, alignment);
   } catch (out_of_memory& failure) {
     std::uint32_t const number = reports_.begin();
-    ring_.add(trace_action::out_of_memory, nullptr, bytes, stream, stack, number);
+    record_refusal(stream, bytes, stack, number);
     failure.passed_through(*this);
     reports_.keep(number, failure.what());
     throw;
   } catch (std::bad_alloc const&) {
-    ring_.add(trace_action::out_of_memory, nullptr, bytes, stream, stack);
+    record_refusal(stream, bytes, stack, 0);
     throw;
+  }
+  [[gnu::noinline, gnu::cold]] void record_refusal(stream_ref stream, std::size_t bytes, detail::call_stack_id stack,
+                                                   std::uint32_t report) noexcept {
+    ring_.add(trace_action::out_of_memory, nullptr, bytes, stream, stack, report);
   }
 
   std::string name_;

@@ -30,9 +30,10 @@ class trace_ring {
       thread_clock.look_if_due();
     tag_name const tag = current_tag();
     auto const thread = static_cast<std::uint32_t>(thread_id());
-    biased_guard const lock(lock_);
+    biased_section const lock(lock_);
     // Member by member: a whole event that is copied from elsewhere waits for its parts to be stored there.
     shown_event& event = slots_[next_];
+    __builtin_prefetch(reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(&event) + ahead), 1);
     event.ticks = latest_ = thread_clock.next(latest_);
     event.address = reinterpret_cast<std::uintptr_t>(p);
     event.bytes = bytes;
@@ -48,14 +49,14 @@ class trace_ring {
 
   /// How many events there were, those that are forgotten included.
   std::uint64_t count() const noexcept {
-    biased_guard const lock(lock_);
+    biased_section const lock(lock_);
     return count_now();
   }
   std::size_t capacity() const noexcept { return slots_.size(); }
 
   /// Forgets all events.
   void clear() noexcept {
-    biased_guard const lock(lock_);
+    biased_section const lock(lock_);
     cleared_ = count_now();
   }
 
@@ -65,7 +66,7 @@ class trace_ring {
     std::uint64_t const capacity = slots_.size();
     std::uint64_t end = 0, at = 0, forgotten = 0;
     {
-      biased_guard const lock(lock_);
+      biased_section const lock(lock_);
       end = count_now();
       at = end > capacity && end - capacity > cleared_ ? end - capacity : cleared_;
       forgotten = at - cleared_;
@@ -75,7 +76,7 @@ class trace_ring {
       shown_event some[64];
       std::size_t got = 0;
       {
-        biased_guard const lock(lock_);
+        biased_section const lock(lock_);
         std::uint64_t const now = count_now();
         if (now > capacity && at < now - capacity) at = now - capacity;  // others came meanwhile
         for (; at < end && got < 64; ++at) some[got++] = slots_[at % capacity];
@@ -85,6 +86,9 @@ class trace_ring {
   }
 
  private:
+  /// How far before events are written their memory is brought near: a ring is larger than a core's cache.
+  static constexpr std::uintptr_t ahead = 8 * sizeof(shown_event);
+
   std::uint64_t count_now() const noexcept { return rounds_ * slots_.size() + next_; }
 
   tick_moment made_ = tick_moment::now();
