@@ -38,7 +38,8 @@ TEST_CASE("the value for an address is made where there is none, and taken with 
   blocks_by_address<int> table;
   auto const taken = [&](std::uintptr_t address) {
     int value = 0;
-    CHECK(table.take(address, [&](int found) { value = found; }) == (value != 0));
+    bool const was_there = table.take(address, [&](int found) { value = found; });
+    CHECK(was_there == (value != 0));
     return value;
   };
   CHECK_FALSE(table.has_room());
