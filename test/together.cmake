@@ -4,12 +4,13 @@
 
 set(tests_in_a_program 12)
 
-# True if a file cannot be put in a namespace, or is compiled or linked in a way of its own.
+# True if a file cannot be put in a namespace, is compiled or linked in a way of its own, or tells a library of the
+# process what to call.
 function(weir_stands_alone source result)
   set(language "^#define|^#if|^int main\\(|^extern \"C\"|operator new|^template <>|^namespace [a-z]")
   set(flags "#include <(weir/bridges/)?(thrust|cuda_mr|cuda/)")
   file(STRINGS ${source} found LIMIT_COUNT 1 REGEX "${language}|${flags}")
-  if(found OR source MATCHES "^(bench/trace|sim/driver_functions)\\.cpp$")
+  if(found OR source MATCHES "^(bench/trace|sim/driver_functions|bridges/nvtx.*)\\.cpp$")
     set(${result} TRUE PARENT_SCOPE)
   else()
     set(${result} FALSE PARENT_SCOPE)
