@@ -110,6 +110,7 @@ void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t byte
   // A default stream is the current device's: the memory's, also where a failure above has left another one current.
   device_switch const on_device(device);
   if (on_device.is_current()) return memory.deallocate(all.last(), p, bytes, alignment);
+  // Where CUDA does not say which is current, the host waits, and then no stream's order matters.
   if (wait_for_device(device)) weir::deallocate_sync(memory, p, bytes, alignment);
 }
 

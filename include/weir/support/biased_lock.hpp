@@ -11,9 +11,10 @@ namespace weir::detail {
 [[gnu::always_inline]] inline void const* this_thread() noexcept {
 #if defined(__x86_64__) && defined(__linux__) && !defined(__ILP32__)
   // The thread pointer, which stands where it points to. A shared library has to call a function for the address of
-  // anything that is `thread_local`: that is as long as all the rest of taking the lock.
+  // anything that is `thread_local`: that is as long as all the rest of taking the lock. Read anew each time: what a
+  // function does between two locks may be to go on in another thread, as fibers and coroutines do.
   void const* self;
-  asm("mov %%fs:0, %0" : "=r"(self));
+  asm volatile("mov %%fs:0, %0" : "=r"(self));
   return self;
 #else
   static constinit thread_local char mark = 0;
