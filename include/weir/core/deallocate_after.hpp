@@ -60,7 +60,8 @@ class gathered_streams {
   bool wait_on_device(stream_ref other, int device) const noexcept {
     bool const touches_legacy = other.get() == cudaStreamLegacy || last_.get() == cudaStreamLegacy;
     if (touches_legacy && may_break_capture(cudaStreamLegacy, device)) return false;
-    cudaEvent_t const behind = recorded_behind(other, device_of_stream(other, device));
+    cudaEvent_t const behind =
+        capture_ != 0 ? captured_behind(other, device) : recorded_behind(other, device_of_stream(other, device));
     if (behind == nullptr) return false;
     device_switch const on_device(device);  // a default stream is the current one's
     bool const waits = on_device.is_current() && succeeded(cudaStreamWaitEvent(last_.get(), behind, 0));
@@ -76,6 +77,15 @@ class gathered_streams {
     if (succeeded(cudaEventRecord(event, stream.get()))) return event;
     succeeded(cudaEventDestroy(event));
     return nullptr;
+  }
+  /// The same for a stream that captures, most likely one of `device`: to ask it which would break the capture.
+  static cudaEvent_t captured_behind(stream_ref stream, int device) noexcept {
+    cudaEvent_t event = recorded_behind(stream, device);
+    int devices = 0;
+    if (event != nullptr || !succeeded(cudaGetDeviceCount(&devices))) return event;
+    for (int other = 0; other < devices && event == nullptr; ++other)
+      if (other != device) event = recorded_behind(stream, other);
+    return event;
   }
   /// `otherwise` for default streams, which are the current device's, and where CUDA does not say.
   static int device_of_stream(stream_ref stream, int otherwise) noexcept {

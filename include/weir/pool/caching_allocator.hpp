@@ -161,8 +161,9 @@ class caching_allocator : public pool_memory<Upstream> {
       if (user.is_host_order()) return;
       stream_identity const who = identify(user);
       if (capture == capture_key::none) capture = who.capture;
-      if (known) common = heap_.common_list(common, who);
-      known = known && common != shared;
+      if (capture != capture_key::none || !known) return;  // a graph's memory is in no list of a stream
+      common = heap_.common_list(common, who);
+      known = common != shared;
     };
     add(stream);
     for (stream_ref const other : others) add(other);

@@ -70,6 +70,33 @@ TEST_CASE("a stream that CUDA does not know has no key") {
   cudaGetLastError();
 }
 
+TEST_CASE("a stream that captures is not asked for its id, since that would break the capture") {
+  sim::reset();
+  destroyable_stream const m, other;
+  cudaEvent_t begun = nullptr, joined = nullptr;
+  REQUIRE(cudaEventCreate(&begun) == cudaSuccess);
+  REQUIRE(cudaEventCreate(&joined) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(m.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  REQUIRE(cudaEventRecord(begun, m.get()) == cudaSuccess);
+  REQUIRE(cudaStreamWaitEvent(other.get(), begun, 0) == cudaSuccess);
+  auto const first = stream_identity::ask(m, stream_key::none), again = stream_identity::ask(m, stream_key::none);
+  auto const second = stream_identity::ask(other, stream_key::none);
+  CHECK(first.code == cudaSuccess);
+  CHECK(first.capture != capture_key::none);
+  CHECK(second.capture == first.capture);
+  CHECK(again.key == first.key);
+  CHECK(second.key != first.key);
+  CHECK(first.key != stream_key::none);
+  REQUIRE(cudaEventRecord(joined, other.get()) == cudaSuccess);
+  REQUIRE(cudaStreamWaitEvent(m.get(), joined, 0) == cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(m.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(asked(m) != first.key);
+  cudaEventDestroy(begun);
+  cudaEventDestroy(joined);
+}
+
 TEST_CASE("every thread's default stream has a key of its own") {
   std::set<stream_key> keys{known(cudaStreamPerThread)};
   for (int i = 0; i < 20; ++i) std::thread([&] { keys.insert(known(cudaStreamPerThread)); }).join();

@@ -333,6 +333,21 @@ inline void capturing_streams_cannot_be_waited_for(verdict& v) {
   expect_refused(v, "query", refused, [](cudaStream_t s) { return cudaStreamQuery(s); });
 }
 
+// No comment says so. An H100 with driver 580.159.04 refuses the id of a capturing stream and breaks the capture;
+// NVIDIA's documentation of `is_stream_capturing` in CCCL says that of the device as well.
+inline void capturing_streams_do_not_say_who_they_are(verdict& v) {
+  expect_refused(v, "the id of a capturing stream", cudaErrorStreamCaptureUnsupported, [](cudaStream_t s) {
+    unsigned long long id = 0;
+    return cudaStreamGetId(s, &id);
+  });
+#if CUDART_VERSION >= 12080
+  expect_refused(v, "the device of a capturing stream", cudaErrorStreamCaptureUnsupported, [](cudaStream_t s) {
+    int device = 0;
+    return cudaStreamGetDevice(s, &device);
+  });
+#endif
+}
+
 // The guide: nor a broader handle, "such as a device or context handle when any associated stream is in capture mode".
 inline void capturing_devices_cannot_be_waited_for(verdict& v) {
   expect_refused(v, "cudaDeviceSynchronize", cudaErrorStreamCaptureUnsupported,
@@ -590,6 +605,7 @@ inline constexpr probe capture_probes[] = {
     {"graphs_free_memory_once", needs::nothing, &graphs_free_memory_once},
     {"graphs_with_memory_have_one_executable", needs::nothing, &graphs_with_memory_have_one_executable},
     {"capturing_streams_cannot_be_waited_for", needs::nothing, &capturing_streams_cannot_be_waited_for},
+    {"capturing_streams_do_not_say_who_they_are", needs::nothing, &capturing_streams_do_not_say_who_they_are},
     {"capturing_devices_cannot_be_waited_for", needs::nothing, &capturing_devices_cannot_be_waited_for},
     {"captured_events_cannot_be_waited_for", needs::nothing, &captured_events_cannot_be_waited_for},
     {"events_are_captured_until_recorded_anew", needs::nothing, &events_are_captured_until_recorded_anew},

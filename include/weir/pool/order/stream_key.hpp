@@ -23,9 +23,10 @@ struct stream_identity {
 
   static constexpr unsigned kind_bits = 3;
   static constexpr stream_key legacy_key{1 << kind_bits};
-  /// `destroyable`: may be destroyed at any time. `promised`: the user says that it outlives the pool. No streams:
+  /// `destroyable`: may be destroyed at any time. `promised`: the user says that it outlives the pool. `capturing`: may
+  /// be destroyed, but not while the capture lasts, so that the handle tells it from others of the capture. No streams:
   /// `captured`, what one freed in a capture, and `joint`, what was freed after the work of two lists.
-  enum kind : std::uint64_t { legacy, per_thread, lasting, promised, destroyable, captured, joint };
+  enum kind : std::uint64_t { legacy, per_thread, lasting, promised, destroyable, captured, joint, capturing };
 
   static constexpr stream_key key_for(kind k, std::uint64_t number) noexcept {
     return stream_key{number << kind_bits | k};
@@ -59,20 +60,23 @@ struct stream_identity {
     return captures_declared() || (known_key == stream_key::none && !stream.is_host_order());
   }
 
-  /// Two calls for a stream that may be destroyed (`cudaStreamGetId`, `cudaStreamGetCaptureInfo`), one for others that
-  /// can be captured.
+  /// Two calls for a stream that may be destroyed (`cudaStreamGetCaptureInfo`, `cudaStreamGetId`), one for others that
+  /// can be captured. The capture comes first: CUDA does not say who a stream is that captures, and the question breaks
+  /// the capture.
   [[gnu::noinline]] static stream_identity ask(stream_ref stream, stream_key known_key) noexcept {
     stream_identity who{.stream = stream, .key = known_key};
     cudaStream_t const handle = stream.get();
     if (stream.is_host_order() || handle == cudaStreamLegacy) return who;
-    if (known_key == stream_key::none) {
-      unsigned long long id = 0;
-      if (who.code = cudaStreamGetId(handle, &id); who.code != cudaSuccess) return who;
-      who.key = key_for(destroyable, id);
-    }
     std::uint64_t capture = 0;
-    who.code = capture_of(handle, capture);
+    if (who.code = capture_of(handle, capture); who.code != cudaSuccess) return who;
     who.capture = capture_key{capture};
+    if (known_key != stream_key::none) return who;
+    if (who.capture != capture_key::none) {
+      who.key = key_for(capturing, reinterpret_cast<std::uintptr_t>(handle));
+      return who;
+    }
+    unsigned long long id = 0;
+    if (who.code = cudaStreamGetId(handle, &id); who.code == cudaSuccess) who.key = key_for(destroyable, id);
     return who;
   }
 };

@@ -276,7 +276,9 @@ class stream_tracker {
     int device = device_;
 #if CUDART_VERSION >= 12080
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-    if (!is_default && !succeeded(cudaStreamGetDevice(handle, &device))) return false;
+    // One that captures is not asked, since that would break the capture: it is taken for one of the pool's device.
+    bool const says = !is_default && !may_break_capture(handle);
+    if (says && !succeeded(cudaStreamGetDevice(handle, &device))) return false;
 #endif
     known_stream& s = streams_[list];
     if (s.device != device)  // an event can only be recorded on the device it was made on
