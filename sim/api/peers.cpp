@@ -89,8 +89,8 @@ cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
   return sim::api("cudaDeviceEnablePeerAccess", [&](sim::runtime& r, sim::held_lock&) {
     int const device = sim::this_thread().device;
     if (flags != 0) return cudaErrorInvalidValue;
-    if (!r.has_device(peer) || peer == device) return cudaErrorInvalidDevice;
-    if (!r.can_reach(device, peer)) return cudaErrorPeerAccessUnsupported;
+    if (!r.has_device(peer)) return cudaErrorInvalidDevice;
+    if (peer == device || !r.can_reach(device, peer)) return cudaErrorPeerAccessUnsupported;
     if (sim::access(r, device, peer)) return cudaErrorPeerAccessAlreadyEnabled;
     sim::access(r, device, peer) = true;
     return cudaSuccess;

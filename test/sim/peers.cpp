@@ -77,7 +77,7 @@ TEST_CASE_FIXTURE(fresh, "access is enabled once, disabled once, and refused whe
   CHECK_EQ(cudaDeviceDisablePeerAccess(1), cudaErrorPeerAccessNotEnabled);
   ok(cudaDeviceEnablePeerAccess(1, 0));
   CHECK_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
-  CHECK_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorInvalidDevice);
+  CHECK_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorPeerAccessUnsupported);
   CHECK_EQ(cudaDeviceEnablePeerAccess(7, 0), cudaErrorInvalidDevice);
   CHECK_EQ(cudaDeviceEnablePeerAccess(1, 1), cudaErrorInvalidValue);
   ok(cudaSetDevice(1));

@@ -38,12 +38,13 @@ inline void last_error_is_the_threads_own(verdict& v) {
   v.code("another thread's", others, cudaSuccess);
 }
 
-// PyTorch clears it after cudaEventQuery, "ignore and clear the error if not ready".
-inline void not_ready_is_a_last_error(verdict& v) {
+// PyTorch clears it after cudaEventQuery, "ignore and clear the error if not ready". CUDA 13.0 with driver 580 leaves
+// none; the simulated runtime does, since a program that clears it is right on both.
+inline void not_ready_may_be_a_last_error(verdict& v) {
   stream const s;
   gate g(v, s);
   v.code("query", cudaStreamQuery(s), cudaErrorNotReady);
-  v.code("get", cudaGetLastError(), cudaErrorNotReady);
+  v.code("get", cudaGetLastError(), {cudaErrorNotReady, cudaSuccess});
 }
 
 // The allocation fails, the device does not: cudaErrorMemoryAllocation "unable to allocate enough memory".
@@ -114,7 +115,7 @@ inline constexpr probe error_probes[] = {
     {"last_error_survives_success", needs::nothing, &last_error_survives_success},
     {"later_error_replaces_the_last_one", needs::nothing, &later_error_replaces_the_last_one},
     {"last_error_is_the_threads_own", needs::nothing, &last_error_is_the_threads_own},
-    {"not_ready_is_a_last_error", needs::pending_work, &not_ready_is_a_last_error},
+    {"not_ready_may_be_a_last_error", needs::pending_work, &not_ready_may_be_a_last_error},
     {"out_of_memory_is_no_end", needs::nothing, &out_of_memory_is_no_end},
     {"stream_ordered_out_of_memory_is_no_end", needs::nothing, &stream_ordered_out_of_memory_is_no_end},
     {"wrong_device_changes_nothing", needs::nothing, &wrong_device_changes_nothing},
