@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <support/destroyable_stream.hpp>
 
+#include <cstdint>
 #include <set>
 #include <thread>
 
@@ -61,13 +62,15 @@ TEST_CASE("a stream that gets a dead one's handle is another stream") {
 }
 
 TEST_CASE("a stream that CUDA does not know has no key") {
-  sim::reset();
-  destroyable_stream const m;
-  sim::fail_call(1, cudaErrorUnknown);
-  auto const who = stream_identity::ask(m, stream_key::none);
-  CHECK(who.code == cudaErrorUnknown);
-  CHECK(who.key == stream_key::none);
-  cudaGetLastError();
+  for (std::uint64_t const failing : {1u, 2u}) {  // whether it captures, and who it is
+    sim::reset();
+    destroyable_stream const m;
+    sim::fail_call(failing, cudaErrorUnknown);
+    auto const who = stream_identity::ask(m, stream_key::none);
+    CHECK(who.code == cudaErrorUnknown);
+    CHECK(who.key == stream_key::none);
+    cudaGetLastError();
+  }
 }
 
 TEST_CASE("a stream that captures is not asked for its id, since that would break the capture") {
