@@ -43,6 +43,10 @@ CUresult mem_alloc(CUdeviceptr* at, std::size_t bytes) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   return in_driver([&] { return cudaMalloc(reinterpret_cast<void**>(at), bytes); });
 }
+CUresult mem_alloc_managed(CUdeviceptr* at, std::size_t bytes, unsigned flags) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  return in_driver([&] { return cudaMallocManaged(reinterpret_cast<void**>(at), bytes, flags); });
+}
 
 // With a stream, and none of the runtime's.
 template <bool PerThread>
@@ -176,7 +180,7 @@ driver_function const* find_driver_function(std::string_view name, unsigned vers
     WEIR_SAME(4000, cuMemHostUnregister, cudaHostUnregister),
     WEIR_SAME(3020, cuMemHostGetDevicePointer, cudaHostGetDevicePointer),
     WEIR_SAME(2030, cuMemHostGetFlags, cudaHostGetFlags),
-    WEIR_SAME(6000, cuMemAllocManaged, cudaMallocManaged),
+    since(6000, "cuMemAllocManaged", mem_alloc_managed),
     WEIR_SAME(3020, cuMemGetInfo, cudaMemGetInfo),
     since(3020, "cuMemGetAddressRange", mem_get_address_range),
     WEIR_SAME(3020, cuMemsetD8, cudaMemset),

@@ -18,26 +18,18 @@ namespace {
 constexpr int least_priority = 0;
 constexpr int greatest_priority = -5;
 
-template <class T, class Get, class Admit>
-cudaError_t ask(call which, cudaStream_t stream, T* answer, Get get, Admit admit) {
+enum class in_capture { answers, breaks_it };
+
+template <class T, class Get>
+cudaError_t ask(call which, cudaStream_t stream, T* answer, in_capture then, Get get) {
   return api(which, [&](runtime& r, held_lock&) {
     timeline const* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
     if (answer == nullptr) return cudaErrorInvalidValue;
-    if (cudaError_t const code = admit(r, *t); code != cudaSuccess) return code;
+    if (then == in_capture::breaks_it && t->capture != nullptr) return admit_wait(r, *t);
     *answer = get(*t);
     return cudaSuccess;
   });
-}
-template <class T, class Get>
-cudaError_t ask(call which, cudaStream_t stream, T* answer, Get get) {
-  return ask(which, stream, answer, get, [](runtime&, timeline const&) { return cudaSuccess; });
-}
-/// What breaks the capture that the stream takes part in.
-template <class T, class Get>
-cudaError_t ask_unless_captured(call which, cudaStream_t stream, T* answer, Get get) {
-  return ask(which, stream, answer, get,
-             [](runtime& r, timeline const& t) { return t.capture == nullptr ? cudaSuccess : admit_wait(r, t); });
 }
 
 cudaError_t create(call which, cudaStream_t* stream, unsigned flags, int priority) {
@@ -75,17 +67,18 @@ cudaError_t stream_synchronize(cudaStream_t stream) {
 }
 
 cudaError_t stream_get_device(cudaStream_t stream, int* device) {
-  return ask_unless_captured("cudaStreamGetDevice", stream, device, [](timeline const& t) { return t.device; });
+  return ask("cudaStreamGetDevice", stream, device, in_capture::breaks_it, [](timeline const& t) { return t.device; });
 }
 cudaError_t stream_get_flags(cudaStream_t stream, unsigned* flags) {
-  return ask("cudaStreamGetFlags", stream, flags, [](timeline const& t) { return t.flags; });
+  return ask("cudaStreamGetFlags", stream, flags, in_capture::answers, [](timeline const& t) { return t.flags; });
 }
 cudaError_t stream_get_id(cudaStream_t stream, unsigned long long* id) {
-  return ask_unless_captured("cudaStreamGetId", stream, id,
-                             [](timeline const& t) { return static_cast<unsigned long long>(t.id); });
+  return ask("cudaStreamGetId", stream, id, in_capture::breaks_it,
+             [](timeline const& t) { return static_cast<unsigned long long>(t.id); });
 }
 cudaError_t stream_get_priority(cudaStream_t stream, int* priority) {
-  return ask("cudaStreamGetPriority", stream, priority, [](timeline const& t) { return t.priority; });
+  return ask("cudaStreamGetPriority", stream, priority, in_capture::answers,
+             [](timeline const& t) { return t.priority; });
 }
 
 }  // namespace weir::sim::detail

@@ -356,6 +356,29 @@ TEST_CASE("branches of a capture do not share what they freed") {
   captured_graph const graph(a);
 }
 
+TEST_CASE("nor does a branch whose stream has the handle of one that was destroyed in the capture") {
+  watched_world const world;
+  auto memory = make(watched(pool{.initial_bytes = 1_MiB}));
+  weir::stream const origin;
+  cudaEvent_t fork = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) == cudaSuccess);
+  begin_capture(origin);
+  REQUIRE(cudaEventRecord(fork, origin.get()) == cudaSuccess);
+  std::vector<cudaStream_t> handles;
+  for (int branch = 0; branch < 2; ++branch) {
+    destroyable_stream const side;
+    handles.push_back(side.get());
+    REQUIRE(cudaStreamWaitEvent(side.get(), fork, 0) == cudaSuccess);
+    use(memory, side, 100'000);
+    order(side, origin);
+  }
+  CHECK(handles[0] == handles[1]);  // else this shows nothing
+  captured_graph const graph(origin);
+  graph.launch(origin);
+  origin.synchronize();
+  REQUIRE(cudaEventDestroy(fork) == cudaSuccess);
+}
+
 TEST_CASE("a persistent stream costs no call while no capture is declared, and one while one is") {
   watched_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB});

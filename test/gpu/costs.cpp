@@ -21,9 +21,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 namespace {
@@ -123,7 +125,11 @@ void allocations() {
   row_of("weir pool, weir::stream", weir::make(weir::async{} | weir::pool{}), known);
   row_of("weir pool, any stream", weir::make(weir::async{} | weir::pool{}), unknown);
   row_of("weir arena, weir::stream", weir::make(weir::async{} | weir::arena{}), known);
-  row_of("weir growable, weir::stream", weir::make(weir::virtual_memory{} | weir::pool{}), known);
+  try {
+    row_of("weir growable, weir::stream", weir::make(weir::virtual_memory{} | weir::pool{}), known);
+  } catch (std::invalid_argument const& missing) {
+    std::printf("left out: weir growable: %s\n", missing.what());
+  }
 #if __has_include(<rmm/mr/pool_memory_resource.hpp>)
   cuda::stream_ref const rmm_streams[2] = {cuda::stream_ref(plain[0].get()), cuda::stream_ref(plain[1].get())};
   rmm::mr::cuda_memory_resource device;

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 TRACKER = "pool/order/stream_tracker.hpp"
 KEY = "pool/order/stream_key.hpp"
+POSITION = "pool/order/capture_position.hpp"
 TIMELINE = "pool/order/stream_timeline.hpp"
 HEAP = "pool/heap/block_heap.hpp"
 TABLE = "pool/heap/block_table.hpp"
@@ -345,14 +346,25 @@ BUGS = [
     bug(36, "all streams of a capture that may end are one", KEY,
         "key_for(capturing, reinterpret_cast<std::uintptr_t>(handle))", "key_for(capturing, 1)",
         "pool/order/stream_key", case="a stream that captures"),
+    bug(36, "a stream is taken for one that was destroyed in the capture, whose handle it has",
+        "pool/private_pool.hpp", "if (known != count_ && !comes_after(known, now))", "if (false)",
+        "adaptors/pool_capture", case="nor does a branch whose"),
+    bug(36, "where a stream stood before is forgotten when lists of another capture go", "pool/private_pool.hpp",
+        "if (count_ < positions_.size()) positions_[i] = positions_[count_];", "", "pool/private_pool"),
+    bug(36, "a stream that CUDA does not speak of comes after all", POSITION,
+        "if (!is_known_ || !earlier.is_known_) return false;", "", "pool/order/capture_position",
+        case="where CUDA does not say"),
+    bug(36, "a stream that comes after one of several nodes comes after all", POSITION,
+        "if (!reaches(earlier.nodes_[i])) return false;\n    return true;",
+        "if (reaches(earlier.nodes_[i])) return true;\n    return earlier.count_ == 0;", "pool/order/capture_position"),
     bug(36, "a stream that captures is asked for its device", "core/deallocate_after.hpp",
         "capture_ != 0 ? captured_behind(other, device) : recorded_behind(other, device_of_stream(other, device))",
         "recorded_behind(other, device_of_stream(other, device))", "core/deallocate_after"),
     bug(36, "a stream that captures is asked for its device when a pool first sees it", TRACKER,
-        "!is_default && !may_break_capture(handle)", "!is_default", "adaptors/pool_capture",
+        "kind(list) == identity::destroyable || !may_break_capture(handle)", "true", "adaptors/pool_capture",
         case="no stream is made"),
-    bug(36, "a stream that captures says who it is, and its capture is broken", "sim/api/streams.cpp",
-        "cudaSuccess : admit_wait(r, t)", "cudaSuccess : (admit_wait(r, t), cudaSuccess)", "sim/probes"),
+    bug(36, "a stream that captures says who it is", "sim/api/streams.cpp",
+        "then == in_capture::breaks_it && t->capture != nullptr", "false", "sim/probes"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", TRACKER,
         " || may_break_capture(stream.get()) ||", " ||", "adaptors/pool_capture", case="no stream is made"),
     bug(36, "where CUDA does not say whether a stream captures, it is taken for no", "cuda/capture.hpp",
@@ -1499,6 +1511,6 @@ BUGS = [
         "bool const is_adaptor = adaptors_in_text::find(first.name(), [](auto const&) {});",
         "bool const is_adaptor = false;", "tools/parse", random=False),
     bug(0, "the simulated driver allocates no bytes", "sim/api/driver_entry_points.cpp",
-        "if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;\n  return in_driver", "return in_driver", "sim/probes",
-        random=False),
+        "if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;\n  return in_driver([&] { return cudaMalloc(",
+        "return in_driver([&] { return cudaMalloc(", "sim/probes", random=False),
 ]

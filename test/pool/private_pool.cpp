@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/captures.hpp"
+#include "support/destroyable_stream.hpp"
 #include "support/streams_at_work.hpp"
 
 using namespace weir;
@@ -78,6 +80,39 @@ TEST_CASE_FIXTURE(captured_memory, "what is freed elsewhere than it was allocate
   CHECK(captured.free_bytes(capture_key::none) == 10 * unit_bytes);
   CHECK_FALSE(may_have(who(1, 7)));
   CHECK_FALSE(may_have(who(1, 8)));
+}
+
+TEST_CASE_FIXTURE(captured_memory, "a stream that was given the handle of one that ended has another list") {
+  destroyable_stream const released, origin;
+  void* memory = nullptr;
+  cudaEvent_t fork = nullptr;
+  REQUIRE(cudaMalloc(&memory, 16) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) == cudaSuccess);
+  auto const asked = [](stream_ref s) { return stream_identity::ask(s, stream_key::none); };
+  begin_capture(released);
+  begin_capture(origin);
+  REQUIRE(cudaEventRecord(fork, origin.get()) == cudaSuccess);
+  auto const first = asked(released);
+  captured.enter(first);  // its list is the first, whose place another one takes
+  list_id lists[2] = {};
+  cudaStream_t handles[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    destroyable_stream const side;
+    handles[i] = side.get();
+    REQUIRE(cudaStreamWaitEvent(side.get(), fork, 0) == cudaSuccess);
+    captured.enter(asked(side));
+    lists[i] = captured.find(asked(side));
+    REQUIRE(cudaMemsetAsync(memory, 0, 16, side.get()) == cudaSuccess);
+    CHECK(captured.find_or_open(asked(side)) == lists[i]);
+    if (i == 0) captured.release(first.capture);
+    order(side, origin);
+  }
+  CHECK(handles[0] == handles[1]);  // else this shows nothing
+  CHECK(lists[0] != shared);
+  CHECK(lists[1] != lists[0]);
+  { captured_graph const graph(origin), none(released); }
+  cudaEventDestroy(fork);
+  cudaFree(memory);
 }
 
 TEST_CASE_FIXTURE(captured_memory, "released memory is everyone's, and lists do not come back") {

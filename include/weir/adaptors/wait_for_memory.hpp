@@ -120,10 +120,15 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
   template <class Map>
   bool map_by(void*, std::size_t, Map map) {
     if (!queue_.is_closed() && map()) return true;
+    bool const mapped = map_in_turn(map);
+    (mapped ? rescued_ : timed_out_).add(1);
+    return mapped;
+  }
+  template <class Map>
+  bool map_in_turn(Map map) {
     for (detail::memory_queue::place own(queue_, time_ / 2, time_);;) {
       bool const in_time = own.wait_for_turn();
-      if (map()) return rescued_.add(1), true;
-      if (!in_time) return timed_out_.add(1), false;
+      if (bool const mapped = map(); mapped || !in_time) return mapped;
     }
   }
   template <class Unmap>
@@ -153,12 +158,15 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
   }
 
   [[gnu::noinline, gnu::cold]] void* wait(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    void* const p = ask_in_turn(stream, bytes, alignment);
+    rescued_.add(1);  // once it waits no more, so that nobody sees it as both
+    return p;
+  }
+  void* ask_in_turn(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     for (detail::memory_queue::place own(queue_, time_ / 2, time_);;) {
       bool const in_time = own.wait_for_turn();
       try {
-        void* const p = this->ask(stream, bytes, alignment);
-        rescued_.add(1);
-        return p;
+        return this->ask(stream, bytes, alignment);
       } catch (out_of_memory& failure) {
         if (in_time) continue;
         timed_out_.add(1);

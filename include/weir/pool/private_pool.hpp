@@ -2,12 +2,14 @@
 // Memory in stream captures: whose it is, who may have it again, and when it is everyone's.
 
 #include <weir/pool/heap/block_heap.hpp>
+#include <weir/pool/order/capture_position.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/support/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace weir::detail {
 
@@ -15,7 +17,9 @@ namespace weir::detail {
 /// allocated or freed in a capture stays that capture's until the user says that the graph is gone. Until then only the
 /// stream that freed it in the capture may have it again, and only in the same one.
 ///
-/// So each stream in each capture has a free list of its own here, which is never done. Guarded by the pool's lock.
+/// So each stream in each capture has a free list of its own here, which is never done. A stream that is known by its
+/// handle has it for as long as it comes after what it captured before: else it is another one, and nobody has the list
+/// again. Guarded by the pool's lock.
 class private_pool {
  public:
   private_pool(block_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker) {}
@@ -26,9 +30,27 @@ class private_pool {
   void reserve(std::size_t lists) { lists_.grow(lists); }
 
   /// The list of a stream in a capture; `shared` if there is none: never, or not any more.
-  list_id find(stream_identity const& who) const noexcept { return find(who.capture, who.key); }
-  /// The same, but opens one; `shared` if there is no room.
-  list_id find_or_open(stream_identity const& who) noexcept { return find_or_open(who.capture, who.key); }
+  list_id find(stream_identity const& who) const noexcept {
+    std::size_t const at = index_of(who.capture, who.key);
+    return at != count_ ? lists_[at].list : shared;
+  }
+  /// Before a stream that takes part in a capture takes: may throw `std::bad_alloc`.
+  void enter(stream_identity const& who) {
+    positions_.grow(lists_.size());
+    if (find_or_open(who) == shared) throw std::bad_alloc();
+  }
+  /// As `find`, but opens one; `shared` if there is no room. First of all that is asked for a call of the pool.
+  list_id find_or_open(stream_identity const& who) noexcept {
+    if (stream_identity::kind_of(who.key) != stream_identity::capturing) return find_or_open(who.capture, who.key);
+    capture_position const now(who.stream.get());
+    std::size_t const known = index_of(who.capture, who.key), before = count_;
+    if (known != count_ && !comes_after(known, now)) lists_[known].stream = stream_key::none;
+    list_id const list = find_or_open(who.capture, who.key);
+    bool const opened = count_ != before;
+    std::size_t const at = opened ? before : known;
+    if (at < positions_.size() && (opened || now.is_in_capture())) positions_[at] = now;
+    return list;
+  }
 
   /// A block that was taken from a list or for it belongs to that list's capture while it is live.
   void keep(block_id id, list_id list) noexcept { heap_.set_captured(id, list); }
@@ -44,7 +66,7 @@ class private_pool {
     list_id const from = heap_.blocks()[id].captured;
     capture_key const capture = owner(id, who);
     bool const may_have_it_again = from != shared && capture == who.capture;
-    list_id const list = find_or_open(capture, may_have_it_again ? who.key : stream_key::none);
+    list_id const list = may_have_it_again ? find_or_open(who) : find_or_open(capture, stream_key::none);
     if (list == shared) return false;
     heap_.set_captured(id, shared);
     heap_.give(id, list, tracker_.on_free(list));
@@ -62,6 +84,7 @@ class private_pool {
       bytes += heap_.free_bytes(list);
       heap_.complete(list, tracker_.end_captured(list));
       lists_[i] = lists_[--count_];
+      if (count_ < positions_.size()) positions_[i] = positions_[count_];
     }
     // What is live is from now on like other blocks.
     heap_.forget_captured([&](list_id list) { return !tracker_.is_captured(list); });
@@ -83,13 +106,18 @@ class private_pool {
     list_id list = shared;
   };
 
-  list_id find(capture_key capture, stream_key stream) const noexcept {
-    for (std::size_t i = 0; i < count_; ++i)
-      if (lists_[i].capture == capture && lists_[i].stream == stream) return lists_[i].list;
-    return shared;
+  bool comes_after(std::size_t list, capture_position const& now) const noexcept {
+    return list < positions_.size() && now.comes_after(positions_[list]);
+  }
+
+  /// `count_` if there is none.
+  std::size_t index_of(capture_key capture, stream_key stream) const noexcept {
+    std::size_t i = 0;
+    while (i < count_ && (lists_[i].capture != capture || lists_[i].stream != stream)) ++i;
+    return i;
   }
   list_id find_or_open(capture_key capture, stream_key stream) noexcept {
-    if (list_id const known = find(capture, stream); known != shared) return known;
+    if (std::size_t const known = index_of(capture, stream); known != count_) return lists_[known].list;
     list_id const opened = count_ < lists_.size() ? tracker_.open_captured() : shared;
     if (opened != shared) lists_[count_++] = {capture, stream, opened};
     return opened;
@@ -104,6 +132,7 @@ class private_pool {
   stream_tracker& tracker_;
   grown_array<private_list> lists_;
   std::size_t count_ = 0;
+  grown_array<capture_position> positions_;  // of streams that are known by their handles, when they were last here
 };
 
 }  // namespace weir::detail

@@ -378,7 +378,7 @@ class stream_ordered_heap {
   /// Before `who`, which takes part in a capture, takes: may throw `std::bad_alloc`.
   void enter_capture(stream_identity const& who) {
     reserve();
-    if (private_.find_or_open(who) == shared) throw std::bad_alloc();
+    private_.enter(who);
   }
   /// Afterwards: the block belongs to the capture.
   void keep_for_capture(block_id id, stream_identity const& who) noexcept { private_.keep(id, list_of(who)); }

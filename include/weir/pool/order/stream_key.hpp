@@ -23,9 +23,9 @@ struct stream_identity {
 
   static constexpr unsigned kind_bits = 3;
   static constexpr stream_key legacy_key{1 << kind_bits};
-  /// `destroyable`: may be destroyed at any time. `promised`: the user says that it outlives the pool. `capturing`: may
-  /// be destroyed, but not while the capture lasts, so that the handle tells it from others of the capture. No streams:
-  /// `captured`, what one freed in a capture, and `joint`, what was freed after the work of two lists.
+  /// `destroyable`: may be destroyed at any time. `promised`: the user says that it outlives the pool. `capturing`: the
+  /// same, known by its handle, while it takes part in a capture; see `private_pool`. No streams: `captured`, what one
+  /// freed in a capture, and `joint`, what was freed after the work of two lists.
   enum kind : std::uint64_t { legacy, per_thread, lasting, promised, destroyable, captured, joint, capturing };
 
   static constexpr stream_key key_for(kind k, std::uint64_t number) noexcept {

@@ -276,8 +276,9 @@ class stream_tracker {
     int device = device_;
 #if CUDART_VERSION >= 12080
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-    // One that captures is not asked, since that would break the capture: it is taken for one of the pool's device.
-    bool const says = !is_default && !may_break_capture(handle);
+    // One that captures is not asked, since that would break the capture: it is taken for one of the pool's device. Who
+    // may be destroyed does not capture, since `stream_identity::ask` has asked just now.
+    bool const says = !is_default && (kind(list) == identity::destroyable || !may_break_capture(handle));
     if (says && !succeeded(cudaStreamGetDevice(handle, &device))) return false;
 #endif
     known_stream& s = streams_[list];
