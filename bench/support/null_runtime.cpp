@@ -242,6 +242,14 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* stat
   *status = cudaStreamCaptureStatusNone;
   return count(call_kind::other);
 }
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*,
+#if CUDART_VERSION >= 13000
+                                         cudaGraphEdgeData*,
+#endif
+                                         size_t* how_many) {
+  *how_many = 0;
+  return count(call_kind::other);
+}
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   *status = cudaStreamCaptureStatusNone;
   return count(call_kind::other);
