@@ -31,8 +31,10 @@ ONLY = [
     ("contents", Bug(0, "a limit asks for half of what it was asked for",
                      [(LIMIT, "    void* const p = this->pass(stream, bytes, alignment, [&] { credit(charge); });",
                        "    void* const p = this->pass(stream, bytes / 2, alignment, [&] { credit(charge); });"),
-                      (LIMIT, "take_back(p, bytes, alignment, plain_free{stream, p, bytes, alignment});",
-                       "take_back(p, bytes, alignment, plain_free{stream, p, bytes / 2, alignment});")],
+                      (LIMIT, "    this->give(stream, p, bytes, alignment, others);\n"
+                       "    if (detail::last_call.what != detail::call_note::plain) [[unlikely]]",
+                       "    this->give(stream, p, bytes / 2, alignment, others);\n"
+                       "    if (detail::last_call.what != detail::call_note::plain) [[unlikely]]")],
                      "mutants/oracles")),
     # Read by work that the simulated runtime does not know, and compared with nothing.
     ("address", Bug(0, "a source takes no room for a large alignment",

@@ -34,7 +34,7 @@ TEST_CASE("an address has the value that was last inserted with it") {
   CHECK(table.find(0) == nullptr);
 }
 
-TEST_CASE("the value for an address is made where there is none, and taken with it") {
+TEST_CASE("a value that is put in room is new where there was none, and taken with its address") {
   blocks_by_address<int> table;
   auto const taken = [&](std::uintptr_t address) {
     int value = 0;
@@ -42,19 +42,26 @@ TEST_CASE("the value for an address is made where there is none, and taken with 
     CHECK(was_there == (value != 0));
     return value;
   };
+  auto const add = [&](std::uintptr_t address, int amount) {
+    table.make_room();
+    auto const [value, is_new] = table.put_in_room(address);
+    value = (is_new ? 0 : value) + amount;
+  };
   CHECK_FALSE(table.has_room());
   CHECK(taken(256) == 0);
-  table.value_for(256) = 1;
+  add(256, 1);
   CHECK(*table.find(256) == 1);
-  table.value_for(256) += 2;
+  add(256, 2);
+  CHECK(*table.find(256) == 3);
   CHECK(table.size() == 1);
   CHECK(table.has_room());
   CHECK(taken(512) == 0);
   CHECK(taken(256) == 3);
   CHECK(table.find(256) == nullptr);
   CHECK(table.size() == 0);
-  CHECK(table.value_for(256) == 0);
-  for (int i = 2; i < 1000; ++i) table.value_for(256 * static_cast<std::uintptr_t>(i)) = i;
+  add(256, 5);
+  CHECK(*table.find(256) == 5);
+  for (int i = 2; i < 1000; ++i) add(256 * static_cast<std::uintptr_t>(i), i);
   for (int i = 2; i < 1000; ++i) REQUIRE(taken(256 * static_cast<std::uintptr_t>(i)) == i);
   CHECK(table.size() == 1);
 }
@@ -107,7 +114,8 @@ TEST_CASE("a new value takes no place that was promised") {
   blocks_by_address<int> table;
   for (int i = 0; i < 12; ++i) table.promise();  // the most before it grows
   std::size_t const bytes = table.host_bytes();
-  table.value_for(256) = 1;
+  CHECK_FALSE(table.has_room());
+  table.make_room();
   CHECK(table.host_bytes() == 2 * bytes);
 }
 

@@ -93,13 +93,12 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// what; without one it is reported here, and the memory kept.
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment, plain_free{stream, p, bytes, alignment});
+    take_back(stream, p, bytes, alignment, nullptr);
   }
   /// See `weir::deallocate_after`. Credited at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment,
-              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+    take_back(stream, p, bytes, alignment, &others);
   }
 
   /// Changes the budget. What is charged stays so, also if it is more than `bytes`: requests are then refused until it
@@ -186,7 +185,6 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
  private:
   using base::upstream_;
-  using typename base::plain_free;
   friend base;
   friend detail::adaptor_base<limit_resource, Upstream>;
 
@@ -228,17 +226,16 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     reserve_.end_free(back);
   }
 
-  /// `give(upstream)` frees the block there.
-  template <class Give>
-  [[gnu::always_inline]] void take_back(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+  [[gnu::always_inline]] void take_back(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
+                                        stream_list const* others) noexcept {
     if (p == nullptr) return;
     std::size_t const charge = charge_for(bytes, alignment);
     // While the caller's block is live its charge is in `used_`, whatever other threads do: else the difference wraps.
     if (bytes == 0 || charge == 0 || used_.load() - charge >= plain_up_to_.load()) [[unlikely]]
-      return take_back_otherwise(p, bytes, charge, give);
+      return take_back_otherwise(stream, p, bytes, alignment, others);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
-    give(upstream_);
+    this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
       return keep_if_captured(charge);
     if (!used_.credit(charge)) [[unlikely]]
@@ -347,17 +344,18 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
   /// A free for which a credit is not all: there is a soft limit or a reserve, more is charged than may be, or less
   /// than is given back.
-  template <class Give>
-  [[gnu::noinline, gnu::cold]] void take_back_otherwise(void* p, std::size_t bytes, std::size_t charge,
-                                                        Give give) noexcept {
+  [[gnu::noinline, gnu::cold]] void take_back_otherwise(stream_ref stream, void* p, std::size_t bytes,
+                                                        std::size_t alignment, stream_list const* others) noexcept {
+    std::size_t const charge = charge_for(bytes, alignment);
     detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
     std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
-    if (bytes == 0 || charge == 0 || used_.load() < own) return this->deallocate_excess(p, bytes, give);
+    if (bytes == 0 || charge == 0 || used_.load() < own)
+      return this->deallocate_excess(stream, p, bytes, alignment, others);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     std::size_t const back = reserve_.begin_free(own);
     detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
     detail::last_call.clear();
-    give(upstream_);
+    this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what != detail::call_note::plain) {
       reserve_.undo_free(own, back);
       if (told == nullptr) keep_if_captured(own);

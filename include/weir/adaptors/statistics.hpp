@@ -155,13 +155,12 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment, plain_free{stream, p, bytes, alignment});
+    take_back(stream, p, bytes, alignment, nullptr);
   }
   /// See `weir::deallocate_after`. Counted at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment,
-              [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+    take_back(stream, p, bytes, alignment, &others);
   }
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
@@ -202,23 +201,21 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
  private:
   using base::upstream_;
-  using typename base::plain_free;
   friend base;
   friend detail::adaptor_base<statistics_resource, Upstream>;
   friend class statistics_scope;
 
-  /// `give(upstream)` frees the block there.
-  template <class Give>
-  [[gnu::always_inline]] void take_back(void* p, std::size_t bytes, std::size_t alignment, Give give) noexcept {
+  [[gnu::always_inline]] void take_back(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
+                                        stream_list const* others) noexcept {
     if (p == nullptr) return;
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
     // Counted before the upstream has it back: another thread that gets the same memory must not be counted first.
     detail::tagged_block of_tag;
     if (!take_off(p, bytes, taken, of_tag)) [[unlikely]]
-      return this->deallocate_excess(p, bytes, give);
+      return this->deallocate_excess(stream, p, bytes, alignment, others);
     void* const volatile address = p;  // volatile: taken before p is gone
     detail::last_call.clear();
-    give(upstream_);
+    this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
       put_back(address, bytes, taken, of_tag);
   }
@@ -260,9 +257,8 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   /// By scopes, of whichever thread, or by tag.
   bool is_watched() const noexcept { return counters_.watchers.load() != 0; }
-  // With the lock. Out of line: so that requests that nobody watches are as short as if nobody could. Scopes are so
-  // again, as the last call: so that nothing is saved over a call where there are none.
-  [[gnu::noinline]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
+  // With the lock. Scopes are out of line, as the last call: so that nothing is saved over a call where there are none.
+  [[gnu::always_inline]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
     if (detail::innermost_scope != nullptr) [[unlikely]]
       return watch_allocation_in_scopes(p, bytes, taken);
     if (tags_ != nullptr) tags_->add(p, bytes, taken);
@@ -272,8 +268,8 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     if (tags_ != nullptr) tags_->add(p, bytes, taken);
   }
   /// `of_tag` becomes what it counted for the block's tag.
-  [[gnu::noinline]] void watch_free(void* p, std::size_t bytes, std::size_t taken,
-                                    detail::tagged_block& of_tag) noexcept {
+  [[gnu::always_inline]] void watch_free(void* p, std::size_t bytes, std::size_t taken,
+                                         detail::tagged_block& of_tag) noexcept {
     if (detail::innermost_scope != nullptr) [[unlikely]]
       return watch_free_in_scopes(p, bytes, taken, of_tag);
     if (tags_ != nullptr) tags_->take_off(p, of_tag);

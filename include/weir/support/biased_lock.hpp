@@ -38,8 +38,8 @@ class basic_biased_lock {
   /// For a lock that is one thread's in all but name, which others take seldom: that one is soon the owner again.
   constexpr explicit basic_biased_lock(unsigned longest_streak) noexcept : longest_streak_(longest_streak) {}
 
-  [[gnu::always_inline]] void lock() noexcept { entered_ = enter(); }
-  [[gnu::always_inline]] void unlock() noexcept { leave(entered_); }
+  [[gnu::always_inline]] void lock() noexcept { entered_ = &enter(); }
+  [[gnu::always_inline]] void unlock() noexcept { leave(*entered_); }
 
   /// Calls `f()` without the lock, which the caller holds. `f` must not throw.
   template <class F>
@@ -56,7 +56,7 @@ class basic_biased_lock {
   void set_contended() noexcept { __atomic_store_n(&contended_, true, __ATOMIC_RELAXED); }
 
   /// For tests: whether a thread owns it.
-  bool has_owner() const noexcept { return owner() != nullptr; }
+  bool has_owner() const noexcept { return owner() != &nobody_; }
 
  private:
   template <class Lock>
@@ -69,24 +69,20 @@ class basic_biased_lock {
     bool is_taken = false;
   };
 
-  /// Returns the seat that the owner took, or null for who came the long way: to be handed to `leave`.
-  [[gnu::always_inline]] seat* enter() noexcept {
+  /// Returns what is to be handed to `leave`: whether the owner is inside, or whether the lock is taken.
+  [[gnu::always_inline]] bool& enter() noexcept {
     seat* const mine = owner();
-    if (mine != nullptr && __atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == this_thread()) [[likely]] {
+    if (__atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == this_thread()) [[likely]] {
       Barrier::announce(mine->is_taken);
       if (owner() == mine) [[likely]]
-        return mine;
+        return mine->is_taken;
       Barrier::withdraw(mine->is_taken);
     }
     enter_slowly();
-    return nullptr;
+    return lock_.flag();
   }
-  [[gnu::always_inline]] void leave(seat* entered) noexcept {
-    if (entered != nullptr) [[likely]]
-      Barrier::withdraw(entered->is_taken);
-    else
-      lock_.unlock();
-  }
+  /// Both are left by the same store.
+  [[gnu::always_inline]] static void leave(bool& entered) noexcept { Barrier::withdraw(entered); }
 
   static constexpr unsigned seats = 4;  // threads beyond these never own it
   static constexpr unsigned first_streak = 64;
@@ -110,23 +106,24 @@ class basic_biased_lock {
   /// With the lock. The owner either sees that it is none any more, or is seen inside.
   void take_away() noexcept {
     seat const* const its = owner_;
-    __atomic_store_n(&owner_, nullptr, __ATOMIC_RELAXED);
+    __atomic_store_n(&owner_, &nobody_, __ATOMIC_RELAXED);
     Barrier::pass();
     for (unsigned round = 0; __atomic_load_n(&its->is_taken, __ATOMIC_ACQUIRE); ++round) spin_lock::pause(round);
     if (needed_ < longest_streak_) needed_ *= 2;
   }
-  /// With the lock. Null if others have all of them.
+  /// With the lock. Nobody's if others have all of them.
   seat* seat_of_this_thread() noexcept {
     for (seat& each : seats_) {
       if (each.thread == nullptr) __atomic_store_n(&each.thread, this_thread(), __ATOMIC_RELAXED);
       if (each.thread == this_thread()) return &each;
     }
-    return nullptr;
+    return &nobody_;
   }
 
-  seat* owner_ = nullptr;
+  seat* owner_ = &nobody_;
   bool contended_ = false;
-  seat* entered_ = nullptr;  // that of who holds it, or null if that one came the long way: only that one looks
+  bool* entered_ = nullptr;  // what `enter` returned to who holds it: only that one looks
+  seat nobody_;              // never written: so that an entry has one question less
   seat seats_[seats];
   spin_lock lock_;
   unsigned const longest_streak_ = 1 << 16;
@@ -143,14 +140,13 @@ using biased_guard = short_guard<biased_lock>;
 template <class Lock>
 class biased_section_of {
  public:
-  [[gnu::always_inline]] explicit biased_section_of(Lock& lock) noexcept : lock_(lock), entered_(lock.enter()) {}
-  [[gnu::always_inline]] ~biased_section_of() { lock_.leave(entered_); }
+  [[gnu::always_inline]] explicit biased_section_of(Lock& lock) noexcept : entered_(lock.enter()) {}
+  [[gnu::always_inline]] ~biased_section_of() { Lock::leave(entered_); }
   biased_section_of(biased_section_of const&) = delete;
   biased_section_of& operator=(biased_section_of const&) = delete;
 
  private:
-  Lock& lock_;
-  typename Lock::seat* const entered_;
+  bool& entered_;
 };
 using biased_section = biased_section_of<biased_lock>;
 

@@ -17,14 +17,14 @@ class blocks_by_address {
  public:
   /// Keeps a place for one `insert`, or for `count` of them. May throw `std::bad_alloc`, and has promised nothing then.
   void promise(std::size_t count = 1) {
-    while (size_ + promised_ + count > limit_) grow();
-    promised_ += count;
+    while (size_ + count > limit_) grow();
+    set_promised(promised_ + count);
   }
   /// There will be no `insert`.
-  void forget_promise(std::size_t count = 1) noexcept { promised_ -= count; }
+  void forget_promise(std::size_t count = 1) noexcept { set_promised(promised_ - count); }
   /// Has `value` for `address`, which is not 0, instead of what it had, in the place that was promised.
   void insert(std::uintptr_t address, T const& value) noexcept {
-    --promised_;
+    set_promised(promised_ - 1);
     put(address, value);
   }
   /// Inserts again what was erased, without a promise: false, and nothing done, where that would take a promised place,
@@ -45,30 +45,34 @@ class blocks_by_address {
     return const_cast<T*>(static_cast<blocks_by_address const&>(*this).find(address));
   }
 
-  /// The value for `address`, which is not 0, to be changed: `T{}` if there was none. Needs no promise. Valid until the
-  /// next change. May throw `std::bad_alloc`, and has changed nothing then.
-  T& value_for(std::uintptr_t address) {
-    make_room();
-    return value_in_room(address);
-  }
   /// Whether there is a place for one more value, beside those that are promised.
-  bool has_room() const noexcept { return size_ + promised_ < limit_; }
+  bool has_room() const noexcept { return size_ < limit_; }
+  /// From now on there is. May throw `std::bad_alloc`.
   void make_room() {
     if (!has_room()) [[unlikely]]
       grow();
   }
-  /// As `value_for`, where there is room.
-  T& value_in_room(std::uintptr_t address) noexcept {
+  /// A value that is to be written; what it was, unless it is new, can be read before.
+  struct open_value {
+    T& value;
+    bool is_new;
+  };
+  /// Has a value for `address`, which is not 0, where there is room, without a promise. Valid until the next change.
+  [[gnu::always_inline]] open_value put_in_room(std::uintptr_t address) noexcept {
     place& at = places_[place_of(address)];
-    if (at.address == 0) at.address = address, ++size_;
-    return at.value;
+    bool const is_new = at.address == 0;
+    if (is_new) [[likely]] {
+      at.address = address;
+      ++size_;
+    }
+    return {at.value, is_new};
   }
 
   /// Forgets an address that is there.
   void erase(std::uintptr_t address) noexcept { empty(place_of(address)); }
   /// Forgets an address, which is not 0, after `f(value)`; false, and nothing done, if it is not there.
   template <class F>
-  bool take(std::uintptr_t address, F f) noexcept {
+  [[gnu::always_inline]] bool take(std::uintptr_t address, F f) noexcept {
     if (size_ == 0) return false;
     std::size_t const at = place_of(address);
     if (places_[at].address == 0) return false;
@@ -85,7 +89,7 @@ class blocks_by_address {
   /// The same, and keeps its place for one `insert`.
   void erase_and_promise(std::uintptr_t address) noexcept {
     erase(address);
-    ++promised_;
+    set_promised(promised_ + 1);
   }
 
   std::size_t size() const noexcept { return size_; }
@@ -99,8 +103,13 @@ class blocks_by_address {
   }
 
  private:
+  void set_promised(std::size_t count) noexcept {
+    promised_ = count;
+    limit_ = places_.size() / 4 * 3 - count;
+  }
+
   struct place {
-    std::uintptr_t address = 0;  // 0: empty
+    std::uintptr_t address = 0;  // 0: empty, whatever the value
     [[no_unique_address]] T value{};
   };
 
@@ -109,7 +118,7 @@ class blocks_by_address {
   // Fibonacci hashing: the high bits of the product depend on all bits of the address.
   std::size_t home_of(std::uintptr_t address) const noexcept { return (address * 0x9e3779b97f4a7c15u) >> shift_; }
   /// Where the address is, or would be. There is always an empty place to end at.
-  std::size_t place_of(std::uintptr_t address) const noexcept {
+  [[gnu::always_inline]] std::size_t place_of(std::uintptr_t address) const noexcept {
     std::size_t at = home_of(address);
     while (places_[at].address != 0 && places_[at].address != address) at = next(at);
     return at;
@@ -119,9 +128,9 @@ class blocks_by_address {
     size_ += at.address == 0 ? 1 : 0;
     at = {address, value};
   }
-  void empty(std::size_t hole) noexcept {
+  [[gnu::always_inline]] void empty(std::size_t hole) noexcept {
     if (places_[next(hole)].address != 0) return empty_and_move_up(hole);
-    places_[hole] = {};
+    places_[hole].address = 0;
     --size_;
   }
   // Out of line: so that frees which have nothing to move have few registers to save.
@@ -133,13 +142,13 @@ class blocks_by_address {
       places_[hole] = places_[at];
       hole = at;
     }
-    places_[hole] = {};
+    places_[hole].address = 0;
     --size_;
   }
   [[gnu::noinline]] void grow() {
     grown_array<place> old(places_.size() == 0 ? 16 : 2 * places_.size());
     places_.swap(old);
-    limit_ = places_.size() / 4 * 3;
+    set_promised(promised_);
     shift_ = places_.size() == 16 ? 60 : shift_ - 1;
     size_ = 0;
     for (std::size_t at = 0; at < old.size(); ++at)
@@ -147,7 +156,7 @@ class blocks_by_address {
   }
 
   grown_array<place> places_;  // none, or a power of two of them
-  std::size_t limit_ = 0;      // of values, promised ones too: three quarters of the places
+  std::size_t limit_ = 0;      // of values, beside promised ones: with them three quarters of the places
   unsigned shift_ = 0;
   std::size_t size_ = 0;
   std::size_t promised_ = 0;

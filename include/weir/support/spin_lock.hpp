@@ -21,6 +21,8 @@ class spin_lock {
   /// True if it is free, and the caller's now.
   [[gnu::always_inline]] bool try_lock() noexcept { return !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE); }
   [[gnu::always_inline]] void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
+  /// What `unlock` stores `false` in.
+  [[gnu::always_inline]] bool& flag() noexcept { return taken_; }
 
   /// Calls `f()` without the lock, which the caller holds. `f` must not throw.
   template <class F>

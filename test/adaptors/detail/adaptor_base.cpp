@@ -71,7 +71,7 @@ class empty_accounts_resource : public detail::adaptor_base<empty_accounts_resou
     return this->upstream_.allocate(stream, bytes, alignment);
   }
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    this->deallocate_excess(p, bytes, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+    this->deallocate_excess(stream, p, bytes, alignment, nullptr);
   }
   void describe_layer(report&) const {}
 

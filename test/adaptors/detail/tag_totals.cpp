@@ -28,10 +28,10 @@ tag_statistics holding(char const* name, std::size_t bytes, std::size_t freed = 
 TEST_CASE("each tag has numbers of its own, and those that were never used are not shown") {
   tag_totals totals;
   tag_name const small("small"), large("large"), idle("idle"), none;
-  CHECK_FALSE(totals.has_room(small));
+  CHECK(totals.find(small) == nullptr);
   totals.make_room(large);
-  CHECK(totals.has_room(large));
-  CHECK_FALSE(totals.has_room(small));  // has a place, with no name in it
+  CHECK(totals.find(large) != nullptr);
+  CHECK(totals.find(small) == nullptr);  // has a place, with no name in it
   for (tag_name const tag : {small, large, idle, none}) totals.make_room(tag);
   totals.of(small).add(10, 256);
   totals.of(large).add(1000, 1024);
@@ -46,6 +46,21 @@ TEST_CASE("each tag has numbers of its own, and those that were never used are n
   CHECK(used[2].numbers.requested == counter{0, 100, 100});
   totals.reset_peaks();
   CHECK(totals.used()[2].numbers.requested.peak == 0);
+}
+
+TEST_CASE("numbers are those of the tag that is asked for, whichever was asked for before") {
+  tag_totals totals;
+  CHECK(totals.find(tag_name()) != nullptr);
+  std::vector<tag_name> tags;
+  for (int i = 0; i < 100; ++i) tags.emplace_back("one of many " + std::to_string(i));
+  for (std::size_t i = 0; i < tags.size(); ++i) {
+    totals.make_room(tags[i]);
+    totals.of(tags[i]).add(i + 1, 256);
+    totals.of(tags[0]).add(1, 256);
+  }
+  for (std::size_t i = 1; i < tags.size(); ++i)
+    CHECK(totals.of(tags[i]).requested.current == static_cast<std::int64_t>(i + 1));
+  CHECK(totals.of(tags[0]).requested.current == 101);
 }
 
 TEST_CASE("holders are named in a line, no more than are asked for") {

@@ -2,6 +2,7 @@
 // What all adaptors have in common: the upstream, built in place, and what they pass on of it and to it.
 
 #include <weir/core/call_note.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -83,27 +84,24 @@ class adaptor_base {
     throw out_of_memory({request.bytes, request.rounded, request.stream, weir::device_of(upstream_)}, name, own);
   }
 
-  /// A free to be passed on. Inlined where it is called, which the compiler does not do with a lambda for a common path
-  /// and a cold one.
-  struct plain_free {
-    stream_ref stream;
-    void* p;
-    std::size_t bytes, alignment;
-
-    [[gnu::always_inline]] void operator()(Upstream& below) const noexcept {
-      below.deallocate(stream, p, bytes, alignment);
-    }
-  };
+  /// Gives a block back to the upstream, after the work of `others` too if that is not null.
+  [[gnu::always_inline]] void give(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
+                                   stream_list const* others) noexcept {
+    if (others == nullptr)
+      upstream_.deallocate(stream, p, bytes, alignment);
+    else
+      weir::deallocate_after(upstream_, stream, p, bytes, *others, alignment);
+  }
 
   /// A free of more than this layer has counted: for a `Derived` that keeps accounts and has `label_` and `counted()`.
   /// A layer below that knows its blocks can say what is wrong, or this memory passed this layer by. Without such a
-  /// layer it is reported here, and the memory kept. `give(upstream)` frees it there.
-  template <class Give>
-  [[gnu::noinline, gnu::cold]] void deallocate_excess(void* p, std::size_t bytes, Give give) noexcept {
+  /// layer it is reported here, and the memory kept.
+  [[gnu::noinline, gnu::cold]] void deallocate_excess(stream_ref stream, void* p, std::size_t bytes,
+                                                      std::size_t alignment, stream_list const* others) noexcept {
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     if constexpr (weir::knows_blocks<Upstream>) {
       last_call.clear();
-      give(upstream_);
+      give(stream, p, bytes, alignment, others);
       if (last_call.what == call_note::misuse) return;
     }
     report_excess(address, bytes);

@@ -25,13 +25,14 @@ class blocks_by_tag {
   /// Under the calling thread's tag; `bytes` is not 0. Takes host memory now and then.
   [[gnu::always_inline]] void add(void const* p, std::size_t bytes, std::size_t taken) noexcept {
     tag_name const tag = current_tag();
-    if (!totals_.has_room(tag) || !blocks_.has_room()) [[unlikely]]
+    memory_statistics* const numbers = totals_.find(tag);
+    if (numbers == nullptr || !blocks_.has_room()) [[unlikely]]
       return make_room_and_add(p, bytes, taken);
-    tagged_block& block = blocks_.value_in_room(reinterpret_cast<std::uintptr_t>(p));
-    if (block.bytes != 0) [[unlikely]]
+    auto const [block, is_new] = blocks_.put_in_room(reinterpret_cast<std::uintptr_t>(p));
+    if (!is_new) [[unlikely]]
       count_off(block);  // what is live there still was given back past this layer
     block = {tag, bytes, taken};
-    totals_.of(tag).add(bytes, taken);
+    numbers->add(bytes, taken);
   }
 
   /// `counted` becomes what it counted; unchanged for a block that is not known.

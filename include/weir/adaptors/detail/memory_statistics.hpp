@@ -18,7 +18,7 @@ struct counter {
 
   std::int64_t given_back() const noexcept { return total - current; }
 
-  void add(std::int64_t amount) noexcept {
+  [[gnu::always_inline]] void add(std::int64_t amount) noexcept {
     total += amount;
     current += amount;
     if (current > peak) peak = current;
@@ -39,12 +39,12 @@ struct memory_statistics {
   std::int64_t live() const noexcept { return allocations.current; }
 
   /// A request was served; `taken` is what it took of the upstream. Or `count` of them, that are so large together.
-  void add(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
+  [[gnu::always_inline]] void add(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
     requested.add(static_cast<std::int64_t>(bytes));
     allocated.add(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
     allocations.add(count);
   }
-  void take_off(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
+  [[gnu::always_inline]] void take_off(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
     requested.take_off(static_cast<std::int64_t>(bytes));
     allocated.take_off(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
     allocations.take_off(count);

@@ -48,8 +48,12 @@ struct slot_class {
 
   /// The bytes of the block that serves a request where small sizes are rounded so; 0 if that wraps.
   static constexpr std::size_t block_bytes(std::size_t bytes, std::size_t alignment) noexcept {
-    if (bytes - 1 < most_bytes && alignment <= unit_bytes) [[likely]]
-      return for_bytes(bytes).bytes();
+    std::size_t const last = bytes - 1;
+    if (last < most_bytes && alignment <= unit_bytes) [[likely]] {
+      // As `for_units`, of which a number of bytes has the same leading bits.
+      unsigned const shift = static_cast<unsigned>(std::bit_width(last | per_doubling * unit_bytes)) - 4;
+      return ((last >> shift) + 1) << shift;
+    }
     return (bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
   }
 
