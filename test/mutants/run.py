@@ -24,6 +24,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -87,6 +88,8 @@ def with_case_only(bug, text):
     return TEST_CASE.sub(lambda case: case[0] if case[0] == wanted[0] else "\n" * case[0].count("\n"), text)
 
 
+USES_PARSED = re.compile(r"\bparse[(<]|\bstack_from_environment\(")
+
 # What most tests include of others': compiled once.
 OTHERS_HEADERS = ["doctest/doctest.h", "cuda_runtime_api.h", "algorithm", "atomic", "map", "memory", "memory_resource",
                   "mutex", "optional", "string", "thread", "vector"]
@@ -107,7 +110,7 @@ def rooms():
 class Bench:
     """Compiles tests against changed headers and sources; what does not depend on those is compiled once."""
 
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, jobs=1):
         self.folder = Path(folder)
         self.compiler = options.compiler
         cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
@@ -115,6 +118,7 @@ class Bench:
         folders += [path / "cccl" for path in folders if (path / "cccl").is_dir()]  # where toolkit 13 has cuda::mr
         self.flags = ["-std=c++20", *(f"-isystem{path}" for path in folders), f"-I{ROOT / 'test'}", "-fuse-ld=gold"]
         self.objects = {}
+        self.turns = threading.Semaphore(jobs)  # to compile
 
     @staticmethod
     def level(sanitizer, optimised):
@@ -176,12 +180,14 @@ class Bench:
             text = source.read_text()
             if "int main(" in text:  # without doctest
                 objects, others = [o for o in objects if not o.endswith(".main.o")], []
-            if "<support/parsed.hpp>" in text:  # which is compiled for the tests that include it
-                objects = [*objects, str(ROOT / "test/support/parsed.cpp")]
             if bug.case and test == bug.test:
                 objects = [f"-iquote{source.parent}", *objects]
                 source = tree / source.name
-                source.write_text(with_case_only(bug, text))
+                text = with_case_only(bug, text)
+                source.write_text(text)
+            # Compiled for the tests that include it; it takes longer than most of them, and not every case needs it.
+            if "<support/parsed.hpp>" in text and USES_PARSED.search(text):
+                objects = [*objects, str(ROOT / "test/support/parsed.cpp")]
             if bug.needs_rmm:
                 self.compile(source, program, tree, *kind, *objects, *RMM_LIBRARIES, "-lpthread", with_rmm=True)
             else:
@@ -192,7 +198,8 @@ class Bench:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             program = Path(place) / "program"
             try:
-                self.build(bug, test, program, sanitizer, optimised)
+                with self.turns:
+                    self.build(bug, test, program, sanitizer, optimised)
             except Broken as why:
                 if not re.search("static assertion failed|static_assert failed", str(why)):  # g++'s words and clang++'s
                     raise
@@ -271,9 +278,10 @@ def main():
         bugs = [Bug(0, NO_BUG, [], RANDOM)] + [b for b in bugs if b.random]
     failures, skipped = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(options, folder)
+        bench = Bench(options, folder, options.jobs)
         bench.prepare({("", True)} if options.random else {(b.sanitizer, False) for b in bugs}, options.jobs)
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        # One more than compile: a program that waits for what never comes keeps no processor busy.
+        with concurrent.futures.ThreadPoolExecutor(options.jobs + 1) as pool:
             for line, good in pool.map(lambda b: attempt(bench, b, options), bugs):
                 print(line, flush=True)
                 failures += [] if good else [line]
