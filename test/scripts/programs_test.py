@@ -129,6 +129,20 @@ class Stubs(unittest.TestCase):
             self.assertIn("there is no shared library in", made.stderr)
 
 
+class Building(unittest.TestCase):
+    def test_no_warning_of_a_users_compiler_keeps_a_program_from_running(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            (folder / "cmake").write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\n')
+            (folder / "cmake").chmod(0o755)
+            done = subprocess.run([ROOT / "sim" / "run", "--build", folder / "build", "true"], capture_output=True, text=True,
+                                  env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            configured, built = (folder / "asked").read_text().splitlines()
+            self.assertIn(" -DWEIR_WARNINGS_AS_ERRORS=OFF", configured)
+            self.assertTrue(built.startswith("--build "), built)
+
+
 class Peaks(unittest.TestCase):
     def test_memory_counts_for_the_layer_that_runs(self):
         with tempfile.TemporaryDirectory() as folder:

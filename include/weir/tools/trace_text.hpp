@@ -37,14 +37,15 @@ inline std::string log_stream(std::uint64_t stream) {
 }
 
 inline std::string json_event(recorded_trace const& trace, trace_event const& e) {
-  std::string text = "{" + detail::json_member("ns", std::to_string(e.nanoseconds)) +
-                     detail::json_member("action", detail::json_string(name_of(e.action))) +
-                     detail::json_member("layer", detail::json_string(trace.layers[e.layer])) +
-                     detail::json_member("device", detail::json_device(e.device)) +
-                     detail::json_member("address", "\"" + detail::hex_text(e.address) + "\"") +
-                     detail::json_member("bytes", std::to_string(e.bytes)) +
-                     detail::json_member("stream", "\"" + detail::hex_text(e.stream) + "\"") +
-                     detail::json_member("thread", std::to_string(e.thread));
+  std::string text = "{";
+  text += detail::json_member("ns", std::to_string(e.nanoseconds)) +
+          detail::json_member("action", detail::json_string(name_of(e.action))) +
+          detail::json_member("layer", detail::json_string(trace.layers[e.layer])) +
+          detail::json_member("device", detail::json_device(e.device)) +
+          detail::json_member("address", detail::json_string(detail::hex_text(e.address))) +
+          detail::json_member("bytes", std::to_string(e.bytes)) +
+          detail::json_member("stream", detail::json_string(detail::hex_text(e.stream))) +
+          detail::json_member("thread", std::to_string(e.thread));
   if (e.tag != 0) text += detail::json_member("tag", detail::json_string(trace.tags[e.tag]));
   if (e.report != 0) text += detail::json_member("report", detail::json_string(trace.reports[e.report]));
   if (e.call_stack != 0) {
@@ -58,22 +59,25 @@ inline std::string json_event(recorded_trace const& trace, trace_event const& e)
 }
 
 inline std::string json_block(memory_block const& b) {
-  std::string text = "{" + detail::json_member("address", "\"" + detail::hex_text(b.address) + "\"") +
-                     detail::json_member("bytes", std::to_string(b.bytes)) +
-                     detail::json_member("state", detail::json_string(name_of(b.state)));
+  std::string text = "{";
+  text += detail::json_member("address", detail::json_string(detail::hex_text(b.address))) +
+          detail::json_member("bytes", std::to_string(b.bytes)) +
+          detail::json_member("state", detail::json_string(name_of(b.state)));
   if (b.requested != 0) text += detail::json_member("requested", std::to_string(b.requested));
-  if (b.stream != 0) text += detail::json_member("stream", "\"" + detail::hex_text(b.stream) + "\"");
+  if (b.stream != 0) text += detail::json_member("stream", detail::json_string(detail::hex_text(b.stream)));
   if (b.thread != 0) text += detail::json_member("thread", std::to_string(b.thread));
   if (!b.tag.empty()) text += detail::json_member("tag", detail::json_string(b.tag));
   return text;
 }
 inline std::string json_segment(memory_segment const& s) {
-  return "{" + detail::json_member("address", "\"" + detail::hex_text(s.address) + "\"") +
-         detail::json_member("bytes", std::to_string(s.bytes)) +
-         detail::json_member("device", detail::json_device(s.device)) +
-         detail::json_member("is_range", s.is_range ? "true" : "false") +
-         detail::json_member("layer", detail::json_string(s.layer)) +
-         detail::json_member("blocks", detail::json_array(s.blocks, json_block));
+  std::string text = "{";
+  text += detail::json_member("address", detail::json_string(detail::hex_text(s.address))) +
+          detail::json_member("bytes", std::to_string(s.bytes)) +
+          detail::json_member("device", detail::json_device(s.device)) +
+          detail::json_member("is_range", s.is_range ? "true" : "false") +
+          detail::json_member("layer", detail::json_string(s.layer)) +
+          detail::json_member("blocks", detail::json_array(s.blocks, json_block));
+  return text;
 }
 
 }  // namespace detail
@@ -102,8 +106,10 @@ inline std::string trace_csv(recorded_trace const& trace) {
 inline std::string trace_json_lines(recorded_trace const& trace) {
   std::string text = "{\"weir_trace\":1," + detail::json_member("began", std::to_string(trace.began)) +
                      detail::json_member("lost", std::to_string(trace.lost)) + "\"layers\":[";
-  for (std::string const& layer : trace.layers)
-    text += (&layer == trace.layers.data() ? "" : ",") + detail::json_string(layer);
+  for (std::string const& layer : trace.layers) {
+    if (&layer != trace.layers.data()) text += ",";
+    text += detail::json_string(layer);
+  }
   text += "]}\n";
   for (trace_event const& e : trace.events) text += detail::json_event(trace, e);
   return text;
