@@ -107,10 +107,8 @@ void fill_in(runtime& r, int device, cudaDeviceProp& p) {
   set(p.hostRegisterSupported, cudaDevAttrHostRegisterSupported);
   set(p.memoryPoolsSupported, cudaDevAttrMemoryPoolsSupported);
   set(p.clusterLaunch, cudaDevAttrClusterLaunch);
-#if CUDART_VERSION >= 12020
-  set(p.deviceNumaId, cudaDevAttrNumaId);
-#endif
 #if CUDART_VERSION >= 13000
+  set(p.deviceNumaId, cudaDevAttrNumaId);
   set(p.gpuPciDeviceID, cudaDevAttrGpuPciDeviceId);
 #else
   set(p.clockRate, cudaDevAttrClockRate);
