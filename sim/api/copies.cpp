@@ -107,7 +107,7 @@ cudaError_t look_up_ends(runtime& r, timeline const& t, void* to, void const* fr
 
 // Puts the operation into the stream. `tell(checker, mark)` says what it uses. If `waits`, the host waits for its end.
 template <class Tell, class Work>
-void submit_and_wait(runtime& r, held_lock& held, timeline& t, bool waits, Tell tell, Work&& run) {
+void submit_and_wait(runtime& r, held_lock& held, timeline& t, operation_kind kind, bool waits, Tell tell, Work&& run) {
   std::uint64_t const id = t.id;
   awaited const awaited_end = end_of(r, t);
   vector_clock end;
@@ -115,7 +115,7 @@ void submit_and_wait(runtime& r, held_lock& held, timeline& t, bool waits, Tell 
     tell(*r.check, r.check->operate(t));
     end = r.check->end_of(t);
   }
-  submit(r, held, t, std::forward<Work>(run));
+  submit(r, held, t, std::forward<Work>(run), kind);
   if (!waits) return;
   if (timeline const* const still_there = find_timeline(r, id)) force(r, held, *still_there);
   come_after(awaited_end);
@@ -158,11 +158,12 @@ cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from,
     rows stored = what;
     stored.from_pitch = what.width;
     stored.from_slice = what.width * what.height;
-    submit_and_wait(r, held, *t, waits_for_end, tell, [to, data = staged(from, what), stored](held_lock& lock) mutable {
-      unlocked(lock, [to, data = std::move(data), stored] { move(to, data->data(), stored); });
-    });
+    submit_and_wait(r, held, *t, operation_kind::copy, waits_for_end, tell,
+                    [to, data = staged(from, what), stored](held_lock& lock) mutable {
+                      unlocked(lock, [to, data = std::move(data), stored] { move(to, data->data(), stored); });
+                    });
   } else {
-    submit_and_wait(r, held, *t, waits_for_end, tell,
+    submit_and_wait(r, held, *t, operation_kind::copy, waits_for_end, tell,
                     [to, from, what](held_lock& lock) { unlocked(lock, [to, from, what] { move(to, from, what); }); });
   }
   return cudaSuccess;
@@ -187,7 +188,7 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
     auto const tell = [&](order_checker& check, mark m) { check_rows(check, *t, m, to, what, use::write); };
-    submit_and_wait(r, held, *t, waits_for_end, tell, [to, value, what](held_lock& lock) {
+    submit_and_wait(r, held, *t, operation_kind::set, waits_for_end, tell, [to, value, what](held_lock& lock) {
       unlocked(lock, [to, value, what] {
         each_row(what, [&](std::size_t row, std::size_t) {
           std::memset(static_cast<unsigned char*>(to) + row, value, what.width);

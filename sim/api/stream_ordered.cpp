@@ -120,7 +120,7 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
     if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate)
       a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
     auto const finish = [&r, address, number](held_lock&) { finish_free(r, address, number); };
-    submit(r, held, *t, finish, operation_kind::memory);
+    submit(r, held, *t, finish, operation_kind::free);
     return cudaSuccess;
   });
 }

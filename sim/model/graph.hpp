@@ -23,6 +23,20 @@ struct graph_memory_sizes {
   std::size_t used = 0, reserved = 0;
 };
 
+struct node_type {
+  cudaGraphNodeType value;
+  char const* name;
+};
+
+/// What CUDA calls each kind, in their order.
+inline constexpr node_type node_types[] = {
+    {cudaGraphNodeTypeKernel, "KERNEL"},      {cudaGraphNodeTypeMemcpy, "MEMCPY"},
+    {cudaGraphNodeTypeMemset, "MEMSET"},      {cudaGraphNodeTypeHost, "HOST"},
+    {cudaGraphNodeTypeMemAlloc, "MEM_ALLOC"}, {cudaGraphNodeTypeMemFree, "MEM_FREE"},
+    {cudaGraphNodeTypeEmpty, "EMPTY"},
+};
+inline node_type const& type_of(operation_kind kind) { return node_types[static_cast<std::size_t>(kind)]; }
+
 struct graph_node {
   work run;
   operation_kind kind = operation_kind::device_work;

@@ -31,9 +31,14 @@ struct point {
 /// touches its memory.
 using work = std::function<void(held_lock&)>;
 
-/// A host function is the program's own code, and in random and pct mode runs in some calls only.
-/// Memory's own operations, its stream-ordered allocation and its free, take no time.
-enum class operation_kind { device_work, host_function, memory };
+/// A host function is the program's own code, and in random and pct mode runs in some calls only. Device work is a
+/// kernel's, or what counts as one.
+enum class operation_kind { device_work, copy, set, host_function, allocation, free, nothing };
+
+/// Memory's own operations take no time.
+inline bool takes_no_time(operation_kind kind) {
+  return kind == operation_kind::allocation || kind == operation_kind::free;
+}
 
 struct operation {
   std::uint64_t order = 0;   // of the call that queued it, over all streams

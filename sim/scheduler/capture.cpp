@@ -126,12 +126,17 @@ cudaError_t admit_unsafe(runtime& r) {
   return found ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-void capture_operation(runtime& r, timeline const& t, work run, operation_kind kind) {
-  participant& its = t.capture->streams.at(t.id);
+cudaGraphNode_t add_node(runtime& r, graph_state& graph, work run, operation_kind kind,
+                         std::vector<cudaGraphNode_t> after) {
   // A number that nobody can take for an address, as all handles are; none is given twice.
   auto* const handle = reinterpret_cast<cudaGraphNode_t>(0x5700'0000'0000 + 16 * r.node_count++);
-  t.capture->graph->nodes.push_back({std::move(run), kind, handle, std::move(its.next_after)});
-  its.next_after = {handle};
+  graph.nodes.push_back({std::move(run), kind, handle, std::move(after)});
+  return handle;
+}
+
+void capture_operation(runtime& r, timeline const& t, work run, operation_kind kind) {
+  participant& its = t.capture->streams.at(t.id);
+  its.next_after = {add_node(r, *t.capture->graph, std::move(run), kind, std::move(its.next_after))};
   ++its.after[t.id];
 }
 

@@ -6,6 +6,7 @@
 #include "model/runtime.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace weir::sim::detail {
 
@@ -31,8 +32,10 @@ void leave_capture(runtime& r, timeline& t);
 void forget_captures(runtime& r);
 
 // ---- what a capturing stream does instead of queueing
+cudaGraphNode_t add_node(runtime& r, graph_state& graph, work run, operation_kind kind,
+                         std::vector<cudaGraphNode_t> after);
 /// The operation becomes part of the graph that `t` captures.
-void capture_operation(runtime& r, timeline const& t, work run, operation_kind kind = operation_kind::device_work);
+void capture_operation(runtime& r, timeline const& t, work run, operation_kind kind);
 void capture_event(timeline const& t, event_state& e);
 /// Brings `t` into the event's capture, or joins two streams of one.
 cudaError_t capture_wait(runtime& r, timeline& t, event_state const& e);

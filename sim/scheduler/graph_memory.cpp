@@ -56,7 +56,8 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared
   if (p == nullptr) return nullptr;
   t.capture->graph->memory.push_back({p, false});
   note_size(r, t.device);
-  capture_operation(r, t, [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); });
+  auto const begin = [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); };
+  capture_operation(r, t, begin, operation_kind::allocation);
   return p;
 }
 
@@ -65,7 +66,8 @@ bool capture_free(runtime& r, timeline& t, void* p) {
   if (a == nullptr || a->graph != t.capture->id) return false;
   for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
   begin_free(r, *a);
-  capture_operation(r, t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); });
+  capture_operation(
+      r, t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); }, operation_kind::free);
   return true;
 }
 

@@ -62,7 +62,7 @@ void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
     if (found == r.allocations.end() || found->second.block != block) return;  // freed by the host meanwhile
     begin_use(reinterpret_cast<void*>(address), found->second.bytes, pattern);
   };
-  submit(r, held, t, begin, operation_kind::memory);
+  submit(r, held, t, begin, operation_kind::allocation);
 }
 
 void finish_idle_frees(runtime& r, held_lock& held) {
@@ -72,7 +72,7 @@ void finish_idle_frees(runtime& r, held_lock& held) {
     std::vector<timeline*> const all = device.timelines;  // a stream that is over leaves the list
     for (timeline* const t : all) {
       std::uint64_t const id = t->id;
-      while (find_timeline(r, id) != nullptr && may_run(r, *t) && t->waiting.front().kind == operation_kind::memory)
+      while (find_timeline(r, id) != nullptr && may_run(r, *t) && takes_no_time(t->waiting.front().kind))
         run_front(r, held, t);
     }
   }

@@ -18,6 +18,8 @@ NOT_WORKING = {
     "share an event with a process": "processes cannot share a simulated device's events (IPC)",
     "utilization": "nobody works a simulated device: NVML answers that it is not supported",
 }
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
+    NOT_WORKING |= dict.fromkeys(("zeros", "zero_"), "before PyTorch 2.15 a kernel writes the zeros, and it is skipped")
 
 
 def step(name):

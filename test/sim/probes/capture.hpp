@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -185,6 +189,65 @@ inline void dependencies_are_those_of_a_capture(verdict& v) {
   v.code("no capture", cudaStreamUpdateCaptureDependencies(s, nullptr, nullptr, 0, 0), cudaErrorIllegalState);
 }
 #endif
+
+// cudaGraphNodeGetType: "Returns the node type". cudaGraphAddEmptyNode: "a new node which performs no operation".
+inline void nodes_say_what_they_are(verdict& v) {
+  flag f;
+  stream const s;
+  void* p = nullptr;
+  capture c(v, s);
+  v.ok("cudaMallocAsync", cudaMallocAsync(&p, 4096, s));
+  v.ok("cudaMemsetAsync", cudaMemsetAsync(p, 0, 4096, s));
+  v.ok("work", f.look(s));
+  v.ok("cudaFreeAsync", cudaFreeAsync(p, s));
+  cudaStreamCaptureStatus status{};
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  v.ok("cudaStreamGetCaptureInfo", cudaStreamGetCaptureInfo(s, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+#else
+  v.ok("cudaStreamGetCaptureInfo", cudaStreamGetCaptureInfo(s, &status, nullptr, &graph, nullptr, nullptr));
+#endif
+  cudaGraphNode_t empty = nullptr;
+  v.ok("cudaGraphAddEmptyNode", cudaGraphAddEmptyNode(&empty, graph, nullptr, 0));
+  v.ok("end", c.end());
+  cudaGraphNodeType type{};
+  v.ok("cudaGraphNodeGetType", cudaGraphNodeGetType(empty, &type));
+  v.equal("an empty node", int{type}, int{cudaGraphNodeTypeEmpty});
+  cudaGraphNode_t nodes[5] = {};
+  std::size_t count = 5;
+  v.ok("cudaGraphGetNodes", cudaGraphGetNodes(c.graph(), nodes, &count));
+  v.equal<std::size_t>("nodes", count, 5);
+  int of_a_kind[] = {0, 0, 0, 0};
+  constexpr cudaGraphNodeType kinds[] = {cudaGraphNodeTypeMemAlloc, cudaGraphNodeTypeMemset, cudaGraphNodeTypeMemcpy,
+                                         cudaGraphNodeTypeMemFree};
+  for (cudaGraphNode_t const node : nodes) {
+    v.ok("cudaGraphNodeGetType", cudaGraphNodeGetType(node, &type));
+    for (int i = 0; i < 4; ++i) of_a_kind[i] += type == kinds[i];
+  }
+  for (int const count_of_kind : of_a_kind) v.equal("nodes of a kind", count_of_kind, 1);
+}
+
+// "write to path a DOT formatted description of the graph"
+inline void graphs_can_be_written_as_text(verdict& v) {
+  flag f;
+  stream const s;
+  capture c(v, s);
+  v.ok("work", f.raise(s));
+  v.ok("end", c.end());
+  std::string const file_name = std::filesystem::temp_directory_path() / "weir_probe_graph.dot";
+  char const* const path = file_name.c_str();
+  v.ok("cudaGraphDebugDotPrint", cudaGraphDebugDotPrint(c.graph(), path, 0));
+  char begin[7] = {};
+  if (std::FILE* const file = std::fopen(path, "r")) {
+    v.yes("the text's first word", std::fread(begin, 1, 7, file) == 7 && std::memcmp(begin, "digraph", 7) == 0);
+    std::fclose(file);
+  } else {
+    v.yes("a file", false);
+  }
+  std::remove(path);
+  v.code("no graph", cudaGraphDebugDotPrint(nullptr, path, 0), cudaErrorInvalidValue);
+  v.fails("no folder", cudaGraphDebugDotPrint(c.graph(), "/nowhere/graph.dot", 0));
+}
 
 // cudaGraphInstantiateFlagAutoFreeOnLaunch: "Automatically free memory allocated in a graph before relaunching."
 inline void graphs_can_free_memory_when_launched_again(verdict& v) {
@@ -594,6 +657,8 @@ inline constexpr probe capture_probes[] = {
     {"captures_say_what_comes_next_after_what", needs::nothing, &captures_say_what_comes_next_after_what},
     {"dependencies_are_those_of_a_capture", needs::nothing, &dependencies_are_those_of_a_capture},
 #endif
+    {"nodes_say_what_they_are", needs::nothing, &nodes_say_what_they_are},
+    {"graphs_can_be_written_as_text", needs::nothing, &graphs_can_be_written_as_text},
     {"graphs_can_free_memory_when_launched_again", needs::nothing, &graphs_can_free_memory_when_launched_again},
     {"pending_work_is_no_part_of_a_capture", needs::pending_work, &pending_work_is_no_part_of_a_capture},
     {"waits_bring_streams_into_a_capture", needs::nothing, &waits_bring_streams_into_a_capture},
