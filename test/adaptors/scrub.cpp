@@ -275,6 +275,25 @@ TEST_CASE("memory from before a capture that is freed in it is held, and zeroed 
   CHECK(!memory.holds_captured(0));
 }
 
+TEST_CASE("what a broken capture freed stays held when the graph of another capture is gone") {
+  fresh_world const world;
+  auto memory = make(device{} | pool{} | scrub{});
+  weir::stream const s;
+  void* const p = memory.allocate(s, 1000);
+  fill(s, p, 1000);
+  s.synchronize();
+  begin_capture(s);
+  std::uint64_t const capture = capture_id(s);
+  CHECK(cudaStreamSynchronize(s.get()) == cudaErrorStreamCaptureUnsupported);
+  memory.deallocate(s, p, 1000);
+  CHECK(memory.release_captured(capture + 1) == 0);
+  CHECK(is_all(p, 1000, 7));
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(s.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+  CHECK(memory.release_captured() == 1024);
+  CHECK(is_all(p, 1000, 0));
+}
+
 TEST_CASE("what a capture allocated and is freed after it is zeroed before the pool gives it to another stream") {
   watched_world const world;
   auto memory = make(device{} | pool{} | scrub{});

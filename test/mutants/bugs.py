@@ -621,6 +621,9 @@ BUGS = [
     bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
         "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
         "adaptors/scrub", case="what is held on"),
+    bug(0, "what a broken capture freed is zeroed when the graph of another one is gone", SCRUB,
+        "return capture == 0 || b.held_for == capture;", "return capture == 0 || b.held_for != 0;",
+        "adaptors/scrub", case="what a broken capture"),
     # ---- arenas that grow in place
     bug(0, "memory that is not unmapped at once when a pool ends is lost", RANGE,
         "(upstream_.unmap(p, bytes) || upstream_.unmap(p, bytes)) && empty", "upstream_.unmap(p, bytes) && empty",

@@ -145,15 +145,16 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
     return false;
   }
 
-  /// Zeroes and frees what was held for a capture (`weir::capture_id`; 0: for any); returns how many bytes. Call it
-  /// when no launch of the graph and no work on that memory is left or to come.
+  /// Zeroes and frees what was held for a capture (`weir::capture_id`; 0: for any, also a broken one, which has no id);
+  /// returns how many bytes. Call it when no launch of the graph and no work on that memory is left or to come.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept {
     std::size_t released = 0;
     if (life_.is_exiting() || !blocks_.holds(0)) return released;
     detail::device_switch const on_device(zeroing_.device());  // whose legacy stream it is
     auto const may_go = [capture](detail::scrubbed_block const& b) {
-      bool const is_wanted = capture == 0 || b.held_for == capture || b.held_for == detail::invalidated_capture;
-      return is_wanted && !(b.freed_on.get() == cudaStreamLegacy && detail::may_break_capture(cudaStreamLegacy));
+      // No capture's is what was freed on the legacy stream: it may go as soon as that breaks none.
+      if (b.freed_on.get() == cudaStreamLegacy) return !detail::may_break_capture(cudaStreamLegacy);
+      return capture == 0 || b.held_for == capture;
     };
     for (auto held = blocks_.take_held(may_go); held; held = blocks_.take_held(may_go)) {
       auto const& [p, block] = *held;
