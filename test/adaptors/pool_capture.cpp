@@ -523,6 +523,32 @@ TEST_CASE("a capture that the program broke leaves the pool whole") {
   memory.deallocate(a, memory.allocate(a, 1_MiB), 1_MiB);
 }
 
+TEST_CASE("what a broken capture freed is not for another one, whose stream may have the same handle") {
+  lazy_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 1_MiB});
+  auto const begin_broken_capture = [](stream_ref s) {
+    begin_capture(s);
+    CHECK(cudaStreamSynchronize(s.get()) == cudaErrorStreamCaptureUnsupported);
+  };
+  cudaStream_t handle = nullptr;
+  void* p = nullptr;
+  {
+    destroyable_stream const a;
+    handle = a.get();
+    begin_broken_capture(a);
+    p = memory.allocate(a, 300_KiB);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(a.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+    write(a, p, 300_KiB);  // is still to come when the next stream is there
+    begin_broken_capture(a);
+    memory.deallocate(a, p, 300_KiB);
+  }
+  destroyable_stream const b;
+  CHECK(b.get() == handle);  // else this shows nothing
+  begin_broken_capture(b);
+  CHECK(memory.allocate(b, 300_KiB) != p);
+}
+
 TEST_CASE("misuse is seen in captures as well") {
   watched_world const world;
   caught_misuse const caught;

@@ -65,7 +65,9 @@ class private_pool {
   bool give(block_id id, stream_identity const& who) noexcept {
     list_id const from = heap_.blocks()[id].captured;
     capture_key const capture = owner(id, who);
-    bool const may_have_it_again = from != shared && capture == who.capture;
+    // To CUDA all broken captures are alike: that of another stream with this one's handle, too.
+    bool const is_of_one = capture == who.capture && capture != capture_key::invalidated;
+    bool const may_have_it_again = from != shared && is_of_one;
     list_id const list = may_have_it_again ? find_or_open(who) : find_or_open(capture, stream_key::none);
     if (list == shared) return false;
     heap_.set_captured(id, shared);
