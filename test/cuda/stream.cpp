@@ -32,6 +32,32 @@ TEST_CASE("a stream is not destroyed but kept for the next of its device and kin
   CHECK(sim::calls("cudaStreamDestroy") == 0);
 }
 
+TEST_CASE("a stream is not kept for the next while it captures: that would be part of the graph") {
+  sim::reset();
+  weir::stream const origin;
+  REQUIRE(cudaStreamBeginCapture(origin.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  cudaEvent_t fork = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) == cudaSuccess);
+  REQUIRE(cudaEventRecord(fork, origin.get()) == cudaSuccess);
+  cudaStream_t handle = nullptr;
+  {
+    weir::stream const side;
+    handle = side.get();
+    REQUIRE(cudaStreamWaitEvent(handle, fork, 0) == cudaSuccess);
+  }
+  {
+    weir::stream const other;
+    CHECK(other.get() != handle);
+    CHECK_NOTHROW(other.synchronize());
+  }
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(origin.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaEventDestroy(fork) == cudaSuccess);
+  weir::stream const one, next;
+  CHECK((one.get() == handle || next.get() == handle));
+}
+
 TEST_CASE("kinds and devices do not share kept streams") {
   sim::reset();
   cudaStream_t handle = nullptr;

@@ -360,6 +360,8 @@ BUGS = [
     bug(36, "a stream is taken for one that was destroyed in the capture, whose handle it has",
         "pool/private_pool.hpp", "if (known != count_ && !comes_after(known, now))", "if (false)",
         "adaptors/pool_capture", case="nor does a branch whose"),
+    bug(0, "a stream that captures is kept for the next one", "cuda/stream.hpp",
+        "!fits || may_break_capture(candidate.handle)", "!fits", "cuda/stream"),
     bug(36, "what a broken capture freed is for another one whose stream has the same handle", "pool/private_pool.hpp",
         " && capture != capture_key::invalidated;", ";", "adaptors/pool_capture", case="what a broken capture"),
     bug(36, "where a stream stood before is forgotten when lists of another capture go", "pool/private_pool.hpp",

@@ -1,6 +1,7 @@
 #pragma once
 // A stream whose handle outlives every pool, so that pools need no CUDA call to recognise it.
 
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/process_exit.hpp>
@@ -49,7 +50,9 @@ class stream_cache {
       mutex_guard const lock(mutex_);
       for (std::size_t i = 0; i < count_; ++i) {
         persistent_stream& candidate = idle_[i];
-        if (candidate.device != device || candidate.flags != flags) continue;
+        bool const fits = candidate.device == device && candidate.flags == flags;
+        // What joined a capture is part of it until that ends, and would draw its next user's work into the graph.
+        if (!fits || may_break_capture(candidate.handle)) continue;
         persistent_stream const found = candidate;
         candidate = idle_[--count_];
         return found;
@@ -88,8 +91,9 @@ class stream_cache {
 /// Owns a stream on the current device; a pool serves it without any CUDA call as long as it frees where it allocated.
 ///
 /// The destructor does not destroy the CUDA stream but keeps it for the next `weir::stream` of the same device and
-/// kind (work still queued simply comes first in that one). Use it for streams that carry allocations; not where each
-/// of thousands of short tasks must have a stream that no earlier task used.
+/// kind (work still queued simply comes first in that one; the next is another one while this captures). Use it for
+/// streams that carry allocations; not where each of thousands of short tasks must have a stream that no earlier task
+/// used.
 class stream {
  public:
   enum class kind : unsigned {
