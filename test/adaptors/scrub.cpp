@@ -350,6 +350,21 @@ TEST_CASE("a free on the legacy stream while a stream captures that it waits for
   CHECK(memory.upstream().numbers().allocated.current == 0);
 }
 
+TEST_CASE("what a capture allocated and is held on the legacy stream is zeroed before the pool has it back") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | checked{} | scrub{});
+  destroyable_stream const origin;
+  blocking_stream const s;
+  begin_capture(origin);
+  void* const p = memory.allocate(origin, 1000);
+  { captured_graph const graph(origin); }
+  begin_capture(s.handle);
+  memory.deallocate(cudaStreamLegacy, p, 1000);
+  { captured_graph const graph(s.handle); }
+  CHECK(memory.release_captured() == 1024);
+  CHECK(cudaStreamQuery(cudaStreamLegacy) == cudaSuccess);  // else whoever has it next is not behind the memset
+}
+
 TEST_CASE("what is held on the legacy stream is zeroed there on the stack's device, whichever is current") {
   watched_world const world;
   device_guard const second(1);

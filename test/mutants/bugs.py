@@ -377,7 +377,7 @@ BUGS = [
         "recorded_behind(other, device_of_stream(other, device))", "core/deallocate_after"),
     bug(36, "a stream that captures is asked for its device when a pool first sees it", TRACKER,
         "kind(list) == identity::destroyable || !may_break_capture(handle)", "true", "adaptors/pool_capture",
-        case="no stream is made"),
+        random=False, case="no stream is made"),
     bug(36, "a stream that captures says who it is", "sim/api/streams.cpp",
         "then == in_capture::breaks_it && t->capture != nullptr", "false", "sim/probes"),
     bug(36, "a stream is made to wait without asking whether that breaks a capture", TRACKER,
@@ -625,6 +625,9 @@ BUGS = [
     bug(0, "what was held on the legacy stream is zeroed on that of another device", SCRUB,
         "detail::device_switch const on_device(zeroing_.device());", "detail::device_switch const on_device(-1);",
         "adaptors/scrub", case="what is held on"),
+    bug(0, "what a capture allocated is zeroed on the legacy stream when it is another's", SCRUB,
+        "zeroed && (!goes_to_capture || wait_for_zeroing(order))", "zeroed", "adaptors/scrub",
+        case="what a capture allocated and is held"),
     bug(0, "what a broken capture freed is zeroed when the graph of another one is gone", SCRUB,
         "return capture == 0 || b.held_for == capture;", "return capture == 0 || b.held_for != 0;",
         "adaptors/scrub", case="what a broken capture"),
@@ -1560,8 +1563,7 @@ BUGS = [
     bug(0, "a pool that is parked without memory is told to be full", "pool/pool_refusal.hpp",
         "if (s.is_parked)", "if (n.parked != 0)", "pool/growable_range", random=False, case="a pool that"),
     bug(0, "a scrub's memset of what a capture allocated comes when it is another's", SCRUB,
-        "zeroed = zeroed && detail::wait_for(stream, zeroing_.device());", "", "adaptors/scrub", random=False,
-        case="what is freed"),
+        "zeroed = zeroed && wait_for_zeroing(stream);", ";", "adaptors/scrub", random=False, case="what is freed"),
 
     # ---- hints of refusals
     bug(0, "a request larger than the device is told to free something", "core/error.hpp",

@@ -115,9 +115,8 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
       return;
     }
     bool zeroed = !on_free_ || zero_for_free(stream, p, whole(bytes));
-    // What a capture allocated goes back to it in the order of no stream: nobody else waits for the zeroing.
-    if (on_free_ && live->allocated_in != 0 && capture == 0 && !stream.is_host_order()) [[unlikely]]
-      zeroed = zeroed && detail::wait_for(stream, zeroing_.device());
+    if (on_free_ && live->allocated_in != 0 && capture == 0) [[unlikely]]
+      zeroed = zeroed && wait_for_zeroing(stream);
     if (zeroed) [[likely]]
       return share(upstream_).deallocate(stream, p, whole(bytes), alignment);
     kept_.add(whole(bytes));
@@ -160,8 +159,11 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
       auto const& [p, block] = *held;
       // The graph's work is done. What was freed on the legacy stream still has its place in that.
       stream_ref const order = block.freed_on.get() == cudaStreamLegacy ? block.freed_on : host_order;
-      if (zero_for_free(order, p, whole(block.bytes))) {
-        share(upstream_).deallocate(order, p, whole(block.bytes), block.alignment);
+      bool const goes_to_capture = block.allocated_in != 0;
+      bool const zeroed = zero_for_free(order, p, whole(block.bytes));
+      if (zeroed && (!goes_to_capture || wait_for_zeroing(order))) {
+        stream_ref const behind = goes_to_capture ? host_order : order;
+        share(upstream_).deallocate(behind, p, whole(block.bytes), block.alignment);
         released += whole(block.bytes);
       } else {
         kept_.add(whole(block.bytes));
@@ -239,6 +241,10 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
       if (!detail::wait_for(stream, zeroing_.device())) return false;
     }
     return zero_at_once(p, bytes) == cudaSuccess;
+  }
+  /// What a capture allocated goes back to it in the order of no stream: nobody else waits for the zeroing.
+  bool wait_for_zeroing(stream_ref stream) const noexcept {
+    return stream.is_host_order() || detail::wait_for(stream, zeroing_.device());
   }
   cudaError_t zero_at_once(void* p, std::size_t bytes) noexcept {
     if (detail::succeeded(zeroing_.at_once(p, bytes))) return cudaSuccess;
