@@ -74,7 +74,11 @@ class block_contents {
           expectations_.push_back({this, p, n, content});
           require(cudaLaunchHostFunc(streams_[on].handle, &compare, &expectations_.back()));
         },
-        [](unsigned char*, std::size_t) {});
+        // Nothing, but in a capture that is a node: to a pool, work is where there is one.
+        [&](unsigned char*, std::size_t) {
+          require(cudaLaunchHostFunc(
+              streams_[on].handle, [](void*) {}, nullptr));
+        });
   }
 
  private:

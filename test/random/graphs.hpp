@@ -19,13 +19,24 @@ struct graph {
     std::uint64_t block = 0;
     bool is_own = false;  // allocated in the capture
     int content = -1;     // what a launch leaves in it; negative: it writes nothing there
+    std::size_t on = 0;   // the captured stream that comes after all uses so far
   };
 
-  cudaGraphExec_t handle = nullptr;
-  std::uint64_t id = 0;   // the capture's
+  cudaGraphExec_t handle = nullptr;  // null: the capture was broken, and there is nothing to launch
+  std::uint64_t id = 0;              // the capture's
   unsigned after = 0;     // a bit for each stream that used what the capture freed: launches come after those
+  unsigned runs_on = 0;   // the same for each stream that launched it
   bool is_stale = false;  // a block from outside is gone: it cannot be launched any more
   std::vector<use> uses;
+  std::vector<std::uint64_t> borrows;  // captures whose memory it uses, though the block is gone
+
+  bool has_borrowed(std::uint64_t capture) const {
+    return std::find(borrows.begin(), borrows.end(), capture) != borrows.end();
+  }
+  bool shares_memory_with(graph const& other) const {
+    return has_borrowed(other.id) || other.has_borrowed(id) ||
+           std::any_of(borrows.begin(), borrows.end(), [&](std::uint64_t of) { return other.has_borrowed(of); });
+  }
 
   use const* find(std::uint64_t block) const {
     auto const found = std::find_if(uses.begin(), uses.end(), [block](use const& u) { return u.block == block; });
@@ -54,9 +65,13 @@ struct graph {
 struct capture {
   graph made;
   std::size_t origin = 0;
+  bool is_elsewhere = false;  // began in the second thread
+  bool is_broken = false;     // what its streams do now is part of nothing
+  bool had_blocking = false;  // a stream that the legacy one waits for took part
   std::optional<weir::capture_scope> declared;
 
   void add(std::size_t stream) { streams_ |= 1u << stream; }
+  void remove(std::size_t stream) { streams_ &= ~(1u << stream); }
   bool has(std::size_t stream) const { return (streams_ >> stream & 1) != 0; }
 
  private:

@@ -36,10 +36,13 @@ enum kind : std::uint32_t {
   fail_twice,         // two of the CUDA calls fail
   sticky_error,       // from some call on all fail: the program can but free and end
   free_after_others,  // others have read it, and the stream that frees it does not come after them
+  mark_capture,       // streams may fork from here later on; only in programs with captures, as what follows
+  leave_capture,      // a stream that joined is destroyed, and the next one may have its handle
+  break_capture,
   kinds
 };
-inline constexpr unsigned weights[kinds] = {280, 20, 220, 40, 20, 80, 140, 80, 40, 20, 20, 5,  15, 8, 8,
-                                            4,   10, 10,  10, 1,  12, 8,   60, 6,  20, 6,  20, 1,  40};
+inline constexpr unsigned weights[kinds] = {280, 20, 220, 40, 20, 80, 140, 80, 40, 20, 20, 5, 15, 8,  8,  4,
+                                            10,  10, 10,  1,  12, 16, 60,  6,  20, 12, 20, 1, 40, 10, 20, 2};
 inline constexpr char const* names[kinds] = {"allocate_block",       "allocate_in_host_order",
                                              "free_where_it_is",     "free_elsewhere",
                                              "free_in_host_order",   "pass_to_other_stream",
@@ -54,7 +57,8 @@ inline constexpr char const* names[kinds] = {"allocate_block",       "allocate_i
                                              "use_in_capture",       "end_capture",
                                              "launch_graph",         "drop_graph",
                                              "fail_twice",           "sticky_error",
-                                             "free_after_others"};
+                                             "free_after_others",    "mark_capture",
+                                             "leave_capture",        "break_capture"};
 
 /// One step: plain numbers that mean something whatever the state is, so that any steps may be left out.
 struct step {

@@ -137,13 +137,17 @@ constexpr auto small = [] {
   return all;
 }();
 
-/// Steps without CUDA's failures and without captures, which this stack does not deal with.
-std::vector<step> steps_for(std::uint64_t seed, bool captures = false) {
-  auto steps = steps_from(seed, captures ? 600 : 300);
-  std::erase_if(steps, [captures](step const& s) {
+/// What programs do besides, if asked.
+enum class besides { nothing, captures, frees_after_others };
+
+/// Steps without CUDA's failures, which this stack does not deal with.
+std::vector<step> steps_for(std::uint64_t seed, besides what = besides::nothing) {
+  auto steps = what == besides::nothing ? steps_from(seed, 300, 1) : steps_from(seed, 600);
+  std::erase_if(steps, [what](step const& s) {
+    if (s.what == free_after_others) return what == besides::nothing;
     bool const fails =
         s.what == fail_in_allocate || s.what == fail_in_free || s.what == fail_twice || s.what == sticky_error;
-    return fails || (s.what >= begin_capture && !captures);
+    return fails || (s.what >= begin_capture && what != besides::captures);
   });
   return steps;
 }
@@ -151,14 +155,14 @@ std::vector<step> steps_for(std::uint64_t seed, bool captures = false) {
 /// Caught in every schedule by one of a few seeds, with these words; and shrunk to no more than `most` steps.
 template <bug Bug>
 void check_caught(std::string const& words, std::size_t most, std::span<setting const> in = settings,
-                  bool captures = false) {
+                  besides what = besides::nothing) {
   auto const make = stack_with<Bug>();
   for (setting const& how : in) {
     CAPTURE(name_of(how.mode));
     outcome found;
     std::vector<step> steps;
-    for (std::uint64_t seed = 1; seed <= (captures ? 60u : 10u) && found.what.empty(); ++seed) {
-      steps = steps_for(seed, captures);
+    for (std::uint64_t seed = 1; seed <= (what == besides::nothing ? 10u : 60u) && found.what.empty(); ++seed) {
+      steps = steps_for(seed, what);
       found = run(how, make, steps);
     }
     REQUIRE_MESSAGE(found.what.find(words) != std::string::npos, found.what);
@@ -189,7 +193,8 @@ TEST_CASE("a block written while it is someone's is caught by its contents") {
 }
 TEST_CASE("memory that never goes back is caught") { check_caught<bug::leak>("memory is lost", 1); }
 TEST_CASE("memory used again before another stream is done with it is caught") {
-  check_caught<bug::forgets_others>("does not come after", 4, std::span(settings).first(1), true);
+  check_caught<bug::forgets_others>("does not come after", 4, std::span(settings).first(1),
+                                    besides::frees_after_others);
 }
 TEST_CASE("another current device is caught") { check_caught<bug::device>("changed the current device", 8); }
 TEST_CASE("an error left behind is caught") { check_caught<bug::last_error>("left an error behind", 5); }
@@ -200,10 +205,10 @@ TEST_CASE("memory given back while work uses it is caught") {
   check_caught<bug::gives_back_early>("does not come after", 2, std::span(settings).first(1));
 }
 TEST_CASE("a capture that is broken is caught") {
-  check_caught<bug::waits_in_capture>("a capture was broken", 4, settings, true);
+  check_caught<bug::waits_in_capture>("a capture was broken", 4, settings, besides::captures);
 }
 TEST_CASE("memory of a graph that somebody else gets is caught") {
-  check_caught<bug::shares_in_capture>("captured", 12, settings, true);
+  check_caught<bug::shares_in_capture>("captured", 12, settings, besides::captures);
 }
 
 TEST_CASE("a free that is not counted is caught") { check_caught<bug::forgets_a_free>("what is requested", 16); }

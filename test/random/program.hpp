@@ -8,6 +8,7 @@
 #include <random/graphs.hpp>
 #include <random/kinds.hpp>
 #include <random/open_stack.hpp>
+#include <random/second_thread.hpp>
 #include <random/streams.hpp>
 
 #include <weir/core/error.hpp>
@@ -38,10 +39,11 @@ struct setting {
   std::size_t capacity = std::size_t{32} << 20;
   bool streams_end = true;  ///< false: the stack was promised that they do not
   std::size_t most_bytes = std::size_t{3} << 20;
-  bool starving = false;   ///< random mode, with one stream that gets nowhere from the start
-  bool few_sizes = false;  ///< so that blocks of one size are many
-  int device = 0;          ///< the stack's, if it is not for any
-  int current = 0;         ///< the device that is current when the stack is made
+  bool starving = false;     ///< random mode, with one stream that gets nowhere from the start
+  bool few_sizes = false;    ///< so that blocks of one size are many
+  int device = 0;            ///< the stack's, if it is not for any
+  int current = 0;           ///< the device that is current when the stack is made
+  bool two_threads = false;  ///< which take turns; then no stream is the threads' own
 };
 
 /// What went wrong, and at which step; empty if nothing did.
@@ -65,14 +67,16 @@ class world {
     before_ = weir::set_misuse_handler([](char const* what) noexcept { misuse() = what; });
     make_stack();
     if (stack_.sleep) sim::check_order(true);  // contents are copied, whether anybody wrote them or not
-    streams_.open(home());
+    streams_.open(home(), !how_.two_threads);
     if (how.starving) sim::starve(streams_[3 + how.schedule % 5].id);
   }
   ~world() {
     sim::clear_failure();
-    abandon_capture();
+    for (auto& c : captures_)
+      if (c) abandon(*c);
     if (how_.mode == sim::mode::threads) sim::run_all();  // after a failure blocks may still be in use
-    for (graph const& g : graphs_) cudaGraphExecDestroy(g.handle);
+    for (graph const& g : graphs_)
+      if (g.handle != nullptr) cudaGraphExecDestroy(g.handle);
     end_stack();
     streams_.close();
     cudaSetDevice(0);
@@ -86,7 +90,8 @@ class world {
     outcome result;
     for (; result.at < steps.size(); ++result.at) {
       try {
-        do_step(steps[result.at], result);
+        step const& s = steps[result.at];
+        in_thread(is_elsewhere(s), [&] { do_step(s, result); });
         result.what = trouble();
         if (result.at % 8 == 7 && result.what.empty() && !is_over_) result.what = miscount();
       } catch (std::exception const& failure) {
@@ -95,7 +100,8 @@ class world {
       if (!result.what.empty()) return result;
       if (is_over_) return ++result.at, result;
     }
-    if (capture_) finish_capture();
+    for (auto& c : captures_)
+      if (c) in_thread(c->is_elsewhere, [&] { finish(c, true); });
     while (!blocks_.empty()) free_block(blocks_.size() - 1, blocks_.back().on, 0);
     if (result.what = trouble(); !result.what.empty()) return result;
     if (result.what = miscount(); !result.what.empty()) return result;
@@ -152,11 +158,11 @@ class world {
   }
 
   std::string trouble() {
+    if (!wrong_.empty()) return wrong_;  // what is reported may come of it
     if (sim::report_count() != 0) return sim::reports().front().text;
     if (!misuse().empty()) return misuse();
     if (contents_.overwritten()) return "a block's contents were overwritten";
-    if (capture_ && sim::captures_invalidated() != 0) return "a capture was broken";
-    return wrong_;
+    return sim::captures_invalidated() != broken_ ? "a capture was broken" : "";
   }
 
   /// What a layer of the stack counts otherwise than the program.
@@ -185,6 +191,23 @@ class world {
     if (wrong_.empty()) wrong_ = miscount();
   }
 
+  bool is_elsewhere(step const& s) {
+    if (!how_.two_threads || s.what == sticky_error) return false;
+    bool const ends = s.what == end_capture || s.what == break_capture;  // where it began
+    return ends ? chosen(s.y) && chosen(s.y)->is_elsewhere : (s.x >> 20) % 4 == 0;
+  }
+  template <class Action>
+  void in_thread(bool second, Action action) {
+    if (!second) return action();
+    other_.run([&] {
+      leaks_allowed const kept_for_good(has_captured_);
+      require(cudaSetDevice(home()));
+      is_in_second_ = true;
+      action();
+    });
+    is_in_second_ = false;
+  }
+
   void do_step(step const& s, outcome& result) {
     std::size_t const stream = s.x % streams_.size();
     switch (s.what) {
@@ -200,7 +223,7 @@ class world {
         static_cast<void>(cudaGetLastError());  // not ready
         return;
       case wait_for_device:
-        if (capture_) return;
+        if (capturing()) return;
         streams_.wait_for_devices();
         // A graph may use memory that is mapped anew; the simulated runtime takes that for a use after the free.
         if (stack_.sleep && !has_captured_) with_device(true, s.x, [&] { stack_.sleep(); });
@@ -209,7 +232,7 @@ class world {
         if (stack_.describe && stack_.describe().empty()) wrong_ = "the stack has nothing to say about itself";
         return;
       case end_stream:
-        if (streams_[stream].destroyable() && how_.streams_end) replace(stream, s);
+        if (may_end(stream)) replace(stream, s);
         return;
       case starve_stream:
         if (how_.mode == sim::mode::random) sim::starve(streams_[stream].id);
@@ -221,7 +244,7 @@ class world {
         if (stack_.synchronize) with_device(true, s.x, [&] { stack_.synchronize(); });
         return;
       case fail_in_allocate:
-        if (blocks_.size() >= most_blocks || capture_) return;
+        if (blocks_.size() >= most_blocks || capturing()) return;
         failing(1 + s.z / 32 % 4, [&] { allocate(s, streams_[stream].ref(), stream, result); });
         return;
       case fail_twice:
@@ -231,15 +254,21 @@ class world {
       case begin_capture:
         return begin_capture_on(stream, s);
       case fork_capture:
-        return fork_capture_to(stream);
+        return fork_capture_to(stream, s);
       case use_in_capture:
-        return capture_ ? use_from_outside(s, result) : void();
+        return use_from_outside(s, result);
       case end_capture:
-        return capture_ ? finish_capture() : void();
+        return chosen(s.y) ? finish(chosen(s.y), true) : void();
       case launch_graph:
         return graphs_.empty() ? void() : launch(graphs_[s.y % graphs_.size()], stream);
       case drop_graph:
-        return graphs_.empty() || capture_ ? void() : drop(s.y % graphs_.size(), s.z);
+        return graphs_.empty() ? void() : drop(s.y % graphs_.size(), s.z);
+      case mark_capture:
+        return mark(stream);
+      case leave_capture:
+        return leave(stream, s, result);
+      case break_capture:
+        return chosen(s.y) ? break_one(chosen(s.y), s.z) : void();
       default:
         if (!blocks_.empty()) do_with_block(s, s.y % blocks_.size(), stream);
     }
@@ -276,7 +305,7 @@ class world {
                                       "cudaFreeAsync",
                                       "cudaStreamQuery"};
     // If CUDA refuses to make the first device current again, default streams are others.
-    if (capture_ || stream <= per_thread) return;
+    if (capturing() || stream <= per_thread) return;
     second_ = second[s.z / 16 % std::size(second)];
     second_in_ = 1 + s.z / 256 % 2;
     may_be_lost_ = true;  // what cannot be waited for is kept
@@ -301,7 +330,7 @@ class world {
   /// what is in use; and the next stack works.
   void all_fail(step const& s) {
     constexpr cudaError_t codes[] = {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorUnknown};
-    if (capture_ || s.z % 4 != 0) return;
+    if (capturing() || s.z % 4 != 0) return;
     is_over_ = true;
     auto const tried = [](auto f) {
       try {
@@ -353,8 +382,7 @@ class world {
   void do_with_block(step const& s, std::size_t which, std::size_t stream) {
     block& b = blocks_[which];
     if (!may_use(b)) {
-      // Pools ask before they touch the legacy stream.
-      if (s.what == free_where_it_is && b.on == legacy && !b.written && is_pooled()) free_block(which, b.on, s.z);
+      if (s.what == free_where_it_is && is_pooled()) free_unused(which, s.z);
       return;
     }
     switch (s.what) {
@@ -374,7 +402,7 @@ class world {
         require(cudaStreamSynchronize(streams_[b.on].handle));
         return free_block(which, no_stream, s.z);
       case fail_in_free:
-        return capture_ ? void() : failing(1 + s.z % 4, [&] { free_block(which, b.on, 0); });
+        return capturing() ? void() : failing(1 + s.z % 4, [&] { free_block(which, b.on, 0); });
       case free_after_others:
         return free_after(which, s);
       case pass_to_other_stream:
@@ -426,8 +454,11 @@ class world {
     ++counts_.served;
     if (p == nullptr || reinterpret_cast<std::uintptr_t>(p) % alignment != 0) wrong_ = "not aligned as asked";
     blocks_.push_back({.p = p, .bytes = bytes, .alignment = alignment, .on = stream, .number = ++block_number_});
-    if (captured(stream)) blocks_.back().owner = capture_->made.id;
-    if (s.x % 8 != 0 && reachable(stream)) write(blocks_.back(), static_cast<unsigned char>(s.z >> 3));
+    if (captured(stream)) blocks_.back().owner = capture_of(stream)->made.id;
+    // In a capture all are used: to a pool a free there is where its stream's last node is, to the check a point of its
+    // own.
+    if ((s.x % 8 != 0 || captured(stream)) && works(stream))
+      write(blocks_.back(), static_cast<unsigned char>(s.z >> 3));
   }
 
   /// The block is to be freed. A graph that uses a block from outside cannot be launched any more; memory of its own is
@@ -436,8 +467,9 @@ class world {
   void forget_behind(std::size_t which, unsigned behind) {
     block const& b = blocks_[which];
     for (graph& g : graphs_) g.block_ends(b.number, behind);
-    if (capture_ && b.owner != capture_->made.id) capture_->made.block_ends(b.number, behind);
-    if (capture_ && !is_pooled()) may_be_lost_ = true;  // sources keep what they are given in a capture
+    for (auto& c : captures_)
+      if (c && b.owner != c->made.id) c->made.block_ends(b.number, behind);
+    if (capturing() && !is_pooled()) may_be_lost_ = true;  // sources keep what they are given in a capture
     blocks_[which] = blocks_.back();
     blocks_.pop_back();
   }
@@ -448,6 +480,10 @@ class world {
     if (weir::live_block const known = stack_.find_block(b.p))
       if (known.bytes != b.bytes || known.alignment < b.alignment) wrong_ = "the stack knows another size of a block";
     if (on != no_stream) expect(b, on);
+    give_back(which, on, chance);
+  }
+  void give_back(std::size_t which, std::size_t on, std::uint32_t chance) {
+    block const b = blocks_[which];
     forget(which, on);
     with_device(on > per_thread, chance, [&] {
       plan_failures(cudaErrorUnknown, cudaErrorLaunchFailure);
@@ -464,29 +500,44 @@ class world {
     std::vector<weir::stream_ref> others;
     unsigned behind = 1u << b.on;
     bool any_device = b.on > per_thread;
+    capture* common = capture_of(b.on);  // that some of them are in
     expect(b, b.on);
     std::uint32_t chance = s.z;
     for (std::uint32_t i = 0; i < s.x % 4; ++i, chance /= 8) {
       std::size_t const other = chance % streams_.size();
-      if (!may_pass(b, other)) continue;
-      streams_.order(b.on, other);
-      expect(b, other);
+      bool const uses = may_pass(b, other);
+      capture* const c = capture_of(other);
+      // Streams in two captures are misuse, as are two kinds of streams with a source.
+      if (!uses && (!is_pooled() || (c != nullptr && common != nullptr && c != common))) continue;
+      if (uses) {
+        streams_.order(b.on, other);
+        expect(b, other);
+        behind |= 1u << other;
+      }
       others.push_back(streams_[other].ref());
-      behind |= 1u << other;
+      if (c != nullptr) common = c;
       any_device = any_device && other > per_thread;
     }
     if (s.y % 16 == 0) others.push_back(weir::host_order);
+    std::size_t on = b.on;
+    if (common != nullptr && is_pooled() && s.y % 4 == 2) {  // in the order of the capture, whoever used it
+      on = common->origin;
+      any_device = any_device && on > per_thread;
+      others.push_back(streams_[b.on].ref());
+    }
+    // What is from outside is that capture's from now on.
+    if (common != nullptr && b.owner == 0) common->made.after |= behind;
     forget_behind(which, behind);
     auto const give = [&] {
       with_device(any_device, s.x, [&] {
         plan_failures(cudaErrorUnknown, cudaErrorLaunchFailure);
-        stack_.deallocate_after(streams_[b.on].ref(), b.p, b.bytes, others, b.alignment);
+        stack_.deallocate_after(streams_[on].ref(), b.p, b.bytes, others, b.alignment);
         sim::clear_failure();
       });
       count_free(b);
     };
     // What nobody could wait for stays live for the pool, which copies it when it is parked.
-    bool const may_fail = !capture_ && !stack_.sleep;
+    bool const may_fail = !capturing() && !stack_.sleep;
     s.y % 32 == 1 && may_fail ? failing(1 + s.z % 8, give) : give();
   }
 
@@ -515,34 +566,65 @@ class world {
   /// Ends a stream whose blocks go on elsewhere; the next one may get its handle.
   void replace(std::size_t which, step const& s) {
     std::size_t const next = s.y % 3;
-    if (captured(which) || captured(next) || !reachable(next)) return;
+    if (which == next || captured(which) || !may_wait_for(next)) return;
     for (block& b : blocks_)
       if (b.on == which) pass(b, next);
-    for (graph& g : graphs_) hand_over(g, which, next);
-    if (capture_) hand_over(capture_->made, which, next);
-    require(cudaStreamDestroy(streams_[which].handle));
-    if (s.z % 2 == 0) require(cudaGetLastError());
+    hand_over_graphs(which, next);
     streams_.renew(which, s.z);
   }
 
   // ---- captures. The program is in order as a graph sees it: a launch comes after all work on what the graph uses
   // from outside, and all later work on that after the launch.
 
-  bool captured(std::size_t stream) const { return capture_ && capture_->has(stream); }
+  bool capturing() const {
+    return std::any_of(std::begin(captures_), std::end(captures_), [](auto const& c) { return c.has_value(); });
+  }
+  capture const* capture_of(std::size_t stream) const {
+    for (auto const& c : captures_)
+      if (c && c->has(stream)) return &*c;
+    return nullptr;
+  }
+  capture* capture_of(std::size_t stream) { return const_cast<capture*>(std::as_const(*this).capture_of(stream)); }
+  bool captured(std::size_t stream) const { return capture_of(stream) != nullptr; }
+  /// The id of the capture under way that the stream takes part in, or 0.
+  std::uint64_t capture_id_of(std::size_t stream) const {
+    capture const* const c = capture_of(stream);
+    return c == nullptr ? 0 : c->made.id;
+  }
+  bool is_under_way(std::uint64_t id) const {
+    return std::any_of(std::begin(captures_), std::end(captures_),
+                       [id](auto const& c) { return c && c->made.id == id; });
+  }
+  /// One of those under way; empty if there is none.
+  std::optional<capture>& chosen(std::uint32_t number) {
+    std::optional<capture>& first = captures_[number % std::size(captures_)];
+    return first ? first : captures_[(number + 1) % std::size(captures_)];
+  }
+  /// One of a capture's streams.
+  std::size_t stream_of(capture const& c, std::uint32_t number) const {
+    std::size_t const on = number % streams_.size();
+    return c.has(on) ? on : c.origin;
+  }
   /// False while work for the stream would break the capture: for the legacy one, which waits for blocking streams.
   bool reachable(std::size_t stream) const {
-    if (stream != legacy || !capture_) return true;
-    for (std::size_t i = 0; i < streams_.size(); ++i)
-      if (streams_[i].blocking && captured(i)) return false;
-    return true;
+    return stream != legacy ||
+           std::none_of(std::begin(captures_), std::end(captures_), [](auto const& c) { return c && c->had_blocking; });
+  }
+  /// True if work for the stream is done, or becomes part of a graph.
+  bool works(std::size_t stream) const {
+    capture const* const c = capture_of(stream);
+    return c == nullptr ? reachable(stream) : !c->is_broken;
   }
   bool may_wait_for(std::size_t stream) const { return !captured(stream) && reachable(stream); }
-  /// True if the block's own stream may work on it as on any: outside of a capture, or on memory of the capture.
+  bool may_end(std::size_t stream) const {
+    return streams_[stream].lasting || (streams_[stream].destroyable() && how_.streams_end);
+  }
+  /// True if the block's own stream may work on it as on any: outside of captures, or on memory of its capture.
   bool may_use(block const& b) const {
-    return reachable(b.on) && captured(b.on) == (capture_ && b.owner == capture_->made.id);
+    return works(b.on) && capture_id_of(b.on) == (is_under_way(b.owner) ? b.owner : 0);
   }
   bool may_pass(block const& b, std::size_t to) const {
-    return may_use(b) && reachable(to) && captured(to) == captured(b.on);
+    return may_use(b) && works(to) && capture_of(to) == capture_of(b.on);
   }
   /// All requests are served by pools. Else what a capture allocates is freed in it, since a source makes it a node of
   /// the graph.
@@ -556,98 +638,221 @@ class world {
   void begin_capture_on(std::size_t stream, step const& s) {
     constexpr cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
                                                cudaStreamCaptureModeRelaxed};
-    if (capture_ || stream == legacy || graphs_.size() >= most_graphs) return;
-    has_captured_ = true;
-    capture_.emplace();
-    capture_->origin = stream;
-    if (has_to_be_declared(stream) || s.z % 2 == 0) capture_->declared.emplace();
+    if (captured(stream) || stream == legacy || graphs_.size() >= most_graphs) return;
+    std::size_t const at = captures_[0] ? 1 : 0;
+    std::optional<capture>& c = captures_[at];
+    if (c) return;
+    has_captured_ = counts_.has_captured = true;
+    if (s.z % 4 < 2) clear(stream, s.z >> 2);
+    c.emplace();
+    c->origin = stream;
+    c->is_elsewhere = is_in_second_;
+    if (has_to_be_declared(stream) || s.z % 2 == 0) c->declared.emplace();
     require(cudaStreamBeginCapture(streams_[stream].handle, modes[s.y % std::size(modes)]));
-    capture_->add(stream);
-    capture_->made.id = weir::capture_id(streams_[stream].ref());
+    add(*c, stream);
+    c->made.id = weir::capture_id(streams_[stream].ref());
+    streams_.mark(at, stream);
   }
-  void fork_capture_to(std::size_t stream) {
-    if (!capture_ || captured(stream) || stream == legacy) return;
-    if (has_to_be_declared(stream) && !capture_->declared) return;
-    streams_.order(capture_->origin, stream);
-    capture_->add(stream);
+  void add(capture& c, std::size_t stream) const {
+    c.add(stream);
+    c.had_blocking |= streams_[stream].blocking;
+  }
+  /// What the stream did outside of captures is behind another one from now on, where there is one for it.
+  void clear(std::size_t stream, std::uint32_t number) {
+    std::size_t next = number % streams_.size();
+    for (std::size_t tries = 0; next == stream || !may_wait_for(next); next = (next + 1) % streams_.size())
+      if (++tries == streams_.size()) return;
+    for (block& b : blocks_)
+      if (b.on == stream) pass(b, next);
+    hand_over_graphs(stream, next);
+  }
+  /// True if the program still has to order something after what the stream did outside of the capture it is in.
+  bool is_needed_outside(std::size_t stream) const {
+    auto const waits = [stream](graph const& g) { return ((g.after | g.runs_on) >> stream & 1) != 0; };
+    return std::any_of(blocks_.begin(), blocks_.end(),
+                       [&](block const& b) { return b.on == stream && b.owner != capture_id_of(stream); }) ||
+           std::any_of(graphs_.begin(), graphs_.end(), waits) ||
+           std::any_of(std::begin(captures_), std::end(captures_), [&](auto const& c) { return c && waits(c->made); });
+  }
+  /// By a stream of the capture as it is now, or where it had its mark.
+  void fork_capture_to(std::size_t stream, step const& s) {
+    std::optional<capture>& c = chosen(s.y);
+    if (!c || c->is_broken || captured(stream) || stream == legacy) return;
+    if (has_to_be_declared(stream) && !c->declared) return;
+    if (s.z % 4 != 0) clear(stream, s.z >> 2);
+    fork(*c, stream, s);
+  }
+  void fork(capture& c, std::size_t stream, step const& s) {
+    if (s.z / 4 % 2 == 0)
+      streams_.order_after_mark(number_of(c), stream);
+    else
+      streams_.order(stream_of(c, s.y >> 1), stream);
+    add(c, stream);
+  }
+  std::size_t number_of(capture const& c) const { return captures_[0] && &*captures_[0] == &c ? 0 : 1; }
+  void mark(std::size_t stream) {
+    capture const* const c = capture_of(stream);
+    if (c != nullptr && !c->is_broken) streams_.mark(number_of(*c), stream);
+  }
+  /// A stream that joined is destroyed, and the one in its place mostly forks and allocates at once: the next from
+  /// `stream` on that may end. What it has left is freed, or goes on elsewhere.
+  void leave(std::size_t stream, step const& s, outcome& result) {
+    auto const may_leave = [&] {
+      return captured(stream) && stream != capture_of(stream)->origin && may_end(stream) && !is_needed_outside(stream);
+    };
+    for (std::size_t tries = 0; !may_leave(); stream = (stream + 1) % streams_.size())
+      if (++tries == streams_.size()) return;
+    capture& c = *capture_of(stream);
+    if (c.is_broken || s.z / 8 % 2 == 0) free_all_on(stream, s.z);
+    if (!c.is_broken) join(c, stream, s.y >> 1);
+    c.remove(stream);
+    streams_.renew(stream, s.z >> 8);
+    if (c.is_broken || s.z % 4 == 0 || (has_to_be_declared(stream) && !c.declared)) return;
+    fork(c, stream, s);
+    if (s.z / 16 % 4 != 0) allocate(s, streams_[stream].ref(), stream, result);
+  }
+  /// One of the capture's streams joins another, which goes on with its memory.
+  void join(capture& c, std::size_t stream, std::uint32_t number) {
+    std::size_t const any = stream_of(c, number), to = any == stream ? c.origin : any;
+    streams_.order(stream, to);
+    for (block& b : blocks_)
+      if (b.on == stream) b.on = to;
+    for (graph::use& use : c.made.uses)
+      if (use.on == stream) use.on = to;
+  }
+  void free_all_on(std::size_t stream, std::uint32_t chance) {
+    for (std::size_t i = blocks_.size(); i-- > 0;)
+      if (blocks_[i].on == stream) works(stream) ? free_block(i, stream, chance) : give_back(i, stream, chance);
   }
 
-  /// On the capture's first stream, a block from outside; or a new one.
+  /// A block from outside, or a new one.
   void use_from_outside(step const& s, outcome& result) {
-    std::size_t const on = capture_->origin;
+    if (!chosen(s.x)) return;
+    capture& c = *chosen(s.x);
+    std::size_t const on = stream_of(c, s.x >> 1);
     if (s.z % 4 == 0 || blocks_.empty()) return allocate(s, streams_[on].ref(), on, result);
     std::size_t const which = s.y % blocks_.size();
     block const& b = blocks_[which];
-    graph& made = capture_->made;
-    if (b.owner != 0) return;
+    graph& made = c.made;
+    if (is_under_way(b.owner) || c.is_broken) return;
     auto const content = static_cast<unsigned char>(s.z >> 8);
     graph::use const* const use = made.find(b.number);
     int const now = use == nullptr ? -1 : use->content;
+    if (use != nullptr && use->on != on) streams_.order(use->on, on);
     switch (s.z / 4 % 3) {
       case 0:
         contents_.put(b, on, content);
         made.use_of(b.number).content = content;
-        return;
+        break;
       case 1:
         if (now < 0 && !b.written) return;
-        static_cast<void>(made.use_of(b.number));
-        return now >= 0 ? expect(b, on, static_cast<unsigned char>(now)) : contents_.read(b, on);
+        if (now >= 0)
+          expect(b, on, static_cast<unsigned char>(now));
+        else
+          contents_.read(b, on);
+        break;
       default:
         if (now >= 0) expect(b, on, static_cast<unsigned char>(now));
-        made.after |= 1u << b.on;
-        made.block_is_freed(b.number);
-        return free_captured(which);
+        return free_in_capture(which, on);
     }
+    made.use_of(b.number).on = on;
   }
-  void free_captured(std::size_t which) {
+  /// A block from outside, which may be that of an earlier capture: then it stays that one's, whose memory this graph
+  /// uses.
+  void free_in_capture(std::size_t which, std::size_t on) {
     block const b = blocks_[which];
-    forget(which, no_stream);
-    stack_.deallocate(streams_[capture_->origin].ref(), b.p, b.bytes, b.alignment);
+    capture& c = *capture_of(on);
+    if (graph::use const* const use = c.made.find(b.number); use != nullptr && use->on != on) {
+      if (c.is_broken) return;
+      streams_.order(use->on, on);
+    }
+    c.made.after |= 1u << b.on;
+    c.made.block_is_freed(b.number);
+    if (b.owner != 0) c.made.borrows.push_back(b.owner);
+    forget(which, b.owner == 0 ? no_stream : b.on);
+    stack_.deallocate(streams_[on].ref(), b.p, b.bytes, b.alignment);
     count_free(b);
   }
+  /// A block that its stream cannot work on now, or does not in its capture: it is freed without a last use.
+  void free_unused(std::size_t which, std::uint32_t chance) {
+    block const& b = blocks_[which];
+    // Pools ask before they touch the legacy stream.
+    if (is_under_way(b.owner) || (b.on == legacy && !b.written)) return give_back(which, b.on, chance);
+    if (captured(b.on)) free_in_capture(which, b.on);
+  }
 
-  void finish_capture() {
-    graph& made = capture_->made;
-    for (std::size_t i = 0; i < streams_.size(); ++i)
-      if (captured(i) && i != capture_->origin) streams_.order(i, capture_->origin);
-    for (std::size_t i = blocks_.size(); i-- > 0;) {
-      block& b = blocks_[i];
+  /// `joined`: all of its streams are.
+  void finish(std::optional<capture>& ended, bool joined) {
+    capture& c = *ended;
+    for (std::size_t i = 0; i < streams_.size() && joined && !c.is_broken; ++i)
+      if (c.has(i) && i != c.origin) streams_.order(i, c.origin);
+    for (std::size_t i = blocks_.size(); i-- > 0;)
+      if (!is_pooled() && blocks_[i].owner == c.made.id) free_block(i, c.origin, 0);
+    cudaGraph_t made = nullptr;
+    cudaError_t const code = cudaStreamEndCapture(streams_[c.origin].handle, &made);
+    if (joined && !c.is_broken) require(code);
+    if (code == cudaSuccess) {
+      cudaError_t const is_made = cudaGraphInstantiate(&c.made.handle, made, 0);
+      require(cudaGraphDestroy(made));
+      require(is_made);
+    } else if (static_cast<void>(cudaGetLastError()); !c.is_broken) {
+      ++broken_;
+    }
+    keep(ended);
+  }
+  /// What it made is a graph from now on, if only one to launch if it was not broken.
+  void keep(std::optional<capture>& ended) {
+    graph& made = ended->made;
+    for (block& b : blocks_) {
       if (b.owner != made.id) continue;
-      if (!is_pooled()) {
-        free_block(i, capture_->origin, 0);
-        continue;
-      }
       graph::use& use = made.use_of(b.number);
       use.is_own = true;
       if (b.written) use.content = b.content;
       b.written = false;  // before a launch
-      b.on = capture_->origin;
+      b.on = ended->origin;
     }
-    cudaGraph_t ended = nullptr;
-    require(cudaStreamEndCapture(streams_[capture_->origin].handle, &ended));
-    cudaError_t const code = cudaGraphInstantiate(&made.handle, ended, 0);
-    require(cudaGraphDestroy(ended));
-    require(code);
     graphs_.push_back(std::move(made));
-    capture_.reset();
+    ended.reset();
   }
-  void abandon_capture() {
-    if (!capture_) return;
-    cudaGraph_t broken = nullptr;
-    if (cudaStreamEndCapture(streams_[capture_->origin].handle, &broken) == cudaSuccess) cudaGraphDestroy(broken);
-    capture_.reset();
+  /// By a wait for one of its streams, or a question to it; by an end before all have joined, or that of its stream.
+  void break_one(std::optional<capture>& c, std::uint32_t chance) {
+    if (!is_pooled()) return;
+    std::size_t const on = stream_of(*c, chance >> 4);
+    switch (chance % 4) {
+      case 0:
+      case 1:
+        if (!c->is_broken) ++broken_;
+        c->is_broken = true;
+        static_cast<void>(chance % 2 == 0 ? cudaStreamSynchronize(streams_[on].handle)
+                                          : cudaStreamQuery(streams_[on].handle));
+        return static_cast<void>(cudaGetLastError());
+      case 2:
+        return finish(c, false);
+      default:
+        if (streams_[c->origin].lasting || !may_end(c->origin) || is_needed_outside(c->origin)) return;
+        if (!c->is_broken) ++broken_;
+        streams_.renew(c->origin, chance >> 4);
+        keep(c);
+    }
+  }
+  void abandon(capture const& c) const {
+    cudaGraph_t made = nullptr;
+    if (cudaStreamEndCapture(streams_[c.origin].handle, &made) == cudaSuccess) cudaGraphDestroy(made);
   }
 
-  void launch(graph const& g, std::size_t on) {
-    if (g.is_stale || captured(on) || !reachable(on)) return;
+  void launch(graph& g, std::size_t on) {
+    if (g.handle == nullptr || g.is_stale || captured(on) || !reachable(on)) return;
     unsigned before = g.after;
     for (block const& b : blocks_)
       if (g.find(b.number) != nullptr) before |= 1u << b.on;
+    for (graph const& other : graphs_)
+      if (g.shares_memory_with(other)) before |= other.runs_on;
     for (std::size_t i = 0; i < streams_.size(); ++i)
-      if ((before >> i & 1) != 0 && (captured(i) || !reachable(i))) return;
+      if ((before >> i & 1) != 0 && !may_wait_for(i)) return;
     for (std::size_t i = 0; i < streams_.size(); ++i)
       if ((before >> i & 1) != 0 && i != on) streams_.order(i, on);
     require(cudaGraphLaunch(g.handle, streams_[on].handle));
+    g.runs_on |= 1u << on;
     for (block& b : blocks_) {
       graph::use const* const use = g.find(b.number);
       if (use == nullptr) continue;
@@ -657,23 +862,52 @@ class world {
       b.written = use->content >= 0 || (b.written && !use->is_own);
     }
   }
+  void hand_over_graphs(std::size_t from, std::size_t to) {
+    for (graph& g : graphs_) hand_over(g, from, to);
+    for (auto& c : captures_)
+      if (c) hand_over(c->made, from, to);
+  }
   void hand_over(graph& g, std::size_t from, std::size_t to) {
-    if ((g.after >> from & 1) == 0) return;
+    if (((g.after | g.runs_on) >> from & 1) == 0) return;
     streams_.order(from, to);
-    g.after = (g.after & ~(1u << from)) | 1u << to;
+    for (unsigned* const streams : {&g.after, &g.runs_on})
+      if ((*streams >> from & 1) != 0) *streams = (*streams & ~(1u << from)) | 1u << to;
   }
   /// The graph is gone, and mostly the pools are told so.
   void drop(std::size_t which, std::uint32_t chance) {
     std::uint64_t const id = graphs_[which].id;
-    require(cudaGraphExecDestroy(graphs_[which].handle));
+    bool const tells = stack_.release_captured && chance % 4 != 0;
+    bool const all = graphs_.size() == 1 && chance % 4 == 1 && !capturing();
+    if (tells && !finish_work_on_memory_of(graphs_[which])) return;
+    if (graphs_[which].handle != nullptr) require(cudaGraphExecDestroy(graphs_[which].handle));
     std::swap(graphs_[which], graphs_.back());
+    unsigned const left = graphs_.back().after | graphs_.back().runs_on;
     graphs_.pop_back();
-    if (!stack_.release_captured || chance % 4 == 0) return;
-    streams_.wait_for_devices();
-    bool const all = graphs_.empty() && chance % 4 == 1;
+    for (graph& g : graphs_)
+      if (g.has_borrowed(id)) g.after |= left;
+    for (auto& c : captures_)
+      if (c && c->made.has_borrowed(id)) c->made.after |= left;
+    if (!tells) return;
+    for (graph& g : graphs_) g.is_stale |= g.has_borrowed(id);
     stack_.release_captured(all ? 0 : id);
     for (block& b : blocks_)
       if (is_pooled() && (all || b.owner == id)) b.owner = 0;
+  }
+  bool finish_work_on_memory_of(graph const& gone) const {
+    auto const borrows = [&](auto const& c) { return c && c->made.has_borrowed(gone.id); };
+    return std::none_of(std::begin(captures_), std::end(captures_), borrows) && finish_work_of(gone) &&
+           std::all_of(graphs_.begin(), graphs_.end(),
+                       [&](graph const& g) { return !g.shares_memory_with(gone) || finish_work_of(g); });
+  }
+  /// Waits for the streams that have some of it, while others capture; false if one of them does.
+  bool finish_work_of(graph const& g) const {
+    if (!capturing()) return streams_.wait_for_devices(), true;
+    unsigned const all = g.after | g.runs_on;
+    for (std::size_t i = 0; i < streams_.size(); ++i)
+      if ((all >> i & 1) != 0 && !may_wait_for(i)) return false;
+    for (std::size_t i = 0; i < streams_.size(); ++i)
+      if ((all >> i & 1) != 0) require(cudaStreamSynchronize(streams_[i].handle));
+    return true;
   }
 
   static constexpr std::size_t legacy = program_streams::legacy, per_thread = program_streams::per_thread,
@@ -693,10 +927,13 @@ class world {
   char const* second_ = nullptr;  // the call that fails besides
   bool is_over_ = false;
   std::uint64_t block_number_ = 0;
-  std::optional<capture> capture_;
+  std::optional<capture> captures_[program_streams::marks];
+  std::uint64_t broken_ = 0;  // captures, by the program itself
   std::vector<graph> graphs_;
   bool has_captured_ = false;
   weir::misuse_handler before_ = nullptr;
+  bool is_in_second_ = false;
+  second_thread other_;
 };
 
 inline outcome run(setting const& how, std::function<stack()> const& make, std::span<step const> steps) try {

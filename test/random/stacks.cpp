@@ -36,7 +36,8 @@ setting setting_of(candidate const& c, std::uint64_t seed, std::size_t schedule)
           .starving = schedule == 3,
           .few_sizes = seed % 4 == 1,
           .device = device_of_seed(seed),
-          .current = static_cast<int>(seed / 3 % 2)};
+          .current = static_cast<int>(seed / 3 % 2),
+          .two_threads = seed % 5 == 3};
 }
 
 struct sums {
@@ -137,9 +138,12 @@ TEST_CASE("every kind of step, in a list as a failure prints it") {
               {allocate_block, 3, 4096, 1},    {free_in_host_order, 0, 0, 1},
               {trim_stack, 0, 0, 0},           {synchronize_stack, 0, 0, 0},
               {wait_for_device, 0, 0, 0},      {allocate_block, 2, 4096, 1},
-              {begin_capture, 4, 0, 0},        {fork_capture, 3, 0, 0},
+              {begin_capture, 4, 0, 0},        {fork_capture, 3, 0, 1},
               {use_in_capture, 0, 4000, 12},   {use_in_capture, 0, 0, 1},
               {use_in_capture, 0, 0, 5},       {use_in_capture, 0, 0, 11},
+              {mark_capture, 4, 0, 0},         {leave_capture, 3, 0, 1},
+              {begin_capture, 5, 0, 0},        {break_capture, 0, 1, 0},
+              {use_in_capture, 1, 0, 4},       {end_capture, 0, 1, 0},
               {allocate_block, 3, 4096, 1},    {free_where_it_is, 0, 1, 1},
               {end_capture, 0, 0, 0},          {launch_graph, 6, 0, 0},
               {launch_graph, 3, 0, 0},         {free_where_it_is, 0, 0, 1},

@@ -16,18 +16,19 @@
 namespace random_program {
 
 /// Every seed likes some kinds of steps more than others, and some not at all: that reaches further than the same
-/// mixture always.
-inline std::vector<step> steps_from(std::uint64_t seed, std::size_t count) {
+/// mixture always. `most_liking`: for what captures do, which may be most of a program.
+inline std::vector<step> steps_from(std::uint64_t seed, std::size_t count, unsigned most_liking = 16) {
   std::mt19937_64 random(seed);
   // Of their own, so that they leave programs without them as they are.
   std::mt19937_64 more(~seed);
   bool const captures = more() % 3 == 0, pairs = more() % 3 == 0, sticks = more() % 8 == 0, afters = more() % 3 == 0;
+  unsigned const liking_captures = captures ? std::min(std::array{1u, 4u, 16u}[more() % 3], most_liking) : 0;
   unsigned upto[kinds];
   unsigned sum = 0;
   for (unsigned i = 0; i < kinds; ++i) {
     unsigned liking = 1;
     if (i >= begin_capture)
-      liking = i == sticky_error ? sticks : i == fail_twice ? pairs : i == free_after_others ? afters : captures;
+      liking = i == sticky_error ? sticks : i == fail_twice ? pairs : i == free_after_others ? afters : liking_captures;
     else if (i != allocate_block && i != free_where_it_is)
       liking = std::array{0u, 1u, 1u, 4u}[random() % 4];
     upto[i] = sum += weights[i] * liking;
@@ -73,7 +74,8 @@ inline std::string as_test(std::string const& stack_name, setting const& how, st
       ", .schedule = " + std::to_string(how.schedule) + ", .capacity = " + std::to_string(how.capacity) +
       ", .streams_end = " + (how.streams_end ? "true" : "false") + ", .most_bytes = " + std::to_string(how.most_bytes) +
       ", .starving = " + (how.starving ? "true" : "false") + ", .few_sizes = " + (how.few_sizes ? "true" : "false") +
-      ", .device = " + std::to_string(how.device) + ", .current = " + std::to_string(how.current) + "},\n         {";
+      ", .device = " + std::to_string(how.device) + ", .current = " + std::to_string(how.current) +
+      (how.two_threads ? ", .two_threads = true" : "") + "},\n         {";
   char const* between = "";
   for (step const& s : steps) {
     text += std::string(between) + "{" + names[s.what];

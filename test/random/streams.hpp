@@ -33,15 +33,17 @@ struct a_stream {
 /// Both default streams, one that lasts and some that may end; of the stack's device, but for the last two.
 class program_streams {
  public:
-  static constexpr std::size_t legacy = 0, per_thread = 1, lasting = 2;
+  static constexpr std::size_t legacy = 0, per_thread = 1, lasting = 2, marks = 2;
 
-  /// `home`: the stack's device, which is current from then on.
-  void open(int home) {
+  /// `home`: the stack's device, which is current from then on. `one_thread`: else a thread's own stream is none.
+  void open(int home, bool one_thread) {
     home_ = home;
     all_.push_back({.handle = cudaStreamLegacy, .device = home_});
-    all_.push_back({.handle = cudaStreamPerThread, .blocking = true, .device = home_});
-    all_.push_back({.lasting = std::make_unique<weir::stream>(), .device = home_});
-    all_.back().handle = all_.back().lasting->get();
+    if (one_thread)
+      all_.push_back({.handle = cudaStreamPerThread, .blocking = true, .device = home_});
+    else
+      all_.push_back(new_stream(home_, 0));
+    all_.push_back(new_lasting_stream());
     for (unsigned i = 0; i < 3; ++i) all_.push_back(new_stream(home_, i));
     for (unsigned i = 0; i < 2; ++i) all_.push_back(new_stream(elsewhere(), i));
     for (int device : {elsewhere(), home_}) {
@@ -65,13 +67,31 @@ class program_streams {
   /// What `after` does from now on comes after all that `before` has now.
   void order(std::size_t before, std::size_t after) {
     auto const& of_device = events_[static_cast<std::size_t>(all_[before].device)];
-    cudaEvent_t const e = of_device[next_event_++ % std::size(of_device)];
+    cudaEvent_t const e = of_device[next_event_++ % (std::size(of_device) - marks)];
     require(cudaEventRecord(e, all_[before].handle));
     require(cudaStreamWaitEvent(all_[after].handle, e, 0));
   }
 
-  /// Another stream in the place of one that was destroyed; `number` says which kind.
-  void renew(std::size_t which, unsigned number) { all_[which] = new_stream(all_[which].device, number); }
+  /// Remembers what a stream has now, for streams that are to come after that much later.
+  void mark(std::size_t number, std::size_t before) {
+    marked_on_[number] = all_[before].device;
+    require(cudaEventRecord(mark_on(number), all_[before].handle));
+  }
+  void order_after_mark(std::size_t number, std::size_t after) const {
+    require(cudaStreamWaitEvent(all_[after].handle, mark_on(number), 0));
+  }
+
+  /// Ends a stream and makes another in its place, which may have its handle; `number` says which kind.
+  void renew(std::size_t which, unsigned number) {
+    a_stream& s = all_[which];
+    if (s.lasting) {
+      s.lasting.reset();
+      s = new_lasting_stream();
+    } else {
+      require(cudaStreamDestroy(s.handle));
+      s = new_stream(s.device, number);
+    }
+  }
 
   void wait_for_devices() const {
     for (int device : {elsewhere(), home_}) {
@@ -83,6 +103,11 @@ class program_streams {
  private:
   int elsewhere() const { return 1 - home_; }
 
+  a_stream new_lasting_stream() const {
+    a_stream s{.lasting = std::make_unique<weir::stream>(), .device = home_};
+    s.handle = s.lasting->get();
+    return s;
+  }
   a_stream new_stream(int device, unsigned number) {
     a_stream s;
     bool const blocking = number % 3 == 0;
@@ -97,8 +122,14 @@ class program_streams {
 
   int home_ = 0;
   std::vector<a_stream> all_;
-  std::array<std::array<cudaEvent_t, 4>, 2> events_ = {};  // of each device
+  cudaEvent_t mark_on(std::size_t number) const {
+    auto const& of_device = events_[static_cast<std::size_t>(marked_on_[number])];
+    return of_device[std::size(of_device) - 1 - number];
+  }
+
+  std::array<std::array<cudaEvent_t, 4 + marks>, 2> events_ = {};  // of each device; the last are marks
   std::size_t next_event_ = 0;
+  std::array<int, marks> marked_on_ = {};  // which device
 };
 
 }  // namespace random_program
