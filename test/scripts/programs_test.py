@@ -135,8 +135,8 @@ class Building(unittest.TestCase):
             folder = Path(folder)
             (folder / "cmake").write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\n')
             (folder / "cmake").chmod(0o755)
-            done = subprocess.run([ROOT / "sim" / "run", "--build", folder / "build", "true"], capture_output=True, text=True,
-                                  env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+            done = subprocess.run([ROOT / "sim" / "run", "--build", folder / "build", "true"], capture_output=True,
+                                  text=True, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
             self.assertEqual(done.returncode, 0, done.stderr)
             configured, built = (folder / "asked").read_text().splitlines()
             self.assertIn(" -DWEIR_WARNINGS_AS_ERRORS=OFF", configured)

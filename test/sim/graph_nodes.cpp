@@ -2,10 +2,10 @@
 
 #include "support.hpp"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <support/temporary_folder.hpp>
+
 #include <string>
+#include <vector>
 
 using namespace sim_test;
 
@@ -51,17 +51,6 @@ std::vector<cudaGraphNodeType> types_of(cudaGraph_t graph) {
 
 void do_nothing(void*) {}
 
-/// A file's name, and the file gone at the end.
-struct temporary_file {
-  ~temporary_file() { std::filesystem::remove(path); }
-  std::string text() const {
-    std::ifstream in(path);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-
-  std::string path = std::filesystem::temp_directory_path() / "weir_sim_graph_nodes.dot";
-};
-
 }  // namespace
 
 TEST_CASE_FIXTURE(fresh, "a node says what it does") {
@@ -89,7 +78,8 @@ TEST_CASE_FIXTURE(fresh, "a node says what it does") {
 }
 
 TEST_CASE_FIXTURE(fresh, "a graph as text has its nodes, what they are, and what each depends on") {
-  temporary_file const file;
+  weir::test::temporary_folder const folder;
+  std::string const path = folder / "graph.dot";
   capture const c;
   cudaStream_t const other = make_stream();
   cudaEvent_t const forked = make_event(), joined = make_event();
@@ -103,8 +93,8 @@ TEST_CASE_FIXTURE(fresh, "a graph as text has its nodes, what they are, and what
   ok(cudaStreamWaitEvent(c.stream, joined, 0));
   ok(cudaFreeAsync(p, c.stream));
   cudaGraph_t const graph = c.end();
-  ok(cudaGraphDebugDotPrint(graph, file.path.c_str(), 0));
-  CHECK_EQ(file.text(),
+  ok(cudaGraphDebugDotPrint(graph, path.c_str(), 0));
+  CHECK_EQ(weir::test::text_of(path),
            "digraph dot {\n"
            "node_0 [shape=\"rectangle\" label=\"0\\nHOST\"];\n"
            "node_1 [shape=\"rectangle\" label=\"1\\nHOST\"];\n"
@@ -115,9 +105,9 @@ TEST_CASE_FIXTURE(fresh, "a graph as text has its nodes, what they are, and what
            "node_1 -> node_3;\n"
            "node_2 -> node_3;\n"
            "}\n");
-  CHECK_EQ(cudaGraphDebugDotPrint(nullptr, file.path.c_str(), 0), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGraphDebugDotPrint(nullptr, path.c_str(), 0), cudaErrorInvalidValue);
   CHECK_EQ(cudaGraphDebugDotPrint(graph, nullptr, 0), cudaErrorInvalidValue);
-  CHECK_EQ(cudaGraphDebugDotPrint(graph, (file.path + "/below").c_str(), 0), cudaErrorOperatingSystem);
+  CHECK_EQ(cudaGraphDebugDotPrint(graph, (path + "/below").c_str(), 0), cudaErrorOperatingSystem);
   CHECK_EQ(cudaGraphDebugDotPrint(graph, "/dev/full", 0), cudaErrorOperatingSystem);
   ok(cudaGraphDestroy(graph));
 }

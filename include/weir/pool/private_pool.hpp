@@ -15,7 +15,8 @@ namespace weir::detail {
 
 /// A graph runs again and again on the addresses that were captured, whenever the user launches it: a block that was
 /// allocated or freed in a capture stays that capture's until the user says that the graph is gone. Until then only the
-/// stream that freed it in the capture may have it again, and only in the same one.
+/// stream that freed it in the capture may have it again, and only in the same one. Nobody has what a broken
+/// capture freed: CUDA has no id for it, so that all broken ones are one here.
 ///
 /// So each stream in each capture has a free list of its own here, which is never done. A stream that is known by its
 /// handle has it for as long as it comes after what it captured before: else it is another one, and nobody has the list

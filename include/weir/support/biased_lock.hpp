@@ -35,6 +35,8 @@ template <class Barrier = process_barrier>
 class basic_biased_lock {
  public:
   basic_biased_lock() = default;
+  basic_biased_lock(basic_biased_lock const&) = delete;
+  basic_biased_lock& operator=(basic_biased_lock const&) = delete;
   /// For a lock that is one thread's in all but name, which others take seldom: that one is soon the owner again.
   constexpr explicit basic_biased_lock(unsigned longest_streak) noexcept : longest_streak_(longest_streak) {}
 
@@ -123,8 +125,8 @@ class basic_biased_lock {
   seat* owner_ = &nobody_;
   bool contended_ = false;
   bool* entered_ = nullptr;  // what `enter` returned to who holds it: only that one looks
-  seat nobody_;              // never written: so that an entry has one question less
   seat seats_[seats];
+  seat nobody_;  // never written: so that an entry has one question less
   spin_lock lock_;
   unsigned const longest_streak_ = 1 << 16;
   unsigned needed_ = first_streak, streak_ = 0;  // entries in a row of `latest_`

@@ -9,9 +9,9 @@
 namespace weir::detail {
 
 /// A hash table with linear probing, of values that may be copied as bytes. Constant time but for growth. Only
-/// `promise` allocates: whoever is about to ask for memory promises a place for it first. Not thread-safe. When not to
-/// use it: in a pool, whose `live_block_map` costs half as much and needs records elsewhere; for a few addresses in
-/// order (`address_map`).
+/// `promise` and `make_room` allocate: whoever is about to ask for memory promises a place for it first. Not
+/// thread-safe. When not to use it: in a pool, whose `live_block_map` costs half as much and needs records elsewhere;
+/// for a few addresses in order (`address_map`).
 template <class T>
 class blocks_by_address {
  public:
@@ -105,7 +105,8 @@ class blocks_by_address {
  private:
   void set_promised(std::size_t count) noexcept {
     promised_ = count;
-    limit_ = places_.size() / 4 * 3 - count;
+    std::size_t const most = places_.size() / 4 * 3;
+    limit_ = most < count ? 0 : most - count;  // less where what was inserted again is promised a place
   }
 
   struct place {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -55,12 +56,26 @@ TEST_CASE("numbers are those of the tag that is asked for, whichever was asked f
   for (int i = 0; i < 100; ++i) tags.emplace_back("one of many " + std::to_string(i));
   for (std::size_t i = 0; i < tags.size(); ++i) {
     totals.make_room(tags[i]);
-    totals.of(tags[i]).add(i + 1, 256);
-    totals.of(tags[0]).add(1, 256);
+    totals.find(tags[i])->add(i + 1, 256);
+    totals.find(tags[0])->add(1, 256);
   }
   for (std::size_t i = 1; i < tags.size(); ++i)
-    CHECK(totals.of(tags[i]).requested.current == static_cast<std::int64_t>(i + 1));
-  CHECK(totals.of(tags[0]).requested.current == 101);
+    CHECK(totals.find(tags[i])->requested.current == static_cast<std::int64_t>(i + 1));
+  CHECK(totals.find(tags[0])->requested.current == 101);
+}
+
+TEST_CASE("tags of two libraries may have one number: what was counted is found, whatever the place is called") {
+  tag_totals totals;
+  tag_name const own("of this library");
+  detail::tag_entry const entry{own.id(), "of another library", "of another library"};
+  auto const other = std::bit_cast<tag_name>(&entry);
+  totals.make_room(own);
+  totals.of(own).add(10, 256);
+  CHECK(totals.find(other) == nullptr);
+  totals.make_room(other);
+  totals.of(other).add(100, 256);
+  totals.of(own).take_off(10, 256);
+  CHECK(totals.of(other).requested == counter{100, 110, 110});
 }
 
 TEST_CASE("holders are named in a line, no more than are asked for") {

@@ -25,6 +25,10 @@ TEST_CASE("sizes of up to 4 KiB waste less than a unit") {
 
 TEST_CASE("a small request takes its class, any other whole units, and one that wraps nothing") {
   constexpr std::size_t mib = std::size_t{1} << 20;
+  for (units size = 1; size <= slot_class::most_units; ++size)
+    for (std::size_t const less : {0u, 1u, 255u})
+      REQUIRE(slot_class::block_bytes(size * std::size_t{256} - less, 256) ==
+              slot_class::rounded(size) * std::size_t{256});
   CHECK(slot_class::block_bytes(1, 1) == 256);
   CHECK(slot_class::block_bytes(17 * 256, 256) == 18 * 256);
   CHECK(slot_class::block_bytes(17 * 256, 512) == 17 * 256);  // no slot is aligned to that

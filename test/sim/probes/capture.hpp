@@ -5,6 +5,8 @@
 
 #include "probe.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -234,7 +236,7 @@ inline void graphs_can_be_written_as_text(verdict& v) {
   capture c(v, s);
   v.ok("work", f.raise(s));
   v.ok("end", c.end());
-  std::string const file_name = std::filesystem::temp_directory_path() / "weir_probe_graph.dot";
+  std::string const file_name = std::filesystem::temp_directory_path() / ("weir_probe_" + std::to_string(::getpid()));
   char const* const path = file_name.c_str();
   v.ok("cudaGraphDebugDotPrint", cudaGraphDebugDotPrint(c.graph(), path, 0));
   char begin[7] = {};
