@@ -1569,7 +1569,7 @@ BUGS = [
     bug(0, "a pool that is parked without memory is told to be full", "pool/pool_refusal.hpp",
         "if (s.is_parked)", "if (n.parked != 0)", "pool/growable_range", random=False, case="a pool that"),
     bug(0, "a scrub's memset of what a capture allocated comes when it is another's", SCRUB,
-        "zeroed = zeroed && wait_for_zeroing(stream);", ";", "adaptors/scrub", random=False, case="what is freed"),
+        "zeroed = zeroed && wait_for_zeroing(stream);", ";", "adaptors/scrub", random=False),
 
     # ---- hints of refusals
     bug(0, "a request larger than the device is told to free something", "core/error.hpp",
