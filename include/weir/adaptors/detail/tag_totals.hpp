@@ -25,7 +25,7 @@ namespace detail {
 /// The numbers of each tag, at its id. Not thread-safe. Takes host memory when it is made; may throw `std::bad_alloc`.
 class tag_totals {
  public:
-  tag_totals() : all_(8), latest_(&all_[0]) {}
+  tag_totals() : all_(8), latest_(all_.data()) {}
   tag_totals(tag_totals const&) = delete;
   tag_totals& operator=(tag_totals const&) = delete;
 
