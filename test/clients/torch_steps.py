@@ -17,6 +17,7 @@ NOT_WORKING = {
     "share a tensor with a process": "processes cannot share a simulated device's memory (IPC)",
     "share an event with a process": "processes cannot share a simulated device's events (IPC)",
     "utilization": "nobody works a simulated device: NVML answers that it is not supported",
+    "memory_usage": "as utilization: the part of the time in which memory was read or written",
 }
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
     NOT_WORKING |= dict.fromkeys(("zeros", "zero_"), "before PyTorch 2.15 a kernel writes the zeros, and it is skipped")
@@ -181,6 +182,7 @@ add_calls({
     "segments of private pools": lambda: check(any(s["segment_pool_id"] != (0, 0)
                                                    for s in cuda.memory._snapshot()["segments"])),
     "utilization": lambda: cuda.utilization(),
+    "memory_usage": lambda: cuda.memory_usage(),
     "memory used, by NVML": lambda: check(cuda.device_memory_used() > 0),
     "processes, by NVML": cuda.list_gpu_processes,
     "ipc_collect": cuda.ipc_collect,
@@ -203,6 +205,7 @@ add_calls({
     "share a tensor with a process": lambda: torch.empty(10, device="cuda").untyped_storage()._share_cuda_(),
     "share an event with a process": lambda: cuda.Event(interprocess=True).ipc_handle(),
     "_sleep (skipped)": lambda: cuda._sleep(1000),
+    "gds": lambda: check(cuda.gds.GdsFile),
     "nccl version": lambda: check(cuda.nccl.version()),
     "cudnn version": lambda: check(torch.backends.cudnn.version() >= 90000),
     "check_error": lambda: cuda.check_error(0),
