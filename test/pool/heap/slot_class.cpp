@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <initializer_list>
+
 using namespace weir::detail;
 
 TEST_CASE("a request's class is the smallest that holds it, and at most an eighth of a slot is left") {
