@@ -752,8 +752,12 @@ BUGS = [
     bug(0, "numbers are those of the tag that was asked for last", "adaptors/detail/tag_totals.hpp",
         "if (latest_->tag != tag) [[unlikely]] {", "if (tag.id() >= all_.size()) {", "adaptors/detail/tag_totals",
         random=False, case="numbers are those"),
-    bug(0, "a block that is put back takes less than before", "adaptors/detail/blocks_by_tag.hpp",
-        "counted.taken = b.taken;", "counted.taken = b.bytes;", "adaptors/detail/blocks_by_tag", random=False),
+    bug(0, "a block is taken off a tag for less than it was counted for", "adaptors/detail/blocks_by_tag.hpp",
+        "insert_at_home(reinterpret_cast<std::uintptr_t>(p), {tag, bytes, taken})",
+        "insert_at_home(reinterpret_cast<std::uintptr_t>(p), {tag, bytes, bytes})", "adaptors/detail/blocks_by_tag",
+        random=False),
+    bug(0, "a block that was given back past its layer counts for its tag still", "adaptors/detail/blocks_by_tag.hpp",
+        "    take_off(p, old);", "    static_cast<void>(old);", "adaptors/detail/blocks_by_tag", random=False),
     bug(0, "in a scope no tag counts an allocation", STATISTICS,
         """{ n.add(bytes, taken); });
     if (tags_ != nullptr) tags_->add(p, bytes, taken);""", """{ n.add(bytes, taken); });
@@ -1179,8 +1183,12 @@ BUGS = [
     bug(0, "what a small request takes is not its class", "pool/heap/slot_class.hpp",
         "per_doubling * unit_bytes)) - 4;", "per_doubling * unit_bytes)) - 5;", "pool/heap/slot_class", random=False,
         case="a small request takes"),
-    bug(0, "what was at an erased address is found again", "support/blocks_by_address.hpp",
-        "return {at.value, is_new};", "return {at.value, false};", "support/blocks_by_address", random=False),
+    bug(0, "a value takes the place of one at another address", "support/blocks_by_address.hpp",
+        "if (home.address != 0) [[unlikely]]", "if (home.address == address) [[unlikely]]", "support/blocks_by_address",
+        random=False),
+    bug(0, "what is not at the first place is not taken", "support/blocks_by_address.hpp",
+        "      at = place_of(address);\n      if (places_[at].address == 0) return false;", "      return false;",
+        "support/blocks_by_address", random=False),
 
     # ---- locks with an owner
     bug(0, "who takes a lock from its owner does not look whether that one is inside", BIASED,

@@ -79,10 +79,9 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
                                         std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    detail::call_stack_id const stack = has_stacks_ ? stacks_.here() : 0;
-    void* const p = ask_and_record(stream, bytes, alignment, stack);
-    ring_.add(trace_action::allocate, p, bytes, stream, stack);
-    return p;
+    if (has_stacks_) [[unlikely]]
+      return allocate_with_stack(stream, bytes, alignment, stacks_.here());
+    return ask_and_record(stream, bytes, alignment, 0);
   }
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
@@ -147,10 +146,17 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
     return unmapped;
   }
 
+  // Out of line: so that the others have no number of a call stack to keep over the call.
+  [[gnu::noinline]] void* allocate_with_stack(stream_ref stream, std::size_t bytes, std::size_t alignment,
+                                              detail::call_stack_id stack) {
+    return ask_and_record(stream, bytes, alignment, stack);
+  }
   /// Only what is out of memory is called that. Its report is kept with this layer's own line.
   [[gnu::always_inline]] void* ask_and_record(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                               detail::call_stack_id stack) try {
-    return this->ask(stream, bytes, alignment);
+    void* const p = this->ask(stream, bytes, alignment);
+    ring_.add(trace_action::allocate, p, bytes, stream, stack);
+    return p;
   } catch (out_of_memory& failure) {
     std::uint32_t const number = reports_.begin();
     record_refusal(stream, bytes, stack, number);

@@ -52,31 +52,29 @@ class blocks_by_address {
     if (!has_room()) [[unlikely]]
       grow();
   }
-  /// A value that is to be written; what it was, unless it is new, can be read before.
-  struct open_value {
-    T& value;
-    bool is_new;
-  };
-  /// Has a value for `address`, which is not 0, where there is room, without a promise. Valid until the next change.
-  [[gnu::always_inline]] open_value put_in_room(std::uintptr_t address) noexcept {
-    place& at = places_[place_of(address)];
-    bool const is_new = at.address == 0;
-    if (is_new) [[likely]] {
-      at.address = address;
-      ++size_;
-    }
-    return {at.value, is_new};
+  /// Has `value` for `address`, which is not 0, where there is room, without a promise.
+  void insert_in_room(std::uintptr_t address, T const& value) noexcept { put(address, value); }
+  /// The same in a few instructions if the place that is looked at first is empty; else false, and nothing done.
+  [[gnu::always_inline]] bool insert_at_home(std::uintptr_t address, T const& value) noexcept {
+    place& home = places_[home_of(address)];
+    if (home.address != 0) [[unlikely]]
+      return false;
+    home.address = address;
+    home.value = value;
+    ++size_;
+    return true;
   }
 
   /// Forgets an address that is there.
   void erase(std::uintptr_t address) noexcept { empty(place_of(address)); }
-  /// Forgets an address, which is not 0, after `f(value)`; false, and nothing done, if it is not there.
-  template <class F>
-  [[gnu::always_inline]] bool take(std::uintptr_t address, F f) noexcept {
-    if (size_ == 0) return false;
-    std::size_t const at = place_of(address);
-    if (places_[at].address == 0) return false;
-    f(static_cast<T const&>(places_[at].value));
+  /// Forgets an address, whose value `taken` becomes; false, and nothing done, if it is not there. There was room once.
+  [[gnu::always_inline]] bool take(std::uintptr_t address, T& taken) noexcept {
+    std::size_t at = home_of(address);
+    if (places_[at].address != address) [[unlikely]] {
+      at = place_of(address);
+      if (places_[at].address == 0) return false;
+    }
+    taken = places_[at].value;
     empty(at);
     return true;
   }

@@ -22,28 +22,22 @@ struct tagged_block {
 /// that there is no host memory to remember counts for no tag. Not thread-safe: under its layer's lock.
 class blocks_by_tag {
  public:
+  /// May throw `std::bad_alloc`.
+  blocks_by_tag() { blocks_.make_room(); }
+
   /// Under the calling thread's tag; `bytes` is not 0. Takes host memory now and then.
   [[gnu::always_inline]] void add(void const* p, std::size_t bytes, std::size_t taken) noexcept {
     tag_name const tag = current_tag();
     memory_statistics* const numbers = totals_.find(tag);
-    if (numbers == nullptr || !blocks_.has_room()) [[unlikely]]
-      return make_room_and_add(p, bytes, taken);
-    auto const [block, is_new] = blocks_.put_in_room(reinterpret_cast<std::uintptr_t>(p));
-    if (!is_new) [[unlikely]]
-      count_off(block);  // what is live there still was given back past this layer
-    block = {tag, bytes, taken};
+    if (numbers == nullptr || !blocks_.has_room() ||
+        !blocks_.insert_at_home(reinterpret_cast<std::uintptr_t>(p), {tag, bytes, taken})) [[unlikely]]
+      return add_otherwise(p, bytes, taken);
     numbers->add(bytes, taken);
   }
 
   /// `counted` becomes what it counted; unchanged for a block that is not known.
   [[gnu::always_inline]] void take_off(void const* p, tagged_block& counted) noexcept {
-    blocks_.take(reinterpret_cast<std::uintptr_t>(p), [&](tagged_block const& b) {
-      // Member by member: a whole block that was written so is read late.
-      counted.tag = b.tag;
-      counted.bytes = b.bytes;
-      counted.taken = b.taken;
-      count_off(counted);
-    });
+    if (blocks_.take(reinterpret_cast<std::uintptr_t>(p), counted)) count_off(counted);
   }
   /// As if `take_off(p, counted)` had not been called.
   void put_back(void const* p, tagged_block const& counted) noexcept {
@@ -59,14 +53,19 @@ class blocks_by_tag {
 
  private:
   /// Out of line: so that `add` calls nothing, and has no registers to save.
-  [[gnu::noinline, gnu::cold]] void make_room_and_add(void const* p, std::size_t bytes, std::size_t taken) noexcept
-      try {
-    totals_.make_room(current_tag());
+  [[gnu::noinline]] void add_otherwise(void const* p, std::size_t bytes, std::size_t taken) noexcept try {
+    tag_name const tag = current_tag();
+    totals_.make_room(tag);
     blocks_.make_room();
-    add(p, bytes, taken);
+    tagged_block old;
+    take_off(p, old);  // what is live there still was given back past this layer
+    blocks_.insert_in_room(reinterpret_cast<std::uintptr_t>(p), {tag, bytes, taken});
+    totals_.of(tag).add(bytes, taken);
   } catch (std::bad_alloc const&) {
   }
-  void count_off(tagged_block const& b) noexcept { totals_.of(b.tag).take_off(b.bytes, b.taken); }
+  [[gnu::always_inline]] void count_off(tagged_block const& b) noexcept {
+    totals_.of(b.tag).take_off(b.bytes, b.taken);
+  }
 
   blocks_by_address<tagged_block> blocks_;
   tag_totals totals_;

@@ -32,7 +32,7 @@ class trace_ring {
     auto const thread = static_cast<std::uint32_t>(thread_id());
     biased_section const lock(lock_);
     // Member by member: a whole event that is copied from elsewhere waits for its parts to be stored there.
-    shown_event& event = slots_[next_];
+    shown_event& event = *next_;
     __builtin_prefetch(reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(&event) + ahead), 1);
     event.ticks = latest_ = thread_clock.next(latest_);
     event.address = reinterpret_cast<std::uintptr_t>(p);
@@ -43,8 +43,8 @@ class trace_ring {
     event.call_stack = call_stack;
     event.report = report;
     event.action = action;
-    if (++next_ == slots_.size()) [[unlikely]]
-      next_ = 0, ++rounds_;
+    if (++next_ == end_) [[unlikely]]
+      next_ = slots_.data(), ++rounds_;
   }
 
   /// How many events there were, those that are forgotten included.
@@ -89,16 +89,19 @@ class trace_ring {
   /// How far before events are written their memory is brought near: a ring is larger than a core's cache.
   static constexpr std::uintptr_t ahead = 8 * sizeof(shown_event);
 
-  std::uint64_t count_now() const noexcept { return rounds_ * slots_.size() + next_; }
+  std::uint64_t count_now() const noexcept {
+    return rounds_ * slots_.size() + static_cast<std::uint64_t>(next_ - slots_.data());
+  }
 
   tick_moment made_ = tick_moment::now();
   bool exact_times_;
   mutable biased_lock lock_;
   grown_array<shown_event> slots_;
   std::uint64_t latest_ = made_.ticks;  // the latest event's
-  std::size_t next_ = 0;                // where the next event goes
-  std::uint64_t rounds_ = 0;            // through all slots
-  std::uint64_t cleared_ = 0;           // events before this one are forgotten
+  shown_event* next_ = slots_.data();   // where the next event goes
+  shown_event* const end_ = slots_.data() + slots_.size();
+  std::uint64_t rounds_ = 0;   // through all slots
+  std::uint64_t cleared_ = 0;  // events before this one are forgotten
 };
 
 }  // namespace weir::detail
