@@ -22,7 +22,7 @@ struct machine_clocks {
 };
 
 /// Gives the events of one thread their time in ticks. It looks at the processor's clock when the kernel's timer has
-/// ticked since the last look, and at every 64th event. Those between are one tick later each. So an event is never
+/// ticked since the last look, and at every 256th event. Those between are one tick later each. So an event is never
 /// late, and early by less than one tick of the kernel's timer; the first one after a longer pause is exact.
 ///
 /// The order is exact, over threads and objects too: it is a logical clock. Who keeps events hands in the time of the
@@ -30,7 +30,7 @@ struct machine_clocks {
 template <class Clocks = machine_clocks>
 class sampled_clock {
  public:
-  static constexpr unsigned events_a_look = 64;
+  static constexpr unsigned events_a_look = 256;
 
   /// Before an event: looks at the clock if that is due.
   [[gnu::always_inline]] void look_if_due() noexcept {
