@@ -38,7 +38,7 @@ function(weir_add_tests_together sources)
 endfunction()
 
 function(weir_add_program_of_tests target sources)
-  weir_write_together(${target}.cpp test_ "${sources}")
+  weir_write_together(${target}.cpp test_ ${CMAKE_CURRENT_SOURCE_DIR} "${sources}")
   add_executable(${target} ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
   weir_link(${target} sim)
   target_link_libraries(${target} PRIVATE weir_test_main)

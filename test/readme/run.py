@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the README's example and compares what it prints with what the README says it prints.
 
-    run.py PAGE PROGRAM
+    run.py PAGE PROGRAM [ARGUMENT...]
 """
 import difflib
 import re
@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-page, program = sys.argv[1:]
+page, *command = sys.argv[1:]
 promised = re.search(r"^```text\n(.*?)^```$", Path(page).read_text(), re.M | re.S)
-printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
 expected = promised.group(1) if promised else ""
 if printed != expected:
-    sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True), printed.splitlines(True), page, program))
+    sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True), printed.splitlines(True), page, command[0]))
     sys.exit(1)
