@@ -26,21 +26,27 @@ function(weir_write_together output prefix root sources)
   file(CONFIGURE OUTPUT ${output} CONTENT "${headers}\n${programs}" @ONLY)
 endfunction()
 
-# Writes OUTPUT: a main function that is told by its argument which of those to be.
-function(weir_write_choice output prefix sources)
+# Writes OUTPUT: a main function that is told by its first argument which of those to be, and hands it the others.
+function(weir_write_choice output prefix root sources)
   set(declarations "")
   set(choices "")
   foreach(source IN LISTS sources)
     string(REGEX REPLACE "\\.cpp$" "" name ${source})
     string(MAKE_C_IDENTIFIER ${name} program)
-    string(APPEND declarations "namespace ${prefix}${program} { int main(); }\n")
-    string(APPEND choices "  if (name == \"${name}\") return ${prefix}${program}::main();\n")
+    file(STRINGS ${root}/${source} takes_arguments REGEX "^int main\\([a-z]" LIMIT_COUNT 1)
+    if(takes_arguments)
+      string(APPEND declarations "namespace ${prefix}${program} { int main(int, char**); }\n")
+      string(APPEND choices "  if (name == \"${name}\") return ${prefix}${program}::main(count - 1, arguments + 1);\n")
+    else()
+      string(APPEND declarations "namespace ${prefix}${program} { int main(); }\n")
+      string(APPEND choices "  if (name == \"${name}\") return ${prefix}${program}::main();\n")
+    endif()
   endforeach()
   file(CONFIGURE OUTPUT ${output} CONTENT [[#include <string_view>
 
 @declarations@
 int main(int count, char** arguments) {
-  std::string_view const name = count == 2 ? arguments[1] : "";
+  std::string_view const name = count >= 2 ? arguments[1] : "";
 @choices@  return 2;
 }
 ]] @ONLY)
