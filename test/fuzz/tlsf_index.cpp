@@ -2,6 +2,7 @@
 #include "target.hpp"
 
 #include <weir/pool/heap/tlsf_index.hpp>
+#include <weir/support/tailed_array.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -36,6 +37,11 @@ units size_from(fuzz::input& in) {
     default:
       return std::max<units>(in.take<std::uint32_t>(), 1);
   }
+}
+
+tlsf_index& for_any_size(tailed_array<tlsf_index>& room) {
+  room.grow(1, tlsf_index::bytes_behind(~units{0}));
+  return room[0];
 }
 
 class subject {
@@ -119,7 +125,8 @@ class subject {
 
  private:
   block_table table_;
-  tlsf_index index_;
+  tailed_array<tlsf_index> room_;
+  tlsf_index& index_ = for_any_size(room_);
   std::map<block_id, units> sizes_;
   std::uintptr_t added_ = 0;
 };

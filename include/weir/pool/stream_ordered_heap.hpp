@@ -61,8 +61,9 @@ class stream_ordered_heap {
     return some;
   }
 
-  /// Adds a segment, free for everyone; returns its first block, which names the segment from now on.
-  block_id add_segment(std::uintptr_t address, units size) noexcept { return heap_.add_segment(address, size); }
+  /// Adds a segment, free for everyone; returns its first block, which names the segment from now on. May throw
+  /// `std::bad_alloc`.
+  block_id add_segment(std::uintptr_t address, units size) { return heap_.add_segment(address, size); }
   /// Forgets an idle segment.
   void remove_segment(block_id segment) noexcept { heap_.remove_segment(segment); }
   /// True if all of a segment is free and its work done.

@@ -173,15 +173,15 @@ class upstream_segments {
   bool grow_by(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
     void* const p = source_.take(lock, bytes);
     if (p == nullptr) return false;
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
     try {
       segments_.reserve();
       heap.reserve();
+      segments_.add({p, bytes, heap.add_segment(address, static_cast<units>(bytes / unit_bytes))});
     } catch (...) {
       source_.give(lock, p, bytes);
       throw;
     }
-    auto const address = reinterpret_cast<std::uintptr_t>(p);
-    segments_.add({p, bytes, heap.add_segment(address, static_cast<units>(bytes / unit_bytes))});
     reserved_.add(bytes);
     may_be_idle_ = true;  // others, which it did not matter to give back before
     ++growths_;

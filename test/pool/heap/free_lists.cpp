@@ -16,7 +16,10 @@ struct laned {
   free_lists free{table};
   std::uintptr_t next = unit_bytes;
 
-  laned() { free.reserve_lists(3); }
+  laned() {
+    free.reserve_lists(3);
+    free.reserve_size(1000);
+  }
   block_id put(units size, list_id list, sequence_number sequence) {
     free.reserve_blocks(table.end_if_grown());
     table.reserve(2);
@@ -38,6 +41,27 @@ TEST_CASE("a block is free in one free list, under its size, until it is pulled"
   l.free.pull(id);
   CHECK(l.free.by_size(1_list).find(l.table, 1) == 0);
   CHECK(l.free.free_units(1_list) == 0);
+}
+
+TEST_CASE(
+    "a list takes host memory up to the largest block, and keeps what is in it when there is to be a larger one") {
+  laned l;
+  block_id const a = l.put(10, 1_list, 1_seq), b = l.put(1000, 2_list, 2_seq);
+  std::size_t const before = l.free.host_bytes();
+  l.free.reserve_size(1000);
+  CHECK(l.free.host_bytes() == before);
+  l.free.reserve_size(100'000);
+  CHECK(l.free.host_bytes() > before);
+  block_id const c = l.put(100'000, 1_list, 3_seq);
+  CHECK(l.free.valid());
+  CHECK(l.free.by_size(1_list).find(l.table, 10) == a);
+  CHECK(l.free.by_size(2_list).find(l.table, 10) == b);
+  CHECK(l.free.by_size(1_list).find(l.table, 1001) == c);
+  CHECK(l.free.free_units(1_list) == 100'010);
+  l.free.reserve_lists(5);
+  CHECK(l.free.valid());
+  CHECK(l.free.by_size(1_list).find(l.table, 1001) == c);
+  CHECK(l.free.by_size(4_list).empty());
 }
 
 TEST_CASE("until ages are kept every block of a free list has the free list's latest sequence number, then its own") {

@@ -1,4 +1,5 @@
 #include <weir/pool/heap/tlsf_index.hpp>
+#include <weir/support/tailed_array.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,9 +15,16 @@ namespace {
 /// Free blocks that are no neighbours, and the index that holds them.
 struct indexed_blocks {
   block_table table;
-  tlsf_index index;
+  tailed_array<tlsf_index> room;
+  tlsf_index& index;
   std::set<block_id> free;
   std::uintptr_t next_address = unit_bytes;
+
+  indexed_blocks() : index(with_room(room)) {}
+  static tlsf_index& with_room(tailed_array<tlsf_index>& room) {
+    room.grow(1, tlsf_index::bytes_behind(~units{0}));
+    return room[0];
+  }
 
   block_id add(units size) {
     table.reserve(1);
@@ -60,6 +68,27 @@ TEST_CASE("a block serves requests up to its own size, exactly") {
     if (size > 1) CHECK(blocks.index.find(blocks.table, size - 1) == only);
     if (size < 0xffffffffu) CHECK(blocks.index.find(blocks.table, size + 1) == 0);
   }
+}
+
+TEST_CASE("what is larger than the largest block may be asked for, and nothing is read where no list can be") {
+  indexed_blocks blocks;
+  block_id const elsewhere = blocks.add(1000), largest = blocks.add(100), other = blocks.add(7);
+  tailed_array<tlsf_index> two;  // behind the first one lies the second, which begins as the number of `elsewhere`
+  two.grow(2, tlsf_index::bytes_behind(100));
+  REQUIRE(elsewhere == 1);
+  two[0].insert(blocks.table, largest);
+  two[1].insert(blocks.table, other);
+  auto const any = [](block const&) { return true; };
+  for (units const size : {101u, 103u, 104u, 128u, 1u << 20, ~0u}) {
+    CAPTURE(size);
+    CHECK(two[0].find(blocks.table, size) == 0);
+    CHECK(two[0].find_in_class(blocks.table, size, any) == 0);
+  }
+  int seen = 0;
+  two[0].any_from_largest(blocks.table, 1, [&](block_id id) { return seen += id == largest ? 1 : 100, false; });
+  CHECK(seen == 1);
+  CHECK(two[0].valid(blocks.table, 100));
+  CHECK(two[0].largest(blocks.table) == 100);
 }
 
 TEST_CASE("among a few blocks of a class the tightest is taken") {

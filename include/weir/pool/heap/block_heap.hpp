@@ -30,8 +30,10 @@ class block_heap {
   /// See `free_lists`. May throw `std::bad_alloc`.
   void keep_ages() { free_.keep_ages(); }
 
-  /// Adds a segment as one shared block; returns its first block, which names the segment from now on.
-  block_id add_segment(std::uintptr_t address, units size) noexcept {
+  /// Adds a segment as one shared block; returns its first block, which names the segment from now on. May throw
+  /// `std::bad_alloc`, and then nothing has changed.
+  block_id add_segment(std::uintptr_t address, units size) {
+    free_.reserve_size(size);
     block_id const id = table_.add(address, size);
     free_.put(id, shared, sequence_number::none);
     return id;

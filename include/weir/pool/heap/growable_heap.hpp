@@ -14,7 +14,9 @@ namespace weir::detail {
 class growable_heap : public block_heap {
  public:
   /// Adds a range of addresses without memory; `holes` is the list for such from now on. Returns its first block.
-  block_id add_range(std::uintptr_t address, units size, list_id holes, sequence_number sequence) noexcept {
+  /// May throw `std::bad_alloc`, and then nothing has changed.
+  block_id add_range(std::uintptr_t address, units size, list_id holes, sequence_number sequence) {
+    free_.reserve_size(size);
     holes_ = holes;
     block_id const id = table_.add(address, size);
     free_.put(id, holes_, sequence);

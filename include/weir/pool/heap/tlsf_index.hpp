@@ -2,26 +2,33 @@
 // Free blocks by size: finds one that fits in constant time.
 
 #include <weir/pool/heap/block_table.hpp>
+#include <weir/pool/heap/sequence.hpp>
 #include <weir/pool/heap/size_class.hpp>
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace weir::detail {
 
 /// Two-level segregated lists with bitmaps over the records of a `block_table`. Good fit: the tightest of the first few
-/// blocks in the request's own class, else the latest of the next class that has one. Not thread-safe.
+/// blocks in the request's own class, else the latest of the next class that has one. The heads of the lists lie behind
+/// it, zeros at first: those of each row up to the largest block's, since few pools have large ones. Not thread-safe.
 class tlsf_index {
  public:
+  /// Bytes behind it where no block is larger than this, or than any of its row.
+  static constexpr std::size_t bytes_behind(units largest) noexcept {
+    return (std::size_t{size_class::of(largest).row()} + 1) * size_class::per_row * sizeof(block_id);
+  }
+
   void insert(block_table& blocks, block_id id) noexcept { insert(blocks, id, size_class::of(blocks[id].size)); }
   void remove(block_table& blocks, block_id id) noexcept { remove(blocks, id, size_class::of(blocks[id].size)); }
 
   /// The block has another size than the `before` that it was inserted with.
   void resized(block_table& blocks, block_id id, units before) noexcept {
-    size_class const was = size_class::of(before), is = size_class::of(blocks[id].size);
-    if (was == is) return;
-    remove(blocks, id, was);
-    insert(blocks, id, is);
+    if (size_class::is_one(before, blocks[id].size)) return;
+    remove(blocks, id, size_class::of(before));
+    insert(blocks, id);
   }
 
   bool empty() const noexcept { return rows_ == 0; }
@@ -34,7 +41,7 @@ class tlsf_index {
   [[gnu::noinline]] block_id find_some(block_table const& blocks, units size) const noexcept {
     size_class const own = size_class::of(size);
     if ((columns_[own.row()] >> own.column() & 1u) != 0)
-      if (block_id const found = tightest(blocks, heads_[own.number], size); found != 0) return found;
+      if (block_id const found = tightest(blocks, heads()[own.number], size); found != 0) return found;
     // Every block of a later class is larger than any of this one.
     if (std::uint32_t const later = columns_[own.row()] & after(own.column()); later != 0)
       return head(own.row(), lowest(later));
@@ -48,7 +55,7 @@ class tlsf_index {
   template <class Fits>
   block_id find_in_class(block_table const& blocks, units size, Fits fits) const noexcept {
     size_class const own = size_class::of(size);
-    block_id id = heads_[own.number];
+    block_id id = (columns_[own.row()] >> own.column() & 1u) != 0 ? heads()[own.number] : 0;
     while (id != 0 && (blocks[id].size < size || !fits(blocks[id]))) id = blocks[id].list_next;
     return id;
   }
@@ -68,7 +75,7 @@ class tlsf_index {
   block_id remove_any(block_table const& blocks) noexcept {
     if (rows_ == 0) return 0;
     size_class const c = size_class::at(lowest(rows_), lowest(columns_[lowest(rows_)]));
-    block_id const id = heads_[c.number];
+    block_id const id = heads()[c.number];
     remove_first(blocks, id, c);
     return id;
   }
@@ -88,18 +95,19 @@ class tlsf_index {
     size_class const last = size_class::of(least);
     for (unsigned row = size_class::rows; row-- > last.row();)
       for (unsigned column = size_class::per_row; column-- > (row == last.row() ? last.column() : 0);)
-        for (block_id id = head(row, column); id != 0; id = blocks[id].list_next)
-          if (f(id)) return true;
+        if ((columns_[row] >> column & 1u) != 0)
+          for (block_id id = head(row, column); id != 0; id = blocks[id].list_next)
+            if (f(id)) return true;
     return false;
   }
 
-  /// Checks lists and bitmaps; slow, for tests.
-  bool valid(block_table const& blocks) const {
+  /// Checks lists and bitmaps, where no block may be larger than `most`; slow, for tests.
+  bool valid(block_table const& blocks, units most = ~units{0}) const {
     for (unsigned row = 0; row < size_class::rows; ++row) {
       if (((rows_ >> row & 1u) != 0) != (columns_[row] != 0)) return false;
       for (unsigned column = 0; column < size_class::per_row; ++column) {
         block_id previous = 0;
-        block_id id = head(row, column);
+        block_id id = row <= size_class::of(most).row() ? head(row, column) : 0;
         if (((columns_[row] >> column & 1u) != 0) != (id != 0)) return false;
         for (; id != 0; previous = id, id = blocks[id].list_next) {
           if ((previous != 0 && blocks[id].list_previous != previous) || !blocks[id].is_free()) return false;
@@ -113,12 +121,14 @@ class tlsf_index {
  private:
   static constexpr int candidates = 4;
 
-  block_id head(unsigned row, unsigned column) const noexcept { return heads_[size_class::at(row, column).number]; }
+  block_id* heads() noexcept { return reinterpret_cast<block_id*>(this + 1); }
+  block_id const* heads() const noexcept { return reinterpret_cast<block_id const*>(this + 1); }
+  block_id head(unsigned row, unsigned column) const noexcept { return heads()[size_class::at(row, column).number]; }
   static std::uint32_t after(unsigned bit) noexcept { return ~std::uint32_t{1} << bit; }
   static unsigned lowest(std::uint32_t bits) noexcept { return static_cast<unsigned>(std::countr_zero(bits)); }
 
   void insert(block_table& blocks, block_id id, size_class c) noexcept {
-    block_id& head = heads_[c.number];
+    block_id& head = heads()[c.number];
     blocks[id].list_next = head;
     if (head != 0) blocks[head].list_previous = id;
     head = id;
@@ -130,7 +140,7 @@ class tlsf_index {
   // most common case, does not touch the second.
   void remove(block_table& blocks, block_id id, size_class c) noexcept {
     block const& gone = blocks[id];
-    block_id& head = heads_[c.number];
+    block_id& head = heads()[c.number];
     if (head != id) {
       blocks[gone.list_previous].list_next = gone.list_next;
       if (gone.list_next != 0) blocks[gone.list_next].list_previous = gone.list_previous;
@@ -139,8 +149,8 @@ class tlsf_index {
     remove_first(blocks, id, c);
   }
   void remove_first(block_table const& blocks, block_id id, size_class c) noexcept {
-    heads_[c.number] = blocks[id].list_next;
-    if (heads_[c.number] != 0) return;
+    heads()[c.number] = blocks[id].list_next;
+    if (heads()[c.number] != 0) return;
     columns_[c.row()] &= ~(1u << c.column());
     if (columns_[c.row()] == 0) rows_ &= ~(1u << c.row());
   }
@@ -157,7 +167,11 @@ class tlsf_index {
 
   std::uint32_t rows_ = 0;
   std::uint32_t columns_[size_class::rows] = {};
-  block_id heads_[size_class::count] = {};
+
+ public:
+  /// What whoever keeps the index notes of its blocks.
+  std::uint64_t free = 0;  ///< units
+  sequence_number latest{};
 };
 
 }  // namespace weir::detail
