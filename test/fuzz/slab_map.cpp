@@ -12,16 +12,16 @@ using fuzz::require;
 
 namespace {
 
-constexpr std::uintptr_t end = std::uintptr_t{1} << 48, table = std::uintptr_t{1} << 31;
+constexpr std::uintptr_t base = 0x7f00'0000'0000, table = slab_map::leaf_span, most = slab_map::most_span;
 
-/// A page, near the ends of the map's tables and of the addresses that it takes more often than elsewhere.
+/// A page, near the ends of the map's tables and of the addresses that these reach more often than elsewhere.
 std::uintptr_t page_from(fuzz::input& in) {
   unsigned const form = in.byte() % 4;
   std::uintptr_t const near = std::uintptr_t{in.byte()} * slab::page_bytes;
-  if (form == 0) return 0x7f00'0000'0000 + near;
-  if (form == 1) return 0x7f00'0000'0000 + table - 64 * slab::page_bytes + near;
-  if (form == 2) return end - 128 * slab::page_bytes + near;
-  return in.take<std::uint64_t>() % (2 * end) / slab::page_bytes * slab::page_bytes;
+  if (form == 0) return base + near;
+  if (form == 1) return base + table - 64 * slab::page_bytes + near;
+  if (form == 2) return base + most - 128 * slab::page_bytes + near;
+  return base - most + in.take<std::uint64_t>() % (3 * most) / slab::page_bytes * slab::page_bytes;
 }
 
 class subject {
@@ -40,8 +40,10 @@ class subject {
     slab* const s = slab::make(1, begin, size_class, slots);
     if (s == nullptr) fuzz::fail("make: there is host memory");
     bool const added = map_.add(s);
-    require(added == (begin + bytes <= end), "add: what lies below the end of addresses");
+    std::uintptr_t const first = std::min(first_, begin / table), last = std::max(last_, (begin + bytes - 1) / table);
+    require(added == (last - first < most / table), "add: what lies near enough to all others");
     if (!added) return slab::drop(s);
+    first_ = first, last_ = last;
     slabs_.push_back(s);
     for (std::uintptr_t page = begin; page < begin + bytes; page += slab::page_bytes) pages_[page] = s;
     check(begin, bytes);
@@ -80,6 +82,7 @@ class subject {
   }
 
   slab_map map_;
+  std::uintptr_t first_ = ~std::uintptr_t{0}, last_ = 0;  // tables that slabs were in
   std::vector<slab*> slabs_;
   std::map<std::uintptr_t, slab*> pages_;
 };
@@ -95,8 +98,8 @@ int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
       case 0:
       case 1: {
         unsigned const size_class = in.byte() % (slot_class::of(slab::most_slot_units) + 1);
-        std::size_t const most = slab::most_bytes / (slot_class::size(size_class) * unit_bytes);
-        auto const slots = static_cast<std::uint32_t>(1 + in.byte() * most / 256);
+        std::size_t const most_slots = slab::most_bytes / (slot_class::size(size_class) * unit_bytes);
+        auto const slots = static_cast<std::uint32_t>(1 + in.byte() * most_slots / 256);
         s.add(page_from(in), size_class, slots);
         break;
       }

@@ -227,7 +227,7 @@ class pool_memory {
             .blocks = heap_.block_count(),
             .largest_free = heap_.largest_free(),
             .lanes = heap_.stream_count(),
-            .host_bytes = heap_.host_bytes() + lent_.host_bytes(),
+            .host_bytes = heap_.host_bytes() + segments_.host_bytes() + lent_.host_bytes(),
             .under_way = segments_.calls().bytes(),
             .is_parked = parked()};
   }

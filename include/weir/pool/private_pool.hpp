@@ -101,6 +101,8 @@ class private_pool {
       if (capture == capture_key::none || lists_[i].capture == capture) bytes += heap_.free_bytes(lists_[i].list);
     return bytes;
   }
+  /// Bytes of host memory in use for bookkeeping.
+  std::size_t host_bytes() const noexcept { return lists_.bytes() + positions_.bytes(); }
 
  private:
   struct private_list {

@@ -32,6 +32,7 @@ class segment_list {
   }
 
   std::size_t size() const noexcept { return size_; }
+  std::size_t host_bytes() const noexcept { return held_.bytes(); }
   segment const& operator[](std::size_t i) const noexcept { return held_[i]; }
   segment const* begin() const noexcept { return held_.data(); }
   segment const* end() const noexcept { return held_.data() + size_; }

@@ -39,6 +39,7 @@ class slab_store {
 
   /// The list has no slab, and may come to stand for another stream.
   void close(list_id list) noexcept {
+    if (streams_[list].classes != nullptr) host_bytes_ -= sizeof(by_class);
     delete streams_[list].classes;
     streams_[list].classes = nullptr;
   }
@@ -135,10 +136,13 @@ class slab_store {
   /// `std::bad_alloc`.
   std::uint32_t slots_wanted(list_id list, unsigned size_class, std::size_t held) {
     by_class*& own = streams_[list].classes;
-    if (own == nullptr) own = new by_class;
+    if (own == nullptr) {
+      own = new by_class;
+      host_bytes_ += sizeof(by_class);
+    }
     if (all_.size() == count_) {
-      awaiting_.grow(2 * count_ + 16);  // first: as long as `all_`
-      all_.grow(2 * count_ + 16);
+      awaiting_.grow(count_ + count_ / 4 + 16);  // first: as long as `all_`
+      all_.grow(awaiting_.size());
     }
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
     std::size_t const share = own->slots[size_class] / share_of_class;
@@ -259,7 +263,7 @@ class slab_store {
     return bytes;
   }
   std::size_t host_bytes() const noexcept {
-    return host_bytes_ + map_.host_bytes() + 2 * all_.bytes() + streams_.bytes() + owners_.bytes();
+    return host_bytes_ + map_.host_bytes() + all_.bytes() + awaiting_.bytes() + streams_.bytes() + owners_.bytes();
   }
   /// The slab that a live block of the heap is, or null.
   slab const* of_block(block_id id) const noexcept {
@@ -357,7 +361,7 @@ class slab_store {
   grown_array<slab*> awaiting_;  // with slots that are away
   grown_array<list_id> owners_;  // of slabs
   std::size_t count_ = 0, awaiting_count_ = 0, owner_count_ = 0;
-  std::size_t host_bytes_ = 0;
+  std::size_t host_bytes_ = 0;  // of slabs, and of tables by class
   std::size_t free_bytes_ = 0;  // in slabs
   bool some_went_ = false;
 };

@@ -442,7 +442,9 @@ class stream_ordered_heap {
   std::size_t block_count() const noexcept { return heap_.blocks().used(); }
   /// Streams that are remembered.
   std::size_t stream_count() const noexcept { return tracker_.open_count() - (holes_ == shared ? 0 : 1); }
-  std::size_t host_bytes() const noexcept { return heap_.host_bytes() + small_.host_bytes(); }
+  std::size_t host_bytes() const noexcept {
+    return heap_.host_bytes() + tracker_.host_bytes() + private_.host_bytes() + small_.host_bytes();
+  }
   bool is_exiting() const noexcept { return tracker_.is_exiting(); }
   /// Checks everything; slow, for tests.
   bool valid() const { return heap_.valid(); }

@@ -27,6 +27,8 @@ class upstream_segments {
   std::size_t held() const noexcept { return reserved_.current; }
   /// Segments held.
   std::size_t count() const noexcept { return segments_.size(); }
+  /// Bytes of host memory in use for bookkeeping.
+  std::size_t host_bytes() const noexcept { return segments_.host_bytes(); }
   /// Adds what it knows to a pool's numbers.
   void count(pool_numbers& numbers) const noexcept {
     numbers.reserved = reserved_;

@@ -9,7 +9,7 @@ using namespace weir::detail;
 
 namespace {
 
-constexpr std::uintptr_t base = 0x7f00'0000'0000u, page = slab::page_bytes, leaf = std::uintptr_t{1} << 31;
+constexpr std::uintptr_t base = 0x7f00'0000'0000u, page = slab::page_bytes, leaf = slab_map::leaf_span;
 
 struct drop {
   void operator()(slab* gone) const { slab::drop(gone); }
@@ -57,27 +57,33 @@ TEST_CASE("a slab may lie on both sides of a table's end") {
   CHECK(map.find(base + leaf) == nullptr);
 }
 
-TEST_CASE("addresses that are too high are refused, also if only the end is") {
-  slab_map map;
-  std::uintptr_t const end = std::uintptr_t{1} << 48;
-  owned const last = quarters(end - page, 4), beyond = quarters(end - page, 5), above = quarters(end, 4);
-  CHECK_FALSE(map.add(above.get()));
-  CHECK_FALSE(map.add(beyond.get()));
-  CHECK(map.find(end - page) == nullptr);
-  CHECK(map.add(last.get()));
-  CHECK(map.find(end - 1) == last.get());
-  CHECK(map.find(end) == nullptr);
+TEST_CASE("slabs that are too far from others are refused, also if only the end is") {
+  for (bool const below : {false, true}) {
+    CAPTURE(below);
+    slab_map map;
+    std::uintptr_t const end = base + (below ? leaf : slab_map::most_span);
+    owned const first = quarters(base, 4);
+    owned const last = quarters(below ? end - slab_map::most_span : end - page, 4);
+    owned const beyond = quarters(below ? last->begin() - page : end - page, 5);
+    REQUIRE(map.add(first.get()));
+    CHECK_FALSE(map.add(beyond.get()));
+    CHECK(map.find(beyond->begin()) == nullptr);
+    CHECK(map.find(base) == first.get());
+    CHECK(map.add(last.get()));
+    CHECK(map.find(last->begin() + page - 1) == last.get());
+    CHECK(map.find(base) == first.get());
+  }
 }
 
 TEST_CASE("the tables count as host memory once, where they are used") {
   slab_map map;
   CHECK(map.host_bytes() == 0);
-  owned const first = quarters(base, 4), near = quarters(base + page, 4), far = quarters(base - leaf, 4);
+  owned const first = quarters(base, 4), near = quarters(base + page, 4), far = quarters(base - 9 * leaf, 4);
   REQUIRE(map.add(first.get()));
-  std::size_t const one = map.host_bytes();
-  CHECK(one > 0);
+  std::size_t const one = map.host_bytes(), words = leaf / page * sizeof(void*);
+  CHECK(one == words + sizeof(void*));
   REQUIRE(map.add(near.get()));
   CHECK(map.host_bytes() == one);
   REQUIRE(map.add(far.get()));
-  CHECK(map.host_bytes() > one);
+  CHECK(map.host_bytes() == 2 * words + 10 * sizeof(void*));
 }

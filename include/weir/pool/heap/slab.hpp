@@ -15,7 +15,7 @@ namespace weir::detail {
 /// lines and merges nothing. A slot is live, free for the owner's stream, or *away*: freed elsewhere, and the owner's
 /// again when that work is done. Knows nothing of streams; not thread-safe.
 /// The idea of slabs is Bonwick's (USENIX 1994), that of a chain of free slots in each mimalloc's (Leijen, 2019).
-class alignas(64) slab {
+class slab {
  public:
   using slot = std::uint32_t;
   static constexpr units most_slot_units = 256;
@@ -34,7 +34,7 @@ class alignas(64) slab {
 
   /// For the heap's block `id`, of `slots` of the class, which nobody has used yet; null if there is no host memory.
   static slab* make(block_id id, std::uintptr_t begin, unsigned size_class, std::uint32_t slots) noexcept {
-    void* const room = ::operator new(sizeof(slab) + slots * sizeof(std::uint32_t), alignment, std::nothrow);
+    void* const room = ::operator new(bytes_for(slots), alignment, std::nothrow);
     return room == nullptr ? nullptr : new (room) slab(id, begin, size_class, slots);
   }
   static void drop(slab* gone) noexcept { ::operator delete(gone, alignment); }
@@ -104,7 +104,7 @@ class alignas(64) slab {
   std::uintptr_t begin() const noexcept { return begin_; }
   block_id block() const noexcept { return block_; }
   unsigned size_class() const noexcept { return size_class_; }
-  std::size_t host_bytes() const noexcept { return sizeof(slab) + slots_ * sizeof(std::uint32_t); }
+  std::size_t host_bytes() const noexcept { return bytes_for(slots_); }
 
   /// Neighbouring slots that are live (then one slot), free, or away.
   enum class state : std::uint8_t { live, free, away };
@@ -132,6 +132,9 @@ class alignas(64) slab {
 
  private:
   static constexpr std::align_val_t alignment{64};
+  static constexpr std::size_t bytes_for(std::size_t slots) noexcept {
+    return sizeof(slab) + slots * sizeof(std::uint32_t);
+  }
   static constexpr std::uint32_t live_bit = 1u << 31, away_bit = 1u << 30;
   static constexpr unsigned slack_bits = 26, most_alignment_log = 15;
   static constexpr std::uint32_t slack_mask = (1u << slack_bits) - 1;
@@ -142,7 +145,7 @@ class alignas(64) slab {
         reciprocal_(static_cast<std::uint32_t>((std::uint64_t{1} << 31) / size_ + 1)),
         slots_(static_cast<std::uint16_t>(count)),
         block_(id),
-        size_class_(number) {
+        size_class_(static_cast<std::uint16_t>(number)) {
     for (slot s = 0; s < count; ++s) records()[s] = none;
   }
   std::uint32_t* records() noexcept { return reinterpret_cast<std::uint32_t*>(this + 1); }
@@ -153,7 +156,7 @@ class alignas(64) slab {
     return (records()[s] & away_bit) != 0 ? state::away : state::free;
   }
 
-  // One cache line: what every request and every free touches.
+  // The first cache line: what every request and every free touches.
   std::uintptr_t begin_;
 
  public:
@@ -169,17 +172,17 @@ class alignas(64) slab {
   std::uint16_t slots_;
   std::uint16_t used_ = 0;  // those from here on were never taken
   std::uint16_t live_ = 0, away_ = 0;
-  slot first_free_ = none;
-  // The next one.
-  slot first_away_ = none;
+  slot first_free_ = none, first_away_ = none;
   block_id block_;
-  unsigned size_class_;
+  std::uint16_t size_class_;
 
  public:
+  list_id away_list{};
+  // The next line, which the records begin in.
   std::uint32_t index = 0;       ///< among all slabs
   std::uint32_t away_index = 0;  ///< among those with slots that are away
-  list_id away_list{};
   sequence_number away_until{};  ///< what is away is the owner's again when this is done on `away_list`
 };
+static_assert(sizeof(slab) == 80);
 
 }  // namespace weir::detail

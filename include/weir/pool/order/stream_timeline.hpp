@@ -177,6 +177,9 @@ class stream_timeline {
     for (auto& e : lists_[list].entries) f(e.event);
   }
 
+  /// Bytes of host memory in use, beside itself.
+  std::size_t host_bytes() const noexcept { return keys_.bytes() + lists_.bytes() + next_.bytes() + buckets_.bytes(); }
+
   bool valid() const {
     std::size_t closed = 0;
     for (std::size_t i = 1; i < keys_.size(); ++i) {

@@ -51,6 +51,8 @@ class stream_tracker {
   }
   std::size_t list_count() const noexcept { return timeline_.list_count(); }
   std::size_t open_count() const noexcept { return timeline_.open_count(); }
+  /// Bytes of host memory in use for bookkeeping.
+  std::size_t host_bytes() const noexcept { return timeline_.host_bytes() + streams_.bytes(); }
 
   /// The stream's free list if it was seen of late, else `shared`.
   [[gnu::always_inline]] list_id list_seen(stream_key key) const noexcept { return timeline_.find_cached(key); }

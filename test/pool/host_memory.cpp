@@ -1,0 +1,146 @@
+// What a pool takes of the host's memory for its bookkeeping: as it says, and as `operator new` sees it.
+#include <weir/adaptors/pool.hpp>
+#include <weir/core/bytes.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <random>
+#include <vector>
+
+using namespace weir;
+
+namespace {
+
+/// What `operator new` was asked for while it is on, and not given back since.
+class counted_host_memory {
+ public:
+  void* take(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {
+    void* const p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    for (std::size_t i = 0; is_on && p != nullptr && i < places_.size(); ++i)
+      if (places_[i].address == nullptr) {
+        places_[i] = {p, bytes};
+        live_ += bytes;
+        break;
+      }
+    return p;
+  }
+  void give(void* p) noexcept {
+    for (place& at : places_)
+      if (p != nullptr && at.address == p) {
+        live_ -= at.bytes;
+        at = {};
+      }
+    std::free(p);
+  }
+  std::size_t live() const noexcept { return live_; }
+
+  bool is_on = false;
+
+ private:
+  struct place {
+    void* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::array<place, 4096> places_{};  // more than a test's pool has
+  std::size_t live_ = 0;
+};
+constinit counted_host_memory host_memory;
+
+void* or_throw(void* p) { return p != nullptr ? p : throw std::bad_alloc(); }
+
+/// Addresses with nothing behind them, so that a pool alone is what takes memory of the host.
+struct addresses {
+  std::uintptr_t next = 0x7f00'0000'0000;
+
+  void* allocate(stream_ref, std::size_t bytes, std::size_t) {
+    std::uintptr_t const begin = next;
+    next += (bytes + (std::size_t{2} << 20) - 1) >> 21 << 21;
+    return reinterpret_cast<void*>(begin);
+  }
+  void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept {}
+};
+struct nowhere {
+  addresses operator()() const { return {}; }
+};
+
+/// Blocks of at most 64 KiB, of which a random one is replaced at each step, as in `bench/suite`.
+template <class Pool>
+class random_blocks {
+ public:
+  random_blocks(Pool& memory, std::size_t live) : memory_(memory), blocks_(live) {}
+  ~random_blocks() {
+    for (block& b : blocks_) memory_.deallocate(legacy, b.address, b.bytes);
+  }
+  random_blocks(random_blocks const&) = delete;
+  random_blocks& operator=(random_blocks const&) = delete;
+
+  void fill() {
+    for (block& b : blocks_) fill(b);
+  }
+  void replace(std::size_t steps) {
+    for (std::size_t i = 0; i < steps; ++i) {
+      block& b = blocks_[random_() % blocks_.size()];
+      memory_.deallocate(legacy, b.address, b.bytes);
+      fill(b);
+    }
+  }
+
+ private:
+  struct block {
+    void* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  void fill(block& b) {
+    b.bytes = 1 + random_() % (64 << 10);
+    b.address = memory_.allocate(legacy, b.bytes);
+  }
+
+  static inline stream_ref const legacy = cudaStreamLegacy;
+  Pool& memory_;
+  std::vector<block> blocks_;
+  std::mt19937 random_{1};
+};
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return or_throw(host_memory.take(bytes)); }
+void* operator new[](std::size_t bytes) { return or_throw(host_memory.take(bytes)); }
+void* operator new(std::size_t bytes, std::align_val_t a) { return or_throw(host_memory.take(bytes, std::size_t(a))); }
+void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept { return host_memory.take(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t a, std::nothrow_t const&) noexcept {
+  return host_memory.take(bytes, std::size_t(a));
+}
+// Not inlined, or g++ sees `free` beside `operator new` and takes them for a mismatch.
+[[gnu::noinline]] void operator delete(void* p) noexcept { host_memory.give(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { host_memory.give(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { host_memory.give(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { host_memory.give(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { host_memory.give(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { host_memory.give(p); }
+
+TEST_CASE("a live block takes few bytes of the host's memory, and a pool says all that it takes") {
+  struct bar {
+    std::size_t live, most_bytes_each;
+  };
+  {
+    auto first = make(nowhere{} | pool{});  // what the process keeps is not this pool's
+    random_blocks(first, 1).fill();
+  }
+  for (bar const b : {bar{1'000, 76}, bar{100'000, 16}}) {
+    CAPTURE(b.live);
+    host_memory.is_on = true;
+    auto memory = make(nowhere{} | pool{});
+    host_memory.is_on = false;
+    random_blocks blocks(memory, b.live);
+    host_memory.is_on = true;
+    blocks.fill();
+    blocks.replace(4 * b.live);
+    host_memory.is_on = false;
+    CHECK(memory.snapshot().host_bytes <= b.most_bytes_each * b.live);
+    CHECK(memory.snapshot().host_bytes == host_memory.live());
+  }
+}
