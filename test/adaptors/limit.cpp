@@ -10,12 +10,15 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "support/opened.hpp"
 #include "support/test_source.hpp"
+#include "support/turns.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -39,6 +42,14 @@ void run_threads(int count, auto work) {
 }
 
 }  // namespace
+
+namespace weir::test {
+struct charges_of_limit {
+  using type = detail::charges limited::*;
+  friend type member(charges_of_limit);
+};
+template struct opened<charges_of_limit, &limited::used_>;
+}  // namespace weir::test
 
 TEST_CASE("wrong options are refused with their values") {
   CHECK(contains(refusal({}), "give exactly one"));
@@ -396,4 +407,63 @@ TEST_CASE("threads tell of a soft limit as often as it is crossed") {
   CHECK(told == memory.soft_crossed());
   CHECK(told <= 4000);  // the first of each group that overlaps is not above
   CHECK(memory.used() == 0);
+}
+
+TEST_CASE("a budget that threads share charges, refuses and tells as one thread's does") {
+  constexpr std::size_t count = 4;
+  source_state state;
+  limit const options{.max_bytes = 64_KiB, .soft_bytes = 40_KiB};
+  auto memory = make(source{&state} | options), expected = make(source{&state} | options);
+  (memory.*member(charges_of_limit{})).set_contended();
+  struct block {
+    void *p, *of_expected;
+    std::size_t bytes;
+  };
+  std::vector<block> live;
+  std::minstd_rand random(1);
+  auto const below = [&](std::size_t n) { return random() % n; };
+  auto const allocated = [](auto& from, std::size_t bytes) -> void* {
+    try {
+      return from.allocate(stream, bytes);
+    } catch (out_of_memory const&) {
+      return nullptr;
+    }
+  };
+  turns threads(count);
+  for (int i = 0; i < 5000; ++i) {
+    std::size_t const what = below(1000), bytes = 1 + below(4_KiB);
+    state.fail = below(100) == 0 ? failing::out_of_memory : failing::no;
+    threads.on(below(count), [&] {
+      if (what < 5) {
+        std::size_t const most = 30_KiB + below(40_KiB);
+        memory.set_max_bytes(most), expected.set_max_bytes(most);
+      } else if (what < 10) {
+        memory.reset_peaks(), expected.reset_peaks();
+      } else if (what < 530 || live.empty()) {
+        live.push_back({allocated(memory, bytes), allocated(expected, bytes), bytes});
+        REQUIRE((live.back().p == nullptr) == (live.back().of_expected == nullptr));
+        if (live.back().p == nullptr) live.pop_back();
+      } else {
+        std::swap(live[below(live.size())], live.back());
+        memory.deallocate(stream, live.back().p, live.back().bytes);
+        expected.deallocate(stream, live.back().of_expected, live.back().bytes);
+        live.pop_back();
+      }
+      REQUIRE(memory.peak() == expected.peak());
+      REQUIRE(memory.refused() == expected.refused());
+      REQUIRE(memory.soft_crossed() == expected.soft_crossed());
+      if (what % 64 == 0) REQUIRE(memory.used() == expected.used());
+    });
+  }
+  CHECK((memory.*member(charges_of_limit{})).is_shared());
+  CHECK(expected.refused() > 0);
+  CHECK(expected.soft_crossed() > 0);
+  for (block const& b : live) {
+    memory.deallocate(stream, b.p, b.bytes);
+    expected.deallocate(stream, b.of_expected, b.bytes);
+  }
+  CHECK(memory.used() == 0);
+  caught_misuse const misuse;
+  memory.deallocate(stream, &state, 1);
+  CHECK(misuse.count() == 1);
 }

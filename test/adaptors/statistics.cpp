@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "support/opened.hpp"
 #include "support/test_source.hpp"
+#include "support/turns.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -35,9 +37,18 @@ struct refusing_source {
   bool* refuses;
 };
 
+using refused = statistics_resource<refusing_source>;
 static_assert(device_accessible<counted> && host_accessible<counted> && host_ordered<counted>);
 
 }  // namespace
+
+namespace weir::test {
+struct counters_of_statistics {
+  using type = detail::statistics_counters refused::*;
+  friend type member(counters_of_statistics);
+};
+template struct opened<counters_of_statistics, &refused::counters_>;
+}  // namespace weir::test
 
 TEST_CASE("what passes is counted: live, most and in all") {
   source_state state;
@@ -356,4 +367,45 @@ TEST_CASE("eight threads: the layer's numbers are exact, and each scope sees its
   CHECK(all.requested.peak >= 2048);
   CHECK(all.requested.peak <= 256 * 36);
   CHECK(mine.numbers() == memory_statistics{});
+}
+
+TEST_CASE("numbers that threads share are as one thread's, also those of scopes and after wrong frees") {
+  auto const numbers_after_all = [](bool shared, bool by_tag) {
+    source_state state;
+    bool refuses = false;
+    auto memory = make([&] {
+      return refusing_source{source_resource(state), &refuses};
+    } | statistics{.by_tag = by_tag});
+    if (shared) (memory.*member(counters_of_statistics{})).lock.set_contended();
+    turns threads(2);
+    std::optional<statistics_scope> scopes[2];
+    std::vector<void*> blocks(100);
+    for (std::size_t const i : {0U, 1U}) threads.on(i, [&, i] { scopes[i].emplace(memory); });
+    threads.on(0, [&] {
+      for (void*& p : blocks) p = memory.allocate(stream, 1000);
+      for (int i = 0; i < 100; ++i) memory.deallocate(stream, memory.allocate(stream, 500), 500);
+    });
+    threads.on(1, [&] {
+      for (std::size_t i = 0; i < 50; ++i) memory.deallocate(stream, blocks[i], 1000);
+      memory.deallocate(stream, memory.allocate(stream, 2000), 2000);
+      refuses = true;
+      caught_misuse const misuse;
+      memory.deallocate(stream, blocks[50], 1000);
+      CHECK(misuse.count() == 1);
+      refuses = false;
+      memory.deallocate(stream, blocks[50], 1'000'000);
+      CHECK(misuse.count() == 2);
+      state.fail = failing::out_of_memory;
+      CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+      state.fail = failing::no;
+    });
+    std::vector<memory_statistics> all{memory.numbers()};
+    for (std::size_t const i : {0U, 1U}) all.push_back(scopes[i]->numbers());
+    for (std::size_t const i : {0U, 1U}) threads.on(i, [&, i] { scopes[i].reset(); });
+    for (std::size_t i = 50; i < 100; ++i) memory.deallocate(stream, blocks[i], 1000);
+    all.push_back(memory.numbers());
+    for (tag_statistics const& each : memory.numbers_by_tag()) all.push_back(each.numbers);
+    return all;
+  };
+  for (bool const by_tag : {false, true}) CHECK(numbers_after_all(true, by_tag) == numbers_after_all(false, by_tag));
 }

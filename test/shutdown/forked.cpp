@@ -1,4 +1,5 @@
 // Stacks in a forked child: it may end in any way, and nothing of its parent's calls CUDA or hangs there.
+#include <weir/adaptors/detail/charges.hpp>
 #include <weir/bridges/per_device.hpp>
 #include <weir/containers/vector.hpp>
 #include <weir/sources/virtual_memory.hpp>
@@ -294,4 +295,25 @@ TEST_CASE("vectors and the current memory of devices end in a child without a wo
       if (failure.code() != cudaErrorCudartUnloading) ::_exit(3);
     }
   }));
+}
+
+TEST_CASE("a child has the whole of a budget that its parent's threads shared") {
+  weir::detail::charges budget;
+  budget.set_bound(1000);
+  budget.set_contended();
+  std::atomic<bool> ready{false}, ends{false};
+  std::thread other([&] {
+    for (int i = 0; i < 1000; ++i)
+      if (budget.charge(700) == 0 || !budget.credit(300) || budget.charge(300) == 0 || !budget.credit(700)) return;
+    if (budget.charge(200) != 0) ready = true;
+    while (!ends) std::this_thread::yield();
+  });
+  while (!ready) std::this_thread::yield();
+  CHECK(child_ends_well(false, [&] {
+    if (budget.load() != 200 || budget.charge(801) != 0 || budget.charge(800) == 0) ::_exit(2);
+    if (!budget.credit(1000) || budget.load() != 0) ::_exit(3);
+  }));
+  ends = true;
+  other.join();
+  CHECK(budget.load() == 200);
 }

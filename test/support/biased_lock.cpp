@@ -13,6 +13,8 @@
 using weir::detail::basic_biased_lock;
 using weir::detail::biased_guard;
 using weir::detail::biased_lock;
+using weir::detail::biased_owner_section;
+using weir::detail::biased_owner_section_of;
 using weir::detail::biased_section;
 using weir::detail::process_barrier;
 using weir::detail::short_guard;
@@ -305,4 +307,35 @@ TEST_CASE("waits before a thread had it for itself do not count") {
     REQUIRE(lock.has_owner());
   }
   CHECK_FALSE(lock.is_contended());
+}
+
+TEST_CASE("an owner's section holds the lock for its owner, and nothing for others") {
+  biased_lock lock;
+  CHECK_FALSE(static_cast<bool>(biased_owner_section(lock)));
+  own(lock);
+  CHECK(static_cast<bool>(biased_owner_section(lock)) == process_barrier::exists());
+  std::thread([&] { CHECK_FALSE(static_cast<bool>(biased_owner_section(lock))); }).join();
+  CHECK(lock.has_owner() == process_barrier::exists());  // nobody asked for it
+  biased_guard const free(lock);
+}
+
+TEST_CASE("an owner's section is none if the owner was stopped before it said that it is inside") {
+  scripted_barrier::reset();
+  scripted_lock lock;
+  own(lock);
+  scripted_barrier::on_announce = [&](bool& flag) {
+    std::thread([&] { short_guard<scripted_lock> const held(lock); }).join();
+    scripted_barrier::set(flag);
+  };
+  CHECK_FALSE(static_cast<bool>(biased_owner_section_of<scripted_lock>(lock)));
+  scripted_barrier::reset();
+}
+
+TEST_CASE("a lock whose ownership has ended has no owner again") {
+  biased_lock lock;
+  own(lock);
+  lock.end_ownership();
+  CHECK_FALSE(lock.has_owner());
+  for (int i = 0; i < 2000; ++i) biased_guard const held(lock);
+  CHECK_FALSE(lock.has_owner());
 }

@@ -78,7 +78,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
                                         std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     std::size_t const charge = charge_for(bytes, alignment);
-    std::size_t held = used_.charge_up_to(plain_up_to_.load(), charge);
+    std::size_t held = used_.charge(charge);
     if (held == 0) [[unlikely]]
       return allocate_otherwise(stream, bytes, alignment);
     detail::last_call.clear();
@@ -209,11 +209,11 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     return held;
   }
 
-  /// Up to how much a request needs no more than a charge, and a free no more than a credit. Under `changes_`.
+  /// Says up to how much a request needs no more than a charge, and a free no more than a credit. Under `changes_`.
   void update_plain() noexcept {
     std::size_t const most = max_.load();
     if (reserve_.bytes() != 0) has_reserves_.store_release(true);
-    plain_up_to_.store_release(has_reserves_.load() ? 0 : soft_ < most ? soft_ : most);
+    used_.set_bound(has_reserves_.load() ? 0 : soft_ < most ? soft_ : most);
   }
 
   /// Takes a charge back; false, and nothing below zero, if there was less.
@@ -230,8 +230,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
                                         stream_list const* others) noexcept {
     if (p == nullptr) return;
     std::size_t const charge = charge_for(bytes, alignment);
-    // While the caller's block is live its charge is in `used_`, whatever other threads do: else the difference wraps.
-    if (bytes == 0 || charge == 0 || used_.load() - charge >= plain_up_to_.load()) [[unlikely]]
+    // While the caller's block is live its charge is in `used_`, whatever other threads do.
+    if (bytes == 0 || charge == 0 || !used_.is_plain(charge)) [[unlikely]]
       return take_back_otherwise(stream, p, bytes, alignment, others);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
@@ -349,7 +349,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     std::size_t const charge = charge_for(bytes, alignment);
     detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
     std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
-    if (bytes == 0 || charge == 0 || used_.load() < own)
+    if (bytes == 0 || charge == 0 || !used_.covers(own))
       return this->deallocate_excess(stream, p, bytes, alignment, others);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     std::size_t const back = reserve_.begin_free(own);
@@ -423,9 +423,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   std::string label_;
   detail::limit_below below_;
   mutable detail::reserve_account reserve_;
-  detail::spin_lock changes_;  // of the three below
+  detail::spin_lock changes_;  // of the two below
   detail::atomic<std::size_t> max_;
-  detail::atomic<std::size_t> plain_up_to_;
   detail::atomic<bool> has_reserves_;  // its own, or those of limits above
   mutable detail::charges used_;       // changed by questions too, which credit
   detail::atomic<std::uint64_t> refused_;

@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/blocks_by_tag.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
+#include <weir/adaptors/detail/statistics_counters.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
@@ -14,8 +15,6 @@
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/tag.hpp>
-#include <weir/support/atomic.hpp>
-#include <weir/support/biased_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -50,15 +49,6 @@ struct statistics {
 class statistics_scope;
 
 namespace detail {
-
-/// The counters of one layer. They change together under one short lock, which costs the thread that mostly counts no
-/// atomic operation; three exact peaks without a lock would cost three. On a line of its own: every request of every
-/// thread writes it.
-struct alignas(64) statistics_counters {
-  mutable biased_lock lock{};
-  atomic<int> watchers{};  ///< open scopes, and one where it counts by tag
-  memory_statistics numbers{};
-};
 
 /// The scopes that this thread has open, innermost first.
 inline constinit thread_local statistics_scope* innermost_scope = nullptr;
@@ -142,12 +132,10 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     if (bytes == 0) return nullptr;
     void* const p = this->pass(stream, bytes, alignment, [this] { count_failure(); });
     std::size_t const taken = weir::taken(upstream_, bytes, alignment);
-    {
-      detail::biased_section const lock(counters_.lock);
-      counters_.numbers.add(bytes, taken);
-      if (is_watched()) [[unlikely]]
-        watch_allocation(p, bytes, taken);
-    }
+    detail::biased_owner_section const lock(counters_.lock);
+    if (!lock) [[unlikely]]
+      return count_slowly(p, bytes, taken), p;
+    count_numbers(p, bytes, taken);
     return p;
   }
 
@@ -165,8 +153,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   /// All numbers at one moment. Cheap: a short lock and a copy.
   memory_statistics numbers() const noexcept {
-    detail::biased_section const lock(counters_.lock);
-    return counters_.numbers;
+    return counters_.with_numbers([](memory_statistics const& n) { return n; });
   }
   /// Whose numbers they are; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
@@ -174,14 +161,14 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   /// was allocated under. Looks at each tag that there is, under a short lock.
   std::vector<tag_statistics> numbers_by_tag() const {
     if (tags_ == nullptr) return {};
-    detail::biased_section const lock(counters_.lock);
-    return tags_->numbers();
+    return counters_.with_numbers([this](memory_statistics const&) { return tags_->numbers(); });
   }
   /// Starts the peaks again from what is live now, say at the beginning of a phase. Scopes keep theirs.
   void reset_peaks() noexcept {
-    detail::biased_section const lock(counters_.lock);
-    if (tags_ != nullptr) tags_->reset_peaks();
-    counters_.numbers.reset_peaks();
+    counters_.with_numbers([this](memory_statistics& n) {
+      if (tags_ != nullptr) tags_->reset_peaks();
+      n.reset_peaks();
+    });
   }
   /// The numbers as a table for people, and with `by_tag` those of the 20 tags that hold most.
   std::string summary(std::string const& title = "weir statistics") const {
@@ -251,8 +238,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   template <class F>
   void for_each_tagged_chunk(void* p, std::size_t bytes, F f) noexcept {
     if (tags_ == nullptr) return;
-    detail::biased_section const lock(counters_.lock);
-    this->for_each_chunk(p, bytes, f);
+    counters_.with_numbers([&](memory_statistics const&) { this->for_each_chunk(p, bytes, f); });
   }
 
   /// By scopes, of whichever thread, or by tag.
@@ -283,24 +269,32 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
                                              detail::tagged_block const& of_tag) noexcept {
     count([=](memory_statistics& n) { n.put_back(bytes, taken); });
     if (tags_ == nullptr) return;
-    detail::biased_section const lock(counters_.lock);
-    tags_->put_back(p, of_tag);
+    counters_.with_numbers([&](memory_statistics const&) { tags_->put_back(p, of_tag); });
   }
 
   /// Changes the layer's numbers, then those of the scopes that this thread has open on it.
   template <class Change>
   void count(Change change) noexcept {
-    {
-      detail::biased_section const lock(counters_.lock);
-      change(counters_.numbers);
-    }
+    counters_.with_numbers(change);
     statistics_scope::for_each_on(counters_, change);
   }
 
   /// False, and nothing changed, if so much is not live. `of_tag` becomes what it counted for its tag.
   [[gnu::always_inline]] bool take_off(void* p, std::size_t bytes, std::size_t taken,
                                        detail::tagged_block& of_tag) noexcept {
-    detail::biased_section const lock(counters_.lock);
+    detail::biased_owner_section const lock(counters_.lock);
+    if (!lock) [[unlikely]]
+      return take_off_slowly(p, bytes, taken, of_tag);
+    return take_off_numbers(p, bytes, taken, of_tag);
+  }
+  // With the lock.
+  [[gnu::always_inline]] void count_numbers(void* p, std::size_t bytes, std::size_t taken) noexcept {
+    counters_.numbers.add(bytes, taken);
+    if (is_watched()) [[unlikely]]
+      watch_allocation(p, bytes, taken);
+  }
+  [[gnu::always_inline]] bool take_off_numbers(void* p, std::size_t bytes, std::size_t taken,
+                                               detail::tagged_block& of_tag) noexcept {
     memory_statistics& numbers = counters_.numbers;
     bool const is_live =
         bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
@@ -308,6 +302,21 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     numbers.take_off(bytes, taken);
     if (is_watched()) [[unlikely]]
       watch_free(p, bytes, taken, of_tag);
+    return true;
+  }
+  // Of threads that do not own the lock; tags need it.
+  [[gnu::noinline]] void count_slowly(void* p, std::size_t bytes, std::size_t taken) noexcept {
+    if (tags_ == nullptr && counters_.add_in_share(bytes, taken))
+      statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
+    else
+      counters_.with_numbers([=, this](memory_statistics const&) { count_numbers(p, bytes, taken); });
+  }
+  [[gnu::noinline]] bool take_off_slowly(void* p, std::size_t bytes, std::size_t taken,
+                                         detail::tagged_block& of_tag) noexcept {
+    if (tags_ != nullptr || !counters_.take_off_in_share(bytes, taken))
+      return counters_.with_numbers(
+          [&, p, bytes, taken](memory_statistics const&) { return take_off_numbers(p, bytes, taken, of_tag); });
+    statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
     return true;
   }
 
@@ -319,8 +328,8 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
 
   std::string name_;
   std::string label_;
-  detail::blocks_by_tag* tags_;  // owned; null where it does not count by tag
-  detail::statistics_counters counters_;
+  detail::blocks_by_tag* tags_;                   // owned; null where it does not count by tag
+  mutable detail::statistics_counters counters_;  // questions settle what is lent to threads
 };
 
 }  // namespace weir

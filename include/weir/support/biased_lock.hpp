@@ -56,6 +56,13 @@ class basic_biased_lock {
   [[gnu::always_inline]] bool is_contended() const noexcept { return __atomic_load_n(&contended_, __ATOMIC_RELAXED); }
   /// From now on.
   void set_contended() noexcept { __atomic_store_n(&contended_, true, __ATOMIC_RELAXED); }
+  /// From now on no thread owns it. Without the lock.
+  void end_ownership() noexcept {
+    enter_slowly();
+    may_have_owner_ = false;
+    __atomic_store_n(&owner_, &nobody_, __ATOMIC_RELAXED);  // at most this thread, from its next entry on
+    leave(lock_.flag());
+  }
 
   /// For tests: whether a thread owns it.
   bool has_owner() const noexcept { return owner() != &nobody_; }
@@ -63,6 +70,8 @@ class basic_biased_lock {
  private:
   template <class Lock>
   friend class biased_section_of;
+  template <class Lock>
+  friend class biased_owner_section_of;
 
   /// Where an owner says that it is inside. Each has one of its own: a thread may stop right before it says so, and go
   /// on when another one is the owner long since.
@@ -82,6 +91,18 @@ class basic_biased_lock {
     }
     enter_slowly();
     return lock_.flag();
+  }
+  /// The same for its owner; null, and nothing done, for others. Not called by `enter`, for which compilers take an
+  /// instruction more then.
+  [[gnu::always_inline]] bool* enter_if_owner() noexcept {
+    seat* const mine = owner();
+    if (__atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == this_thread()) [[likely]] {
+      Barrier::announce(mine->is_taken);
+      if (mine == owner()) [[likely]]
+        return &mine->is_taken;
+      Barrier::withdraw(mine->is_taken);
+    }
+    return nullptr;
   }
   /// Both are left by the same store.
   [[gnu::always_inline]] static void leave(bool& entered) noexcept { Barrier::withdraw(entered); }
@@ -103,7 +124,8 @@ class basic_biased_lock {
     if (++streak_ < needed_) return;
     streak_ = 0;
     waits_ = 0;
-    if (Barrier::exists()) __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
+    if (may_have_owner_ && Barrier::exists())
+      __atomic_store_n(&owner_, seat_of_this_thread(), __ATOMIC_RELEASE);  // from the next time on
   }
   /// With the lock. The owner either sees that it is none any more, or is seen inside.
   void take_away() noexcept {
@@ -123,7 +145,7 @@ class basic_biased_lock {
   }
 
   seat* owner_ = &nobody_;
-  bool contended_ = false;
+  bool contended_ = false, may_have_owner_ = true;
   bool* entered_ = nullptr;  // what `enter` returned to who holds it: only that one looks
   seat seats_[seats];
   seat nobody_;  // never written: so that an entry has one question less
@@ -151,5 +173,25 @@ class biased_section_of {
   bool& entered_;
 };
 using biased_section = biased_section_of<biased_lock>;
+
+/// Holds a biased lock while it lives if this thread owns it, and else nothing: for who then goes another way.
+template <class Lock>
+class biased_owner_section_of {
+ public:
+  [[gnu::always_inline]] explicit biased_owner_section_of(Lock& lock) noexcept : entered_(lock.enter_if_owner()) {}
+  [[gnu::always_inline]] ~biased_owner_section_of() {
+    if (entered_ != nullptr) [[likely]]
+      Lock::leave(*entered_);
+  }
+  biased_owner_section_of(biased_owner_section_of const&) = delete;
+  biased_owner_section_of& operator=(biased_owner_section_of const&) = delete;
+
+  /// True if it holds the lock.
+  [[gnu::always_inline]] explicit operator bool() const noexcept { return entered_ != nullptr; }
+
+ private:
+  bool* const entered_;
+};
+using biased_owner_section = biased_owner_section_of<biased_lock>;
 
 }  // namespace weir::detail

@@ -3,10 +3,30 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <random>
 #include <thread>
+#include <vector>
+
+#include "support/turns.hpp"
 
 using weir::detail::charges;
+using weir::test::turns;
+
+namespace {
+
+/// Threads have shares of `budget` from now on, which nobody had charged to.
+void share(charges& budget) {
+  budget.set_contended();
+  budget.set_bound(1);
+  REQUIRE(budget.charge(1) == 1);
+  REQUIRE(budget.credit(1));
+  REQUIRE(budget.is_shared());
+}
+
+}  // namespace
 
 TEST_CASE("what fits is charged, to the last byte, and what does not is not") {
   charges budget;
@@ -60,4 +80,148 @@ TEST_CASE("threads never charge more than the budget, and leave nothing behind")
   CHECK(other_right);
   CHECK(budget.load() == 0);
   CHECK(budget.peak() == 3);
+}
+
+TEST_CASE("a budget that threads share is exact at every step: what it lets in, its sum and its peak") {
+  constexpr std::size_t count = 5;
+  charges budget;
+  share(budget);
+  turns threads(count);
+  std::minstd_rand random(1);
+  auto const below = [&](std::size_t n) { return random() % n; };
+  std::size_t now = 0, peak = 0, bound = 3000;
+  budget.set_bound(bound);
+  std::vector<std::size_t> live;
+  for (int i = 0; i < 20'000; ++i) {
+    std::size_t const what = below(1000);
+    threads.on(below(count), [&] {
+      if (what < 4) {
+        budget.set_bound(bound = below(2) * 1000 + below(3000));
+      } else if (what < 6) {
+        budget.reset_peak();
+        peak = now;
+      } else if (what < 10) {
+        REQUIRE(budget.load() == now);
+      } else if (what < 520 || live.empty()) {
+        std::size_t const bytes = 1 + below(400);
+        bool const fits = now + bytes <= bound;
+        std::size_t const held = budget.charge(bytes);
+        REQUIRE((held != 0) == fits);
+        if (!fits) return;
+        budget.raise_peak(held);
+        live.push_back(bytes);
+        now += bytes;
+        if (now > peak) peak = now;
+      } else {
+        std::size_t const at = below(live.size());
+        REQUIRE(budget.covers(live[at]));
+        REQUIRE(budget.credit(live[at]));
+        now -= live[at];
+        live[at] = live.back();
+        live.pop_back();
+      }
+      REQUIRE(budget.peak() == peak);
+    });
+  }
+  CHECK(budget.load() == now);
+  CHECK_FALSE(budget.covers(now + 1));
+  CHECK_FALSE(budget.credit(now + 1));
+}
+
+TEST_CASE("nobody has a share of a budget that lets nothing in by itself") {
+  charges budget;
+  budget.set_contended();
+  CHECK(budget.charge(1) == 0);
+  CHECK_FALSE(budget.is_shared());
+}
+
+TEST_CASE("what a thread frees may be charged in the shares of others") {
+  charges budget;
+  share(budget);
+  budget.set_bound(1000);
+  budget.raise_peak(1000);
+  turns threads(2);
+  for (std::size_t const i : {0U, 1U}) threads.on(i, [&] { REQUIRE(budget.charge(400) != 0); });
+  CHECK(budget.covers(400));
+  CHECK(budget.covers(800));
+  CHECK_FALSE(budget.covers(801));
+  CHECK(budget.credit(800));
+  CHECK(budget.load() == 0);
+}
+
+TEST_CASE("a budget that threads share refuses what cannot be counted") {
+  charges budget;
+  share(budget);
+  budget.set_bound(~std::size_t{0} >> 1);
+  REQUIRE(budget.charge(100) == 100);
+  CHECK(budget.charge(0) == 0);
+  CHECK(budget.charge(~std::size_t{0}) == 0);
+  CHECK(budget.charge(~std::size_t{0} >> 1) == 0);
+  CHECK_FALSE(budget.covers(~std::size_t{0}));
+  CHECK(budget.load() == 100);
+  CHECK_FALSE(budget.credit(~std::size_t{0}));
+  CHECK(budget.load() == 0);
+}
+
+TEST_CASE("who owned a budget's lock before threads shared it counts as all do") {
+  charges budget;
+  budget.set_bound(1000);
+  for (int i = 0; i < 1000; ++i) {
+    REQUIRE(budget.charge(10) == 10);
+    REQUIRE(budget.credit(10));
+  }
+  budget.raise_peak(1000);
+  budget.set_contended();
+  std::thread([&] {
+    for (int i = 0; i < 2; ++i) REQUIRE(budget.charge(300) != 0);
+  }).join();
+  REQUIRE(budget.is_shared());
+  for (std::size_t i = 1; i <= 1000; ++i) budget.raise_peak(1000 + i);  // each takes the lock
+  CHECK(budget.charge(600) == 0);
+  CHECK(budget.charge(400) != 0);
+  CHECK(budget.load() == 1000);
+}
+
+TEST_CASE("a budget that is lowered takes from threads what they have of it") {
+  charges budget;
+  share(budget);
+  budget.set_bound(1000);
+  budget.raise_peak(1000);
+  REQUIRE(budget.charge(700) != 0);
+  REQUIRE(budget.credit(600));
+  budget.set_bound(200);
+  CHECK(budget.charge(101) == 0);
+  CHECK(budget.charge(100) != 0);
+}
+
+TEST_CASE("a budget that threads share is charged by what they do at one time, and no more") {
+  constexpr std::size_t count = 4, block = 100;
+  charges budget;
+  share(budget);
+  budget.set_bound(count * block);
+  std::atomic<std::size_t> shadow{0}, most{0};
+  std::atomic<int> refused{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < count; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20'000; ++i) {
+        std::size_t const bytes = i % 8 == 0 ? block : 1 + (static_cast<std::size_t>(i) * 7 + t) % block;
+        std::size_t const held = budget.charge(bytes);
+        if (held == 0) {
+          ++refused;
+          continue;
+        }
+        std::size_t const sum = shadow += bytes;
+        for (std::size_t seen = most; sum > seen && !most.compare_exchange_weak(seen, sum);) continue;
+        budget.raise_peak(held);
+        shadow -= bytes;
+        if (!budget.credit(bytes)) ++refused;
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  CHECK(refused == 0);  // each has one block at a time, and there is room for all of them
+  CHECK(budget.load() == 0);
+  CHECK(budget.peak() <= count * block);
+  CHECK(budget.peak() >= most);
 }
