@@ -41,7 +41,7 @@ class free_lists {
     if (keeps_ages_) return;
     ages_.reserve(blocks_.end(), lists_.size());
     for (std::size_t list = 1; list < lists_.size(); ++list)
-      lists_[list].any_of(blocks_, [&](block_id id) {
+      lists_[list].index.any_of(blocks_, [&](block_id id) {
         ages_.append(static_cast<list_id>(list), id, lists_[list].latest);
         return false;
       });
@@ -50,9 +50,9 @@ class free_lists {
 
   /// Makes `id` a free block of `list`. Sequence numbers must not go down within a free list.
   [[gnu::always_inline]] void put(block_id id, list_id list, sequence_number sequence) noexcept {
-    tlsf_index& owner = lists_[list];
+    list_blocks& owner = lists_[list];
     blocks_[id].set_free(list);
-    owner.insert(blocks_, id);
+    owner.index.insert(blocks_, id);
     owner.free += blocks_[id].size;
     owner.latest = sequence;
     if (keeps_ages_ && list != shared) [[unlikely]]
@@ -61,8 +61,8 @@ class free_lists {
   /// Takes `id` out; what becomes of it is up to the caller.
   [[gnu::always_inline]] void pull(block_id id) noexcept {
     list_id const list = blocks_[id].list;
-    tlsf_index& owner = lists_[list];
-    owner.remove(blocks_, id);
+    list_blocks& owner = lists_[list];
+    owner.index.remove(blocks_, id);
     owner.free -= blocks_[id].size;
     if (keeps_ages_ && list != shared) [[unlikely]]
       ages_.remove(list, id);
@@ -70,16 +70,16 @@ class free_lists {
 
   /// `id` lost its end: it had `before` units.
   [[gnu::always_inline]] void shrunk(block_id id, units before) noexcept {
-    tlsf_index& owner = lists_[blocks_[id].list];
+    list_blocks& owner = lists_[blocks_[id].list];
     owner.free -= before - blocks_[id].size;
-    owner.resized(blocks_, id, before);
+    owner.index.resized(blocks_, id, before);
   }
   /// `id`, which had `before` units, has grown by a free with this sequence number. It stays in place: its size class
   /// is mostly the same.
   void grown(block_id id, units before, sequence_number sequence) noexcept {
     list_id const list = blocks_[id].list;
-    tlsf_index& owner = lists_[list];
-    owner.resized(blocks_, id, before);
+    list_blocks& owner = lists_[list];
+    owner.index.resized(blocks_, id, before);
     owner.free += blocks_[id].size - before;
     owner.latest = sequence;
     if (!keeps_ages_ || list == shared) [[likely]]
@@ -91,12 +91,12 @@ class free_lists {
   void cut(block_id id, units before, block_id end) noexcept {
     list_id const list = blocks_[id].list;
     blocks_[end].set_free(list);
-    lists_[list].resized(blocks_, id, before);
-    lists_[list].insert(blocks_, end);
+    lists_[list].index.resized(blocks_, id, before);
+    lists_[list].index.insert(blocks_, end);
     if (keeps_ages_ && list != shared) ages_.insert_after(list, id, end, ages_.sequence(id));
   }
 
-  tlsf_index const& by_size(list_id list) const noexcept { return lists_[list]; }
+  tlsf_index const& by_size(list_id list) const noexcept { return lists_[list].index; }
   /// Units in a free list.
   std::uint64_t free_units(list_id list) const noexcept { return lists_[list].free; }
   /// The sequence number up to which a free block's free list has to be done before others may have it.
@@ -105,9 +105,9 @@ class free_lists {
   }
   /// Takes a block out of a free list that is done if everything up to `sequence` is; 0 if there is none.
   block_id pull_until(list_id list, sequence_number sequence) noexcept {
-    tlsf_index& owner = lists_[list];
+    list_blocks& owner = lists_[list];
     if (!keeps_ages_) {
-      block_id const id = owner.latest <= sequence ? owner.remove_any(blocks_) : 0;
+      block_id const id = owner.latest <= sequence ? owner.index.remove_any(blocks_) : 0;
       if (id != 0) owner.free -= blocks_[id].size;
       return id;
     }
@@ -127,11 +127,17 @@ class free_lists {
   }
 
  private:
+  struct list_blocks {
+    std::uint64_t free = 0;  // units
+    sequence_number latest{};
+    tlsf_index index;  // last: it has its heads behind itself
+  };
+
   bool valid(list_id list) const {
-    tlsf_index const& l = lists_[list];
-    if (!l.valid(blocks_, largest_)) return false;
+    list_blocks const& l = lists_[list];
+    if (!l.index.valid(blocks_, largest_)) return false;
     std::uint64_t free = 0;
-    bool const foreign = l.any_of(blocks_, [&](block_id id) {
+    bool const foreign = l.index.any_of(blocks_, [&](block_id id) {
       free += blocks_[id].size;
       return blocks_[id].list != list;
     });
@@ -151,7 +157,7 @@ class free_lists {
   free_order ages_;
   bool keeps_ages_ = false;
   units largest_ = 0;  // the largest block that there may be
-  tailed_array<tlsf_index> lists_;
+  tailed_array<list_blocks> lists_;
 };
 
 }  // namespace weir::detail

@@ -2,7 +2,6 @@
 // Free blocks by size: finds one that fits in constant time.
 
 #include <weir/pool/heap/block_table.hpp>
-#include <weir/pool/heap/sequence.hpp>
 #include <weir/pool/heap/size_class.hpp>
 
 #include <bit>
@@ -167,11 +166,6 @@ class tlsf_index {
 
   std::uint32_t rows_ = 0;
   std::uint32_t columns_[size_class::rows] = {};
-
- public:
-  /// What whoever keeps the index notes of its blocks.
-  std::uint64_t free = 0;  ///< units
-  sequence_number latest{};
 };
 
 }  // namespace weir::detail
