@@ -627,6 +627,24 @@ TEST_CASE("captures on one thread and steals on another never meet") {
   sim::reset();
 }
 
+TEST_CASE("what many graphs hold is freed without a request in between, and is everyone's once they are gone") {
+  watched_world const world;
+  auto memory = make(watched(pool{}));
+  destroyable_stream const s;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 100; ++i) {
+    begin_capture(s);
+    blocks.push_back(memory.allocate(s, 10'000));
+    captured_graph const graph(s);
+  }
+  for (void* const p : blocks) memory.deallocate(s, p, 10'000);
+  REQUIRE(cudaStreamSynchronize(s.get()) == cudaSuccess);
+  CHECK(release_captured(memory) >= 1'000'000);
+  CHECK(find<pool_resource>(memory).numbers().live() == 0);
+  CHECK(trim(memory) != 0);
+  CHECK(find<pool_resource>(memory).numbers().reserved.current == 0);
+}
+
 namespace {
 
 /// Random traffic of some streams, one of which captures now and then, and random launches of the graphs.

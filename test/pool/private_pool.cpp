@@ -129,3 +129,15 @@ TEST_CASE_FIXTURE(captured_memory, "released memory is everyone's, and lists do 
   CHECK(store.free_bytes(shared) == 90 * unit_bytes);
   CHECK(store.valid());
 }
+
+TEST_CASE_FIXTURE(captured_memory, "where no list is left, what was allocated in a capture can be freed all the same") {
+  captured.enter(who(1, 7));
+  block_id const one = take_for(who(1, 7)), other = take_for(who(1, 7));
+  for (std::uint64_t capture = 8; captured.find_or_open(who(1, capture)) != shared;) ++capture;
+  SUBCASE("outside of the capture") { CHECK(captured.give(one, {.stream = host_order})); }
+  SUBCASE("by another stream of the capture") { CHECK(captured.give(one, who(2, 7))); }
+  CHECK_FALSE(may_have(who(1, 7)));
+  CHECK(captured.give(other, who(1, 7)));
+  CHECK(captured.release(capture_key{7}) == 20 * unit_bytes);
+  CHECK(store.valid());
+}

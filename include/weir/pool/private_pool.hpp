@@ -35,10 +35,11 @@ class private_pool {
     std::size_t const at = index_of(who.capture, who.key);
     return at != count_ ? lists_[at].list : shared;
   }
-  /// Before a stream that takes part in a capture takes: may throw `std::bad_alloc`.
+  /// Before a stream that takes part in a capture takes: may throw `std::bad_alloc`. Opens the list of what nobody may
+  /// have again, too: who frees what was taken can open none.
   void enter(stream_identity const& who) {
     positions_.grow(lists_.size());
-    if (find_or_open(who) == shared) throw std::bad_alloc();
+    if (find_or_open(who) == shared || find_or_open(who.capture, stream_key::none) == shared) throw std::bad_alloc();
   }
   /// As `find`, but opens one; `shared` if there is no room. First of all that is asked for a call of the pool.
   list_id find_or_open(stream_identity const& who) noexcept {
@@ -62,14 +63,15 @@ class private_pool {
     return from != shared ? capture_of_list(from) : who.capture;
   }
   /// Takes back a live block that was allocated in a capture, or that `who` frees in one. False if there is no room to
-  /// remember that: the block stays live for good.
+  /// remember that, for a block from outside: it stays live for good.
   bool give(block_id id, stream_identity const& who) noexcept {
     list_id const from = heap_.blocks()[id].captured;
     capture_key const capture = owner(id, who);
     // To CUDA all broken captures are alike: that of another stream with this one's handle, too.
     bool const is_of_one = capture == who.capture && capture != capture_key::invalidated;
     bool const may_have_it_again = from != shared && is_of_one;
-    list_id const list = may_have_it_again ? find_or_open(who) : find_or_open(capture, stream_key::none);
+    list_id list = may_have_it_again ? find_or_open(who) : shared;
+    if (list == shared) list = find_or_open(capture, stream_key::none);
     if (list == shared) return false;
     heap_.set_captured(id, shared);
     heap_.give(id, list, tracker_.on_free(list));
