@@ -11,6 +11,7 @@
 #include <conformance/resource_laws.hpp>
 #include <support/sim_fixture.hpp>
 #include <support/somebodys_mr.hpp>
+#include <support/test_source.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -185,6 +186,15 @@ struct host_mr {
   friend constexpr void get_property(host_mr const&, on_host) noexcept {}
 };
 
+/// The same, but says so where it could not free.
+struct throwing_mr : host_mr {
+  void deallocate_sync(void* p, std::size_t n, std::size_t a) {
+    host_mr::deallocate_sync(p, n, a);
+    throw std::runtime_error("no\nway");
+  }
+  void deallocate(void* p, std::size_t n, std::size_t a) { deallocate_sync(p, n, a); }
+};
+
 }  // namespace somebody
 
 using somebody::host_mr;
@@ -302,6 +312,26 @@ TEST_CASE("a stack on a cuda::mr resource knows the device it was told") {
   auto memory = make(from_cuda_mr(plain_mr{}, 1) | pool{});
   CHECK(device_of(memory) == 1);
   CHECK_THROWS_AS(static_cast<void>(make(from_cuda_mr(plain_mr{}, 7))), std::invalid_argument);
+}
+
+TEST_CASE("a resource of whichever device is current gives memory of the source's") {
+  fresh_world const world;
+  auto memory = make(from_cuda_mr(plain_mr{}, 1));
+  void* const p = memory.allocate(host_order, 1000);
+  CHECK(sim::live_bytes(1) == 1000);
+  CHECK(current_device() == 0);
+  memory.deallocate(host_order, p, 1000);
+}
+
+TEST_CASE("a deallocate that throws goes to the misuse handler") {
+  fresh_world const world;
+  auto memory = make(from_cuda_mr(somebody::throwing_mr{}));
+  weir::test::caught_misuse const misuse;
+  void* const p = memory.allocate(host_order, 1000);
+  memory.deallocate(host_order, p, 1000);
+  REQUIRE(misuse.count() == 1);
+  std::string const what = misuse.last();
+  CHECK(what.starts_with("weir: cuda_mr: deallocate of " + detail::hex(p) + " (1000 B) threw: no\\nway;"));
 }
 
 TEST_CASE("host memory without streams makes no CUDA call") {

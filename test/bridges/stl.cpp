@@ -97,6 +97,17 @@ TEST_CASE("an owning handle stays alive as long as its containers") {
   CHECK(copy[2] == 5);
 }
 
+TEST_CASE("a container that was moved from keeps its owning handle, and may be used again") {
+  using allocator = weir::allocator<int, weir::any_host_resource>;
+  allocator from{weir::any_host_resource(recipe_of_host_memory())};
+  allocator const to = std::move(from);  // NOLINT(performance-move-const-arg): that it leaves `from` is the point
+  CHECK(from == to);                     // NOLINT(bugprone-use-after-move)
+  std::deque<int, allocator> a(to), b = std::move(a);  // libstdc++'s has taken memory for `a` with what `b` has
+  a.push_back(7);                                      // NOLINT(bugprone-use-after-move)
+  CHECK(a.front() == 7);
+  CHECK(b.empty());
+}
+
 TEST_CASE("allocators are equal if memory and stream are the same, whatever they allocate") {
   pinned_memory one, two;
   weir::stream_ref const stream(cudaStreamPerThread);

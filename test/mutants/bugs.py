@@ -945,6 +945,17 @@ BUGS = [
     bug(0, "a cuda::mr resource without streams gets back what is in use", CUDA_MR,
         "if (!stream.is_host_order() && !wait_for(stream, device_)) return;", "", "bridges/cuda_mr",
         case="a stream-ordered cuda::mr"),
+    bug(0, "a cuda::mr resource is called with another device than the source's", CUDA_MR,
+        "      Guard const on_device(device_);\n", "", "bridges/cuda_mr", random=False, case="a resource of whichever"),
+    bug(0, "a cuda::mr resource that throws in a deallocate ends the program", CUDA_MR,
+        "noexcept try {\n    called<device_switch>([&] { mr_deallocate(resource_, order_of(stream), p, bytes); });\n"
+        "  } catch (std::exception const& error) {\n    report_throw(p, bytes, error.what());\n"
+        "  } catch (...) {\n    report_throw(p, bytes, \"something that is no std::exception\");\n  }",
+        "noexcept {\n    called<device_switch>([&] { mr_deallocate(resource_, order_of(stream), p, bytes); });\n  }",
+        "bridges/cuda_mr", random=False, case="a deallocate that throws"),
+    bug(0, "an allocator that was moved from has lost its owning handle", "bridges/stl.hpp",
+        "  allocator(allocator const&) noexcept = default;\n  allocator& operator=(allocator const&) noexcept = default;\n",
+        "", "bridges/stl", random=False, case="a container that was moved"),
     bug(0, "a cuda::mr resource without streams breaks a capture", CUDA_MR,
         "return relaxed(f);", "return f();", "bridges/cuda_mr", case="a resource without streams"),
     bug(0, "a user's functions that know no streams break a capture", "sources/callback.hpp",

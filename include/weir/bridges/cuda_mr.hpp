@@ -7,9 +7,11 @@
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/handle.hpp>
+#include <weir/core/printable.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
+#include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/sources/shifted_blocks.hpp>
@@ -32,8 +34,10 @@ so it is empty: define that for the whole program, or include <weir/bridges/cuda
 
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <new>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace weir {
@@ -188,23 +192,37 @@ class cuda_mr_source<R>::type {
     return p;
   }
   void* try_take(cudaStream_t stream, std::size_t bytes) try {
-    return called([&] { return mr_allocate(resource_, stream, bytes); });
+    return called<device_guard>([&] { return mr_allocate(resource_, stream, bytes); });
   } catch (std::bad_alloc const&) {
     return nullptr;
   } catch (::cuda::cuda_error const& error) {
     if (code_of(error) != cudaErrorMemoryAllocation) check(code_of(error), "allocate of a cuda::mr resource");
     return nullptr;
   }
-  void give(stream_ref stream, void* p, std::size_t bytes) noexcept {
-    called([&] { mr_deallocate(resource_, order_of(stream), p, bytes); });
+  void give(stream_ref stream, void* p, std::size_t bytes) noexcept try {
+    called<device_switch>([&] { mr_deallocate(resource_, order_of(stream), p, bytes); });
+  } catch (std::exception const& error) {
+    report_throw(p, bytes, error.what());
+  } catch (...) {
+    report_throw(p, bytes, "something that is no std::exception");
   }
-  /// A resource without streams may well call `cudaMalloc` and `cudaFree`, which would break a capture.
-  template <class F>
-  static decltype(auto) called(F f) {
-    if constexpr (device_accessible && !mr_stream_ordered<R>)
-      return relaxed(f);
-    else
+  [[gnu::noinline, gnu::cold]] static void report_throw(void* p, std::size_t bytes, char const* what) noexcept {
+    report_misuse("weir: cuda_mr: deallocate of " + hex(p) + " (" + std::to_string(bytes) + " B) threw: " +
+                  printable(what) + "; a deallocate must not throw, and whether the memory went back is not known");
+  }
+  /// With the device current, since a resource may well take memory of that one. One without streams may well call
+  /// `cudaMalloc` and `cudaFree`, which would break a capture.
+  template <class Guard, class F>
+  decltype(auto) called(F f) const {
+    if constexpr (device_accessible) {
+      Guard const on_device(device_);
+      if constexpr (mr_stream_ordered<R>)
+        return f();
+      else
+        return relaxed(f);
+    } else {
       return f();
+    }
   }
 
   process_exit life_;

@@ -53,6 +53,9 @@ class allocator {
            std::convertible_to<M, any_host_ref>) allocator(M&& memory, stream_ref freed_on = host_order)
   noexcept : memory_(std::forward<M>(memory)), freed_on_(freed_on) {}
 
+  // A move leaves the source as it was, as an allocator's has to: a container that was moved from still allocates.
+  allocator(allocator const&) noexcept = default;
+  allocator& operator=(allocator const&) noexcept = default;
   template <class U>
   allocator(allocator<U, R> const& other) noexcept : memory_(other.memory()), freed_on_(other.freed_on()) {}
 
