@@ -367,6 +367,21 @@ TEST_CASE(
   weir::release_captured(memory);
 }
 
+TEST_CASE("a read on another stream, which would join the capture of its own, is refused and breaks nothing") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{});
+  stream const s, other;
+  buffer<> b(4, s, memory);
+  char byte = 0;
+  capture_scope const declared;
+  test::begin_capture(s);
+  CHECK_THROWS_AS(b.read(0, &byte, 1, other), cuda_error);
+  CHECK_THROWS_AS(b.write(0, &byte, 1, other), cuda_error);
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamEndCapture(s.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 TEST_CASE("when a wait fails, nothing uses the host's memory later") {
   test::fresh_world const world(sim::mode::lazy);
   auto memory = make(async{} | pool{});

@@ -81,13 +81,16 @@ class stream_work {
     }
   }
 
-  /// The same, and the host waits for it. Throws before `f` where that would break a stream capture.
+  /// The same, and the host waits for it. Throws before `f` where that would break a stream capture: also where
+  /// `stream()` is being captured, since `stream` would join it.
   template <class F>
   void wait_on(stream_ref stream, F const& f) const {
     require_stream(stream);
     device_guard const on_device(device_);
-    if (may_break_capture(stream.get())) check(cudaErrorStreamCaptureImplicit, "cudaStreamSynchronize");
-    if (stream != stream_) order_after(stream, stream_);
+    bool const elsewhere = stream != stream_;
+    if (may_break_capture(stream.get()) || (elsewhere && may_break_capture(stream_.get())))
+      check(cudaErrorStreamCaptureImplicit, "cudaStreamSynchronize");
+    if (elsewhere) order_after(stream, stream_);
     f();
     cudaError_t const code = relaxed([&] { return cudaStreamSynchronize(stream.get()); });
     if (code != cudaSuccess) wait_for(stream, device_);  // so that nothing uses the host's memory later
