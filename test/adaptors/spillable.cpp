@@ -6,6 +6,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/host.hpp>
 
 #include <doctest/doctest.h>
 
@@ -78,6 +79,20 @@ TEST_CASE("contents survive the way to the host and back, in every mode") {
     CHECK(checks.wrong() == 0);
     CHECK(sim::live_allocations() == 0);
   }
+}
+
+// CUDA may read memory that is not page-locked when a copy from it is queued, and write it when a copy to it runs.
+TEST_CASE("contents come back from host memory that is not page-locked") {
+  watched_world const world(sim::mode::lazy);
+  auto host = make(weir::host{} | pool{});
+  auto memory = make(spilling_stack(host, 5_MiB));
+  stream const a;
+  queued_checks checks;
+  auto handles = three_handles(memory, a);
+  expect_pinned(checks, handles.front(), a, 1);
+  a.synchronize();
+  CHECK(checks.done() == 1);
+  CHECK(checks.wrong() == 0);
 }
 
 TEST_CASE("a pin comes after all pins that ended before, on whatever stream") {

@@ -88,3 +88,24 @@ TEST_CASE("contents that cannot be copied back are kept for the next time") {
   CHECK(s.second[2 * chunk - 1] == 2);
   CHECK(s.memory.wrong == 0);
 }
+
+TEST_CASE("where the stream of the copies cannot be waited for, the device is") {
+  two_spans s;
+  sim::set_mode(sim::mode::lazy);
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  s.parked.save(0);
+  s.parked.unmap(s.memory);
+  REQUIRE(s.parked.map(s.memory));
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  s.parked.load(s.memory, 0);
+  CHECK(s.first[3] == 1);
+  CHECK(s.second[2 * chunk - 1] == 2);
+}
+
+TEST_CASE("contents count as copied only if something was waited for") {
+  two_spans s;
+  sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
+  CHECK_THROWS_AS(s.parked.save(0), cuda_error);
+  CHECK(s.state.live_bytes == 0);
+}

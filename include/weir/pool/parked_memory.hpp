@@ -5,9 +5,9 @@
 #include <weir/core/growable.hpp>
 #include <weir/core/handle.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/support/grown_array.hpp>
 
@@ -142,22 +142,22 @@ class parked_memory {
     std::size_t offset = 0;
   };
 
-  /// Block by block: what is between them is nobody's. No copy is under way when it ends, also by an exception.
+  /// Block by block: what is between them is nobody's. No copy is under way when it ends, also by an exception, unless
+  /// CUDA can wait neither for its stream nor for the device.
   template <class Copy>
   void copy(int device, Copy one) {
     device_guard const on_device(device);
     stream const side;
-    auto const wait = [&] { return relaxed([&] { return cudaStreamSynchronize(side.get()); }); };
     try {
       for (std::size_t i = 0; i < block_count_; ++i) {
         block_contents const& b = blocks_[i];
         one(b.begin, static_cast<std::byte*>(spans_[b.span].contents) + b.offset, b.bytes, side.get());
       }
     } catch (...) {
-      succeeded(wait());
+      wait_for(side, device);
       throw;
     }
-    check(wait(), "cudaStreamSynchronize");
+    if (!wait_for(side, device)) check(cudaErrorNotReady, "waiting for copies of contents");
   }
   void forget_contents() noexcept {
     for (std::size_t i = 0; i < span_count_; ++i) {

@@ -33,7 +33,8 @@ struct spill_block {
 };
 
 /// Moves and frees blocks behind their uses. The host waits for no work, unless CUDA does not make a stream wait for
-/// it. Thread-safe for different blocks; the caller sees to it that nobody else has the block meanwhile.
+/// it, or the host's memory is not page-locked. Thread-safe for different blocks; the caller sees to it that nobody
+/// else has the block meanwhile.
 class spill_copies {
  public:
   /// `memory` gives and takes the blocks' memory on the device, `host` that for their contents.
@@ -77,6 +78,7 @@ class spill_copies {
   /// copy. Throws what the memory throws, and `cuda_error`: then nothing has happened.
   void copy_in(spill_block& b, stream_ref stream) {
     stream_marks arrived = marks_.take();
+    require_there(b);
     void* const to = memory_.allocate(stream, b.bytes, b.alignment);
     try {
       hold_back(stream, b.uses);
@@ -107,6 +109,15 @@ class spill_copies {
   int device() const noexcept { return device_; }
 
  private:
+  /// Memory that is not page-locked CUDA may read when a copy from it is queued, whatever the stream waits for: so the
+  /// host waits until the contents are there.
+  static void require_there(spill_block const& b) {
+    cudaPointerAttributes kind{};
+    check(cudaPointerGetAttributes(&kind, b.on_host), "cudaPointerGetAttributes");
+    if (kind.type == cudaMemoryTypeUnregistered && !wait_for(b.uses))
+      check(cudaErrorNotReady, "waiting for contents on their way to the host");
+  }
+
   void replace_uses(spill_block& b, stream_marks& last) noexcept {
     marks_.give_back(b.uses);
     b.uses.splice(b.uses.end(), last);
