@@ -196,7 +196,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// Charges up to the budget: what is charged then, else 0. Who crosses the soft limit upwards tells; each crossing is
   /// one request's, so that none is told twice.
   std::size_t charge_and_tell(std::size_t charge) {
-    std::size_t const held = used_.charge_up_to(max_.load(), charge);
+    std::size_t const held = used_.charge_up_to(max_, charge);
     if (held <= soft_ || held - charge > soft_) return held;
     soft_crossed_.add(1);
     if (on_soft_) try {

@@ -2,6 +2,8 @@
 #include <weir/adaptors/detail/charges.hpp>
 
 #include <doctest/doctest.h>
+#include <pthread.h>
+#include <time.h>
 
 #include <atomic>
 #include <cstddef>
@@ -10,8 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "support/opened.hpp"
 #include "support/turns.hpp"
 
+using weir::detail::atomic;
+using weir::detail::biased_guard;
+using weir::detail::biased_lock;
 using weir::detail::charges;
 using weir::test::turns;
 
@@ -26,31 +32,78 @@ void share(charges& budget) {
   REQUIRE(budget.is_shared());
 }
 
+std::size_t charge_up_to(charges& budget, std::size_t most, std::size_t bytes) {
+  atomic<std::size_t> now;
+  now.store_release(most);
+  return budget.charge_up_to(now, bytes);
+}
+
 }  // namespace
+
+/// Returns once a thread with next to nothing to do has worked for a while: then it waits for a lock.
+void until_it_waits(std::thread& other) {
+  clockid_t clock;
+  REQUIRE(::pthread_getcpuclockid(other.native_handle(), &clock) == 0);
+  auto const worked = [&] {
+    timespec now;
+    REQUIRE(::clock_gettime(clock, &now) == 0);
+    return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+  };
+  for (std::int64_t const before = worked(); worked() - before < 200'000;) std::this_thread::yield();
+}
+
+namespace weir::test {
+struct lock_of_charges {
+  using type = biased_lock charges::*;
+  friend type member(lock_of_charges);
+};
+template struct opened<lock_of_charges, &charges::lock_>;
+}  // namespace weir::test
 
 TEST_CASE("what fits is charged, to the last byte, and what does not is not") {
   charges budget;
-  CHECK(budget.charge_up_to(1000, 600) == 600);
-  CHECK(budget.charge_up_to(1000, 401) == 0);
+  CHECK(charge_up_to(budget, 1000, 600) == 600);
+  CHECK(charge_up_to(budget, 1000, 401) == 0);
   CHECK(budget.load() == 600);
-  CHECK(budget.charge_up_to(1000, 400) == 1000);
-  CHECK(budget.charge_up_to(500, 1) == 0);  // the budget was lowered
-  CHECK(budget.charge_up_to(~std::size_t{0}, 0) == 0);
-  CHECK(budget.charge_up_to(~std::size_t{0}, ~std::size_t{0} - 500) == 0);
+  CHECK(charge_up_to(budget, 1000, 400) == 1000);
+  CHECK(charge_up_to(budget, 500, 1) == 0);  // the budget was lowered
+  CHECK(charge_up_to(budget, ~std::size_t{0}, 0) == 0);
+  CHECK(charge_up_to(budget, ~std::size_t{0}, ~std::size_t{0} - 500) == 0);
   CHECK(budget.credit(999));
   CHECK(budget.load() == 1);
 }
 
+TEST_CASE("who waited for the lock while the budget was lowered charges no more than is left of it") {
+  charges budget;
+  atomic<std::size_t> most;
+  most.store_release(1000);
+  std::atomic<bool> begins{false};
+  std::size_t held = 1;
+  std::thread other;
+  {
+    biased_guard const lock(budget.*member(weir::test::lock_of_charges{}));
+    other = std::thread([&] {
+      begins = true;
+      held = budget.charge_up_to(most, 600);
+    });
+    while (!begins) std::this_thread::yield();
+    until_it_waits(other);
+    most.store_release(500);
+  }
+  other.join();
+  CHECK(held == 0);
+}
+
 TEST_CASE("no more is taken back than was charged") {
   charges budget;
-  budget.charge_up_to(1000, 10);
+  charge_up_to(budget, 1000, 10);
   CHECK_FALSE(budget.credit(11));
   CHECK(budget.load() == 0);
 }
 
 TEST_CASE("the peak is the most that was served, from the last reset on") {
   charges budget;
-  budget.raise_peak(budget.charge_up_to(1000, 700));
+  budget.raise_peak(charge_up_to(budget, 1000, 700));
   budget.credit(300);
   CHECK(budget.peak() == 700);
   budget.raise_peak(500);
@@ -65,7 +118,7 @@ TEST_CASE("threads never charge more than the budget, and leave nothing behind")
   bool exact = true;
   auto const work = [&](bool& right) {
     for (int i = 0; i < 20'000; ++i) {
-      std::size_t const held = budget.charge_up_to(most, 3);
+      std::size_t const held = charge_up_to(budget, most, 3);
       right = right && held <= most;
       if (held == 0) continue;
       budget.raise_peak(held);

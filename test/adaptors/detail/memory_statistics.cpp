@@ -81,3 +81,16 @@ TEST_CASE("a negative balance is printed with its sign") {
   s.take_off(2048, 2048);
   CHECK(s.summary().find("|   -2.00 KiB |") != std::string::npos);
 }
+
+TEST_CASE("what was taken off and is put back was there all the time, beside what came meanwhile") {
+  memory_statistics s;
+  s.add(1000, 1024);
+  s.take_off(1000, 1024);
+  s.add(1500, 1536);
+  s.put_back(1000, 1024);
+  CHECK(s.requested.current == 2500);
+  CHECK(s.requested.peak == 2500);
+  CHECK(s.allocated.peak == 2560);
+  CHECK(s.allocations.peak == 2);
+  CHECK(s.requested.total == 2500);
+}

@@ -67,11 +67,12 @@ class alignas(64) charges {
       return charge_slowly(charge);
     return charge_own(bound_.load(), charge);
   }
-  /// The same up to `most`, and always what that is.
-  std::size_t charge_up_to(std::size_t most, std::size_t charge) noexcept {
+  /// The same up to `most`, and always what that is. `most` is looked at with the lock: nobody charges up to what it
+  /// was before a `set_bound`.
+  std::size_t charge_up_to(atomic<std::size_t> const& most, std::size_t charge) noexcept {
     biased_section const lock(lock_);
     settle();
-    return charge_own(most, charge);
+    return charge_own(most.load(), charge);
   }
   /// Takes a charge back; false, and nothing below zero, if there was less.
   [[gnu::always_inline]] bool credit(std::size_t charge) noexcept {

@@ -24,6 +24,11 @@ struct counter {
     if (current > peak) peak = current;
   }
   void take_off(std::int64_t amount) noexcept { current -= amount; }
+  /// As if `take_off` had not been called: then what others added meanwhile was added to it.
+  void put_back(std::int64_t amount) noexcept {
+    current += amount;
+    if (current > peak) peak = current;
+  }
 
   friend bool operator==(counter const&, counter const&) noexcept = default;
 };
@@ -51,9 +56,9 @@ struct memory_statistics {
   }
   /// As if `take_off` had not been called.
   void put_back(std::size_t bytes, std::size_t taken, std::int64_t count = 1) noexcept {
-    requested.current += static_cast<std::int64_t>(bytes);
-    allocated.current += static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment));
-    allocations.current += count;
+    requested.put_back(static_cast<std::int64_t>(bytes));
+    allocated.put_back(static_cast<std::int64_t>(round_up_or_zero(taken, default_alignment)));
+    allocations.put_back(count);
   }
   /// Peaks start again from what is live now.
   void reset_peaks() noexcept {
