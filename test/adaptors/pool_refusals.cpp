@@ -214,6 +214,22 @@ TEST_CASE_FIXTURE(fresh_world, "sources, arenas and blocks of one size have hint
   CHECK(hint_of(report).starts_with("the device has no more"));
 }
 
+TEST_CASE_FIXTURE(fresh_world, "a pool that grows in place is not told to stand on virtual_memory") {
+  stream const s;
+  auto const refusal_of = [&](auto memory_and_pool) {
+    auto memory = make(memory_and_pool);
+    void* blocks[8];
+    for (void*& p : blocks) p = memory.allocate(s, 1_MiB);
+    for (int i = 0; i < 8; i += 2) memory.deallocate(s, blocks[i], 1_MiB);
+    return hint_of(refusal(memory, s, 2_MiB));  // each chunk has a live half
+  };
+  std::string const hint =
+      "enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or "
+      "ask for less: what is free lies in chunks that cannot move";
+  CHECK(refusal_of(virtual_memory{.max_bytes = 8_MiB} | pool{}) == hint);
+  CHECK(refusal_of(virtual_memory{.max_bytes = 8_MiB} | arena{}) == hint);
+}
+
 TEST_CASE_FIXTURE(fresh_world, "memory is not told to be full where the pool may not hold what the request needs") {
   stream const s;
   auto const too_large = [](std::string const& most) {

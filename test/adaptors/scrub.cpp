@@ -216,7 +216,7 @@ TEST_CASE("a wrong free is reported and zeroes nothing") {
   memory.deallocate(host_order, p, 2000);
   memory.deallocate(host_order, p, 1000, 512);
   CHECK(misuse.count() == 3);
-  CHECK(contains(misuse.last(), "1000 B aligned to 256 were allocated there"));
+  CHECK(contains(misuse.last(), " with 1000 B aligned to 512: 1000 B aligned to 256 were allocated there"));
   CHECK(is_all(p, 1000, 7));
   CHECK(is_all(new_owner, 1000, 8));
   CHECK(detail::last_call.what == detail::call_note::misuse);

@@ -207,7 +207,7 @@ TEST_CASE("null is out of memory, and so is bad_alloc, with its words") {
                    .name = "theirs"};
   auto of_null = make(options);
   CHECK(message_of<out_of_memory>([&] { of_null.allocate(stream, 1000); }) ==
-        "weir: out of memory: 1000 B (1000 B, rounded to 1024 B) on stream 0x55d0\n"
+        "weir: out of memory: 1000 B (1000 B, rounded to 1024 B) on stream 0x55d0, device 0\n"
         "  refused by theirs: callback; chain: theirs: callback\n"
         "  theirs: callback allocate returned null\n"
         "  hint       the functions do not say of what they have no more: free something, ask for less, or let a layer "
@@ -270,6 +270,15 @@ TEST_CASE("requests that no function could serve do not reach it") {
   CHECK_THROWS_AS(memory.allocate(stream, 10, 48), std::invalid_argument);
   CHECK_THROWS_AS(memory.allocate(stream, SIZE_MAX), out_of_memory);
   CHECK(r.calls.empty());
+}
+
+TEST_CASE("budgets are charged with the room in which an aligned address lies, as of other sources") {
+  fresh_world const world;
+  recorder functions;
+  auto memory = make(functions.options());
+  CHECK(taken(memory, 256) == 256);
+  CHECK(taken(memory, 256, 4096) == 4096);
+  CHECK(taken(memory, ~std::size_t{0}, 4096) == 0);
 }
 
 TEST_CASE("a deallocate that throws goes to the misuse handler") {

@@ -114,6 +114,14 @@ TEST_CASE("whole numbers are read in the range of their type") {
   CHECK_THROWS_WITH_AS(read(mode, "0680"), doctest::Contains("an octal number"), weir::config_error);
 }
 
+TEST_CASE("what a number can be is told with the option's own bounds") {
+  auto const number = option::count("n", "number", &fields::number);
+  CHECK_THROWS_WITH_AS(read(number.at_least(1), "-1"), doctest::Contains("from 1 to 4294967295\n"), weir::config_error);
+  CHECK_THROWS_WITH_AS(read(number.at_most(64), "x"), doctest::Contains("from 0 to 64\n"), weir::config_error);
+  CHECK_THROWS_WITH_AS(read(number.at_least(8).or_zero("none"), "x"), doctest::Contains("from 0 to 4294967295\n"),
+                       weir::config_error);
+}
+
 TEST_CASE("words, flags and texts are taken as they are, and others refused") {
   CHECK(read(k_side, "right").which == side::right);
   CHECK(read(k_side, "left").which == side::left);

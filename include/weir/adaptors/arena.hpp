@@ -299,7 +299,8 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     base::refuse(
         {bytes, rounded, stream}, layer_name, own,
         detail::refusal_hint({.numbers = numbers(), .largest_free = largest_free()}, padded_or_zero(rounded, alignment),
-                             detail::most_of(upstream_, options_.max_bytes), detail::capture_in(stream) != 0));
+                             detail::most_of(upstream_, options_.max_bytes), detail::capture_in(stream) != 0,
+                             detail::captures_declared(), growable<Upstream>));
   }
 
   /// The caller's own arena, if it has one, knows no such block.

@@ -109,7 +109,7 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
     bool const has_to_wait = capture != 0 && !is_zeroed_by_graph(capture, *live);
     // It may be gone by now: another thread frees it too.
     if (!is_right || !(has_to_wait ? blocks_.hold(p, capture, stream) : blocks_.take(p))) [[unlikely]]
-      return report_wrong(p, bytes);
+      return report_wrong(p, bytes, alignment);
     if (has_to_wait) [[unlikely]] {
       detail::last_call = {detail::call_note::captured, capture, 0};
       return;
@@ -289,9 +289,10 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
   }
   static void* moved_by(void* p, std::size_t bytes) noexcept { return static_cast<std::byte*>(p) + bytes; }
 
-  [[gnu::noinline, gnu::cold]] void report_wrong(void* p, std::size_t bytes) const noexcept {
+  [[gnu::noinline, gnu::cold]] void report_wrong(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
     auto const live = blocks_.find_live(p);
-    detail::report_misuse("weir: scrub: deallocate of " + detail::hex(p) + " (" + std::to_string(bytes) + " B): " +
+    detail::report_misuse("weir: scrub: deallocate of " + detail::hex(p) + " with " + std::to_string(bytes) +
+                          " B aligned to " + std::to_string(alignment) + ": " +
                           (live ? std::to_string(live->bytes) + " B aligned to " + std::to_string(live->alignment) +
                                       " were allocated there"
                                 : "this layer did not give it, or it was freed before"));

@@ -120,9 +120,9 @@ std::size_t most_of(Upstream const& upstream, std::size_t max_bytes) noexcept {
 
 /// What to do, by the cause: the first thing that alone would have served the request. `needed`: bytes of its block
 /// and of the room to align it, 0 where that cannot be counted; `max_bytes`: the pool's, 0: none. `is_declared`: some
-/// capture is, so that streams which are known without a call are not asked for what they freed.
+/// capture is, so that streams which are known without a call are not asked for what they freed. `grows`: in place.
 inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std::size_t max_bytes, bool is_capturing,
-                                bool is_declared = captures_declared()) {
+                                bool is_declared = captures_declared(), bool grows = false) {
   pool_numbers const& n = s.numbers;
   if (s.is_parked) return "the pool is parked: call unpark() first";
   if (needed == 0) return "no pool serves a request of that size with that alignment: ask for less at a time";
@@ -134,8 +134,9 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
   std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
   bool const is_in_pieces = n.free >= needed || (room < needed && n.free != 0 && n.free + room >= needed);
   if (s.largest_free < needed && is_in_pieces)
-    return "enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or let the pool "
-           "stand on virtual_memory, which joins pieces";
+    return std::string("enough is free, but not in one piece: free what lies between (weir::snapshot shows it), or ") +
+           (grows ? "ask for less: what is free lies in chunks that cannot move"
+                  : "let the pool stand on virtual_memory, which joins pieces");
   bool const is_pending = n.pending != 0 && n.free + n.pending >= needed;
   if (is_pending && is_declared)
     return format_bytes(n.pending) +

@@ -143,6 +143,11 @@ class callback_resource {
   /// Whose functions these are; empty: nobody said.
   std::string const& name() const noexcept { return options_.name; }
 
+  /// The room in which an aligned address lies counts, as in other sources: the functions may need it.
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return padded_or_zero(bytes, alignment);
+  }
+
   void describe(report& out) const { out.below(label_, "memory of the user's own functions"); }
 
  private:
@@ -202,7 +207,7 @@ class callback_resource {
         detail::hint_for(bytes, own,
                          "the functions do not say of what they have no more: free something, ask for less, or let "
                          "a layer give way (on_failure, fallback)"));
-    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream}, label_, own);
+    throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, label_, own);
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_misaligned(stream_ref on, void* p, std::size_t bytes,
                                                                 std::size_t alignment) {

@@ -75,8 +75,10 @@ inline constexpr char const* given_pool_is_full =
 /// where that is not the reason.
 inline char const* full_source_hint(std::size_t held, std::size_t bytes, std::size_t max_bytes,
                                     char const* full = device_is_full) noexcept {
-  bool const is_used_up = max_bytes != 0 && (bytes > max_bytes || held > max_bytes - bytes);
-  return is_used_up ? "max_bytes of the source is used up: raise it, or free something" : full;
+  if (max_bytes == 0) return full;
+  if (bytes > max_bytes)
+    return "the request is larger than max_bytes of the source: ask for less at a time (with_retry), or raise it";
+  return held > max_bytes - bytes ? "max_bytes of the source is used up: raise it, or free something" : full;
 }
 
 }  // namespace weir::detail

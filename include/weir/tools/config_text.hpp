@@ -117,10 +117,7 @@ class config_layer {
     if (field.written == option::form::bytes)
       options.*field.member = static_cast<T>(read_value(*a, [&] { return bytes_in(a->value); }));
     else if (!read_whole(a->value, options.*field.member, is_octal ? 8 : 10))
-      fail_value(*a, field.word,
-                 is_octal ? "an octal number, as in 0640"
-                          : "a whole number from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
-                                std::to_string(std::numeric_limits<T>::max()));
+      fail_value(*a, field.word, is_octal ? "an octal number, as in 0640" : "a whole number from " + range_of(field));
   }
 
   /// Call it after every `take`.
@@ -140,6 +137,13 @@ class config_layer {
     fail(a.value_at, name_of(key) + " is '" + std::string(a.value) + "'; it can be " + allowed);
   }
 
+  /// `1 to 64`: the option's bounds, those of its type where it has none.
+  template <class Options, class T>
+  static std::string range_of(option::number<Options, T> const& field) {
+    bool const has_least = field.has_least && field.zero == nullptr;
+    return std::to_string(has_least ? field.least : std::numeric_limits<T>::min()) + " to " +
+           std::to_string(field.has_most ? field.most : std::numeric_limits<T>::max());
+  }
   config_argument* find(char const* key, bool is_first) {
     allowed_ += (allowed_.empty() ? "" : ", ") + std::string(key);
     config_argument* found = nullptr;

@@ -56,7 +56,7 @@ struct limit {
     if (std::string what = option::first_problem(*this); !what.empty()) return what;
     int const given_ones = (max_bytes != 0) + (fraction != 0) + (fraction_of_free != 0);
     if (given_ones == 0)
-      return "limit: no budget is given; give exactly one of max_bytes, fraction and fraction_of_free";
+      return "limit: no budget is given: max_bytes, fraction and fraction_of_free are 0; give exactly one of them";
     if (given_ones != 1)
       return "limit: max_bytes is " + std::to_string(max_bytes) + ", fraction is " + std::to_string(fraction) +
              " and fraction_of_free is " + std::to_string(fraction_of_free) +

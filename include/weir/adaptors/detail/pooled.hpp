@@ -231,7 +231,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
     own.note("tried", tried_text(refused.tried));
     std::size_t const needed = padded_or_zero(rounded, alignment), most = most_of(upstream_, max_bytes_);
     base::refuse({bytes, rounded, stream}, Derived::layer_name, own,
-                 hint != nullptr ? hint : refusal_hint(refused.at, needed, most, capture_in(stream) != 0));
+                 hint != nullptr ? hint
+                                 : refusal_hint(refused.at, needed, most, capture_in(stream) != 0, captures_declared(),
+                                                growable<Upstream>));
   }
   [[gnu::noinline, gnu::cold]] void report_wrong_free(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     report_misuse(std::string("weir: ") + Derived::layer_name + ": " + segments_.misuse(p, bytes, alignment));
