@@ -1624,6 +1624,8 @@ BUGS = [
         "if (own == nullptr) return", "pool/thread_cache", random=False),
     bug(0, "a cache's records that were promised are not there", "pool/cached_blocks.hpp",
         "1 + map_.size() + wanted", "1 + map_.size()", "pool/cached_blocks", random=False),
+    bug(0, "a block that left a cache is still found there if it was taken last", "pool/cached_blocks.hpp",
+        "    if (latest_ == n) latest_ = 0;\n", "", "pool/cached_blocks", random=False),
     bug(0, "the record of a block that left a cache is lost", "pool/cached_blocks.hpp",
         "    first_unused_ = n;\n", "", "pool/cached_blocks", random=False),
     bug(0, "the record of a block that left a cache is shown as one", "pool/cached_blocks.hpp",

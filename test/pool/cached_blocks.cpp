@@ -41,6 +41,20 @@ TEST_CASE("a block is found by where it begins, and by its number, until it is e
   CHECK(blocks.find(at(9)) == nine);
 }
 
+TEST_CASE("what was taken last is found until it is erased, and as what its record is used for then") {
+  cached_blocks blocks;
+  cached_blocks::number const seven = add(blocks, 7), nine = add(blocks, 9);
+  CHECK(&blocks.take(seven) == &blocks[seven]);
+  CHECK(blocks.find(at(7)) == seven);
+  CHECK(blocks.find(at(9)) == nine);
+  blocks.erase(seven);
+  CHECK(blocks.find(at(7)) == 0);
+  CHECK(blocks.find(nullptr) == 0);
+  CHECK(add(blocks, 8) == seven);
+  CHECK(blocks.find(at(8)) == seven);
+  CHECK(blocks.find(at(7)) == 0);
+}
+
 TEST_CASE("a record holds the largest block, and says whether it is free") {
   cached_blocks blocks;
   blocks.promise(1);

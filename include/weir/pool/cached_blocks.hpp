@@ -80,15 +80,19 @@ class cached_blocks {
   /// Forgets a block that is there.
   void erase(number n) noexcept {
     map_.erase(records_[n].address(), n);
+    if (latest_ == n) latest_ = 0;
     records_[n] = {};
     records_[n].next = first_unused_;
     first_unused_ = n;
   }
 
-  /// The number of the block that begins at an address, or 0.
+  /// The number of the block that begins at an address, or 0. What was taken last is found at once.
   [[gnu::always_inline]] number find(void const* p) noexcept {
-    return map_.find(reinterpret_cast<std::uintptr_t>(p), addresses());
+    auto const address = reinterpret_cast<std::uintptr_t>(p);
+    return records_[latest_].address() == address ? latest_ : map_.find(address, addresses());
   }
+  /// A free block that becomes live.
+  [[gnu::always_inline]] block& take(number n) noexcept { return records_[latest_ = n]; }
   block& operator[](number n) noexcept { return records_[n]; }
 
   /// Calls `f(number)` for each, which may erase it.
@@ -107,9 +111,10 @@ class cached_blocks {
   addresses_of addresses() const noexcept { return {records_.data()}; }
 
   live_block_map map_;
-  grown_array<block> records_;  // number 0 is none's
-  number used_ = 0;             // the highest number that ever was in use
-  number first_unused_ = 0;     // a chain of those below that are not
+  grown_array<block> records_{1};  // number 0 is none's
+  number latest_ = 0;              // that was taken
+  number used_ = 0;                // the highest number that ever was in use
+  number first_unused_ = 0;        // a chain of those below that are not
   std::size_t promised_ = 0;
 };
 

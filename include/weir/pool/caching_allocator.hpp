@@ -2,7 +2,7 @@
 // How a pool serves requests and takes memory back: whose it is, what is at hand, what it counts as.
 //
 //   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
-//     allocate_at_hand          while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
+//     take_by_thread            while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
 //     heap: make_small          the same after making a new slab
 //     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
@@ -81,8 +81,7 @@ class caching_allocator : public pool_memory<Upstream> {
     auto const size_class = slot_class::for_bytes(block);
     require_life();
     if (mutex_.is_contended() && least_block == 0) [[unlikely]]
-      if (thread_cache* const own = cache_of_this_thread(key); own != nullptr)
-        return own->take(key, size_class.number, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+      if (by_thread const own = take_by_thread(key, size_class, bytes, alignment); own.has_cache) return own.taken;
     biased_guard const lock(mutex_);
     void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
     if (p == nullptr) [[unlikely]]
@@ -422,14 +421,26 @@ class caching_allocator : public pool_memory<Upstream> {
 
   /// Null where there is none: for a stream that may end, without host memory, and where all has to go back at once.
   /// Without the lock.
-  [[gnu::noinline]] thread_cache* cache_of_this_thread(stream_key key) noexcept {
+  [[gnu::always_inline]] thread_cache* cache_of_this_thread(stream_key key) noexcept {
     if (key == stream_key::none || !sizes_.has_slots() || options_.release_threshold != pool{}.release_threshold)
       return nullptr;
-    if (!lent_.has_begun()) [[unlikely]] {
-      biased_guard const lock(mutex_);
-      lent_.begin();
-    }
+    if (!lent_.has_begun()) [[unlikely]]
+      begin_to_lend();
     return lent_.cache_of_this_thread();
+  }
+  [[gnu::noinline, gnu::cold]] void begin_to_lend() noexcept {
+    biased_guard const lock(mutex_);
+    lent_.begin();
+  }
+  struct by_thread {
+    bool has_cache = false;
+    void* taken = nullptr;  // null: the cache has nothing for this
+  };
+  [[gnu::noinline]] by_thread take_by_thread(stream_key key, slot_class::sized size_class, std::size_t bytes,
+                                             std::size_t alignment) noexcept {
+    thread_cache* const own = cache_of_this_thread(key);
+    if (own == nullptr) return {};
+    return {true, own->take(key, size_class.number, bytes, static_cast<unsigned>(std::countr_zero(alignment)))};
   }
   /// As any request is served, but with what the heap is to note as requested.
   void* lend_to(thread_cache& own, stream_identity const& who, request const& r, pool_effort effort,
@@ -456,12 +467,17 @@ class caching_allocator : public pool_memory<Upstream> {
     bool const may_be_there = alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
     thread_cache* const own = may_be_there && who.key != stream_key::none ? lent_.held_by_this_thread() : nullptr;
     if (own == nullptr) return false;
-    auto const give = [&] { return own->give(who.key, p, bytes, static_cast<unsigned>(std::countr_zero(alignment))); };
-    thread_cache::answer const answer = give();
-    if (answer != thread_cache::answer::no_room) return answer == thread_cache::answer::kept;
+    auto const alignment_log = static_cast<unsigned>(std::countr_zero(alignment));
+    thread_cache::answer const answer = own->give(who.key, p, bytes, alignment_log);
+    if (answer == thread_cache::answer::kept) [[likely]]
+      return true;
+    return answer == thread_cache::answer::no_room && give_with_room(*own, who, p, bytes, alignment_log);
+  }
+  [[gnu::noinline]] bool give_with_room(thread_cache& own, stream_identity const& who, void* p, std::size_t bytes,
+                                        unsigned alignment_log) noexcept {
     biased_guard const lock(mutex_);
-    lent_.make_room(*own, who, slot_class::for_bytes(bytes).number);
-    return give() == thread_cache::answer::kept;
+    lent_.make_room(own, who, slot_class::for_bytes(bytes).number);
+    return own.give(who.key, p, bytes, alignment_log) == thread_cache::answer::kept;
   }
   /// When nothing is ready. 0 if the memory cannot be had; counts that, with `refused`.
   [[gnu::noinline]] block_id search(stream_identity const& who, request const& r, pool_effort effort,

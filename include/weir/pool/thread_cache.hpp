@@ -39,13 +39,14 @@ class alignas(64) thread_cache {
   // ---- for the thread that it is for, without the pool's lock
 
   /// A free block of the class that was freed on the stream with this key, now live; null if there is none.
-  void* take(stream_key key, unsigned size_class, std::size_t bytes, unsigned alignment_log) noexcept {
-    biased_guard const lock(lock_);
+  [[gnu::always_inline]] void* take(stream_key key, unsigned size_class, std::size_t bytes,
+                                    unsigned alignment_log) noexcept {
+    biased_section const lock(lock_);
     of_stream* const own = find(key);
     cached_blocks::number const first = own == nullptr ? 0 : own->first[size_class];
     if (first == 0) [[unlikely]]
       return nullptr;
-    block& taken = blocks_[first];
+    block& taken = blocks_.take(first);
     own->first[size_class] = taken.next;
     ++own->room[size_class];
     taken.set_asked(bytes, alignment_log);
@@ -59,9 +60,9 @@ class alignas(64) thread_cache {
     no_room,  ///< for another one of this size, or of this stream
   };
   /// Keeps a block that is freed on the stream with this key.
-  answer give(stream_key key, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
+  [[gnu::always_inline]] answer give(stream_key key, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
     if (bytes > slot_class::most_bytes) return answer::unknown;
-    biased_guard const lock(lock_);
+    biased_section const lock(lock_);
     cached_blocks::number const number = blocks_.find(p);
     if (number == 0) return answer::unknown;
     block const& given = blocks_[number];
