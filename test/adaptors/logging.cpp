@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -54,7 +55,8 @@ int seconds_of_day(std::string const& time) {
 }
 
 int local_seconds_of_day() {
-  ::time_t const now = ::time(nullptr);
+  // `time` may still be in the second before: it reads a coarser clock than the one that log lines have.
+  ::time_t const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   struct ::tm local {};
   ::localtime_r(&now, &local);
   return local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec;

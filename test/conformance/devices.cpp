@@ -172,12 +172,18 @@ TEST_CASE("a stack that names no device is for the one that is current when it i
   CHECK(done);
 }
 
-TEST_CASE("a fraction is of the memory of the stack's device, also where the stack is made from text") {
+TEST_CASE("a fraction is of the memory of the stack's device") {
   sim::reset();
   sim::set_capacity(0, 64_MiB);
   sim::set_capacity(1, 16_MiB);
   CHECK(make(device{.device = 1} | pool{} | limit{.fraction = 0.5}).max_bytes() == 8_MiB);
   CHECK(make(any_resource(async{.device = 1}) | limit{.fraction = 0.5}).max_bytes() == 8_MiB);
+}
+
+TEST_CASE("a fraction in a text is of the memory of the stack's device") {
+  sim::reset();
+  sim::set_capacity(0, 64_MiB);
+  sim::set_capacity(1, 16_MiB);
   auto const of_text = parse("device(device=1) | statistics | limit(50%)");
   CHECK(report_of(of_text).chain() == "limit(8.00 MiB) > statistics > device(1)");
 }

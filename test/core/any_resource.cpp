@@ -1,6 +1,7 @@
 #include <weir/core/any_resource.hpp>
 
 #include <weir/sim/sim.hpp>
+#include <weir/sources/device.hpp>
 
 #include <doctest/doctest.h>
 #include <core/recorder.hpp>
@@ -34,6 +35,10 @@ TEST_CASE("an erased stack forwards what it is asked") {
     CHECK(call.bytes == 100);
     CHECK(call.alignment == 512);
   }
+}
+
+TEST_CASE("an erased stack is for the device of the stack in it") {
+  CHECK(device_of(any_resource{device{.device = 1}}) == 1);
 }
 
 TEST_CASE("copies share one stack, and the last of them destroys it") {

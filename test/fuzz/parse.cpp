@@ -6,6 +6,8 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <cstdlib>
+#include <new>
 #include <stdexcept>
 
 using fuzz::require;
@@ -13,6 +15,15 @@ using fuzz::require;
 // A text may ask for any amount of memory. The address sanitizer then says no, as a small machine would.
 extern "C" char const* __asan_default_options();
 extern "C" char const* __asan_default_options() { return "allocator_may_return_null=1:max_allocation_size_mb=64"; }
+
+// Where it says no its own `new` ends the program; this one, which a trace's events come from, throws.
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  auto const unit = static_cast<std::size_t>(alignment);
+  if (void* const p = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace {
 
