@@ -62,7 +62,7 @@ class subject {
   }
   void look_up(std::uintptr_t address) const {
     auto const at = pages_.find(address / slab::page_bytes * slab::page_bytes);
-    require(map_.find(address) == (at == pages_.end() ? nullptr : at->second), "find: the slab of that page");
+    require(map_.find(address).in() == (at == pages_.end() ? nullptr : at->second), "find: the slab of that page");
   }
   void check_all() const {
     for (slab const* const s : slabs_) check(s->begin(), s->bytes());

@@ -21,7 +21,7 @@ namespace weir::detail {
 /// end is noticed. Guarded by the pool's lock.
 class slab_store {
  public:
-  static constexpr unsigned classes = slot_class::of(slab::most_slot_units) + 1;
+  static constexpr unsigned classes = slab::classes;
 
   slab_store(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1), owners_(1) {}
   ~slab_store() {
@@ -73,18 +73,20 @@ class slab_store {
   /// The live slot at `p`, whatever it was asked for as.
   place find(void const* p) const noexcept {
     auto const address = reinterpret_cast<std::uintptr_t>(p);
-    slab* const s = map_.find(address);
-    if (s == nullptr) return {};
+    slab_map::page const found = map_.find(address);
+    if (!found) return {};
+    slab* const s = found.in();
     slab::slot const slot = s->at(address);
     return slot != slab::none && s->is_live(slot) ? place{s, slot} : place{};
   }
   /// The same, if it was asked for so.
   [[gnu::always_inline]] place find(void const* p, std::size_t bytes, unsigned alignment_log) const noexcept {
     auto const address = reinterpret_cast<std::uintptr_t>(p);
-    slab* const s = map_.find(address);
-    if (s == nullptr) return {};
-    slab::slot const slot = s->at(address);
-    if (slot == slab::none || s->record(slot) != slab::record_of(s->slot_units(), bytes, alignment_log)) return {};
+    slab_map::page const found = map_.find(address);
+    if (!found) return {};
+    slab* const s = found.in();
+    slab::slot const slot = found.slot_at(address);
+    if (!s->was_used(slot) || s->record(slot) != slab::record_of(s->slot_units(), bytes, alignment_log)) return {};
     return {s, slot};
   }
 
@@ -267,7 +269,7 @@ class slab_store {
   }
   /// The slab that a live block of the heap is, or null.
   slab const* of_block(block_id id) const noexcept {
-    slab const* const s = map_.find(heap_.blocks()[id].address());
+    slab const* const s = map_.find(heap_.blocks()[id].address()).in();
     return s != nullptr && s->block() == id ? s : nullptr;
   }
 

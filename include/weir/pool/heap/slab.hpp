@@ -23,6 +23,7 @@ class slab {
   static constexpr std::size_t most_bytes = std::size_t{2} << 20;
   static constexpr std::uint32_t most_slots = most_bytes / unit_bytes;
   static constexpr std::size_t page_bytes = std::size_t{64} << 10;  ///< slabs begin at whole pages
+  static constexpr unsigned classes = slot_class::of(most_slot_units) + 1;
 
   /// What is kept of a live slot: that it is, and what was asked for, so that a wrong free is noticed. An alignment
   /// beyond those of slots is one and the same, `not_asked`.
@@ -38,6 +39,7 @@ class slab {
     return room == nullptr ? nullptr : new (room) slab(id, begin, size_class, slots);
   }
   static void drop(slab* gone) noexcept { ::operator delete(gone, alignment); }
+  static constexpr std::align_val_t alignment{64};
   slab(slab const&) = delete;
   slab& operator=(slab const&) = delete;
 
@@ -55,11 +57,19 @@ class slab {
   bool has_free() const noexcept { return first_free_ != none || used_ != slots_; }
 
   /// The slot that begins at an address, or `none`.
-  [[gnu::always_inline]] slot at(std::uintptr_t address) const noexcept {
-    std::uintptr_t const offset = address - begin_;
-    auto const found = static_cast<slot>((offset / unit_bytes * reciprocal_) >> 31);
-    return offset == std::uintptr_t{found} * size_ * unit_bytes && found < used_ ? found : none;
+  slot at(std::uintptr_t address) const noexcept {
+    slot const found = slot_at(address - begin_, size_class_);
+    return was_used(found) ? found : none;
   }
+  /// The slot that begins so many bytes behind the begin of a slab of this class, or `none`: what is known of slots
+  /// without a look at their slab.
+  [[gnu::always_inline]] static slot slot_at(std::uintptr_t offset, unsigned size_class) noexcept {
+    size const of = sizes_of_classes.of[size_class];
+    auto const found = static_cast<slot>((offset / unit_bytes * of.reciprocal) >> 31);
+    return offset == std::uintptr_t{found} * of.slot * unit_bytes ? found : none;
+  }
+  /// True if the slot is this slab's and was live at some time.
+  [[gnu::always_inline]] bool was_used(slot s) const noexcept { return s < used_; }
   bool is_live(slot s) const noexcept { return (records()[s] & live_bit) != 0; }
   std::uint32_t record(slot s) const noexcept { return records()[s]; }
   /// As they were asked for.
@@ -131,7 +141,20 @@ class slab {
   }
 
  private:
-  static constexpr std::align_val_t alignment{64};
+  /// Units of a slot, and what to multiply with in place of a division by that.
+  struct size {
+    std::uint32_t slot, reciprocal;
+  };
+  struct sizes {
+    size of[classes];
+  };
+  static constexpr sizes make_sizes() noexcept {
+    sizes all{};
+    for (unsigned c = 0; c < classes; ++c)
+      all.of[c] = {slot_class::size(c), static_cast<std::uint32_t>((std::uint64_t{1} << 31) / slot_class::size(c) + 1)};
+    return all;
+  }
+  static sizes const sizes_of_classes;
   static constexpr std::size_t bytes_for(std::size_t slots) noexcept {
     return sizeof(slab) + slots * sizeof(std::uint32_t);
   }
@@ -142,7 +165,6 @@ class slab {
   slab(block_id id, std::uintptr_t begin, unsigned number, std::uint32_t count) noexcept
       : begin_(begin),
         size_(static_cast<std::uint16_t>(slot_class::size(number))),
-        reciprocal_(static_cast<std::uint32_t>((std::uint64_t{1} << 31) / size_ + 1)),
         slots_(static_cast<std::uint16_t>(count)),
         block_(id),
         size_class_(static_cast<std::uint16_t>(number)) {
@@ -168,7 +190,6 @@ class slab {
 
  private:
   std::uint16_t size_;  // units of a slot
-  std::uint32_t reciprocal_;
   std::uint16_t slots_;
   std::uint16_t used_ = 0;  // those from here on were never taken
   std::uint16_t live_ = 0, away_ = 0;
@@ -183,6 +204,7 @@ class slab {
   std::uint32_t away_index = 0;  ///< among those with slots that are away
   sequence_number away_until{};  ///< what is away is the owner's again when this is done on `away_list`
 };
+inline constexpr slab::sizes slab::sizes_of_classes = slab::make_sizes();
 static_assert(sizeof(slab) == 80);
 
 }  // namespace weir::detail
