@@ -16,10 +16,13 @@ using fuzz::require;
 extern "C" char const* __asan_default_options();
 extern "C" char const* __asan_default_options() { return "allocator_may_return_null=1:max_allocation_size_mb=64"; }
 
-// Where it says no its own `new` ends the program; this one, which a trace's events come from, throws.
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
+// Where it says no its own `new` ends the program; these, which a trace's events and host memory come from, do not.
+void* operator new(std::size_t bytes, std::align_val_t alignment, std::nothrow_t const&) noexcept {
   auto const unit = static_cast<std::size_t>(alignment);
-  if (void* const p = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return p;
+  return std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  if (void* const p = operator new(bytes, alignment, std::nothrow)) return p;
   throw std::bad_alloc();
 }
 void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
