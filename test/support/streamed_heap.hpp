@@ -22,7 +22,7 @@ inline void queue_work(stream_ref stream) {
 
 struct streamed_heap {
   static constexpr std::uintptr_t base = 0x7f00'0000'0000u;
-  static constexpr detail::units segment_units = 64 * 1024;
+  static constexpr detail::units segment_units = 128 * 1024;
 
   lazy_world const world;
   weir::stream const a, b;

@@ -291,7 +291,7 @@ class slab_store {
   static constexpr std::size_t least_slots_a_slab = 8, least_slab_bytes = std::size_t{16} << 10;
   static constexpr std::size_t share_of_class = 4;
   // What may lie free in slabs before there are more of them.
-  static constexpr std::size_t share_of_held = 32, free_bytes_at_least = std::size_t{8} << 20;
+  static constexpr std::size_t share_of_held = 32, free_bytes_at_least = std::size_t{16} << 20;
 
   slab*& first(slab const& s) noexcept { return streams_[s.owner].classes->with_free[s.size_class()]; }
   void list(slab& s) noexcept {
