@@ -253,6 +253,27 @@ TEST_CASE("what a capture keeps stays charged in both, is used again, and fills 
   CHECK(below.used() == 4_MiB);
 }
 
+TEST_CASE("a reserve pays what a request needs beyond the captured memory that it uses again") {
+  watched_world const world;
+  auto below = make(device{} | pool{} | limit{64_MiB});
+  auto search = make(share(below) | reserving(40_MiB, 16_MiB));
+  weir::stream const s;
+  void* const live = search.allocate(s, 14_MiB);
+  capture_scope const declared;
+  begin_capture(s);
+  void* const own = search.allocate(s, 1_MiB);
+  void* const neighbour = below.allocate(s, 1_MiB);
+  search.deallocate(s, own, 1_MiB);
+  below.deallocate(s, neighbour, 1_MiB);
+  void* const both = search.allocate(s, 2_MiB);
+  CHECK(search.used() == 16_MiB);
+  CHECK(search.reserve_left() == 0);
+  CHECK(below.used() == 16_MiB);
+  search.deallocate(s, both, 2_MiB);
+  { captured_graph const graph(s); }
+  search.deallocate(s, live, 14_MiB);
+}
+
 TEST_CASE("whatever others do, a tenant always has its reserve") {
   source_state state;
   {
@@ -332,4 +353,28 @@ TEST_CASE("threads of several tenants leave the books right") {
     CHECK(device.used() == 16_KiB);
   }
   CHECK(state.peak_bytes <= 64_KiB);
+}
+
+TEST_CASE("what one graph kept of memory from outside is credited when that graph is gone, whatever others keep") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | limit{64_MiB});
+  weir::stream const s;
+  void* const first = memory.allocate(s, 10_MiB);
+  void* const second = memory.allocate(s, 1_MiB);
+  auto const free_in_capture = [&](void* p, std::size_t bytes) {
+    capture_scope const declared;
+    begin_capture(s);
+    std::uint64_t const id = capture_id(s);
+    memory.deallocate(s, p, bytes);
+    captured_graph const graph(s);
+    return id;
+  };
+  std::uint64_t const id = free_in_capture(first, 10_MiB);
+  free_in_capture(second, 1_MiB);
+  CHECK(memory.used() == 11_MiB);
+  CHECK(release_captured(memory, id) == 10_MiB);
+  CHECK(memory.used() == 1_MiB);
+  memory.deallocate(s, memory.allocate(s, 60_MiB), 60_MiB);
+  release_captured(memory);
+  CHECK(memory.used() == 0);
 }

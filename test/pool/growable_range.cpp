@@ -603,3 +603,25 @@ TEST_CASE("of two holes the first is a hole again if there is no memory for the 
   p.deallocate(host_order, blocks[3], chunk);
   CHECK(memory.wrong == 0);
 }
+
+TEST_CASE("a request that was let in before the pool was parked puts no memory anywhere") {
+  sim::reset();
+  test_growable memory;
+  pool const options;
+  detail::growable_range<test_growable> range(memory, options);
+  detail::stream_ordered_heap heap(0);
+  detail::biased_lock mutex;
+  detail::biased_guard const lock(mutex);
+  detail::stream_identity const who{.stream = host_order};
+  auto const request = detail::block_heap::request::of(chunk, chunk, detail::unit_bytes, ~detail::units{0});
+  detail::block_id taken = 0;
+  REQUIRE(range.grow(mutex, heap, who, request, chunk, taken) == detail::growth::done);
+  range.park(mutex, heap, nullptr, 0);
+  detail::block_id other = 0;
+  CHECK(range.grow(mutex, heap, who, request, 2 * chunk, other) == detail::growth::refused);
+  CHECK(other == 0);
+  CHECK(memory.in_use() == 0);
+  CHECK(range.unpark(mutex, heap, 0));
+  CHECK(range.grow(mutex, heap, who, request, 2 * chunk, other) == detail::growth::done);
+  CHECK(memory.in_use() == 2 * chunk);
+}

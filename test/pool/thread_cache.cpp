@@ -199,3 +199,19 @@ TEST_CASE_FIXTURE(cache_with_streams, "numbers are those of what passed here; pe
   CHECK(cache.take_numbers().requested.peak == 0);
   CHECK(cache.host_bytes() >= sizeof(thread_cache));
 }
+
+TEST_CASE_FIXTURE(cache_with_streams,
+                  "what is lent to a cache that became full meanwhile is given back like the rest") {
+  open(1);
+  std::uintptr_t unit = 1;
+  for (; unit <= 32; ++unit) {
+    add(at(unit), 256);
+    REQUIRE(free(1, at(unit), 256) == answer::kept);
+  }
+  cache.promise(7);
+  for (; unit <= 39; ++unit) cache.add_free(key(1), at(unit), class_of(256));
+  add(at(unit), 256);
+  CHECK(free(1, at(unit), 256) == answer::no_room);
+  cache.drain(give(), close());
+  CHECK(went.size() == 39);
+}

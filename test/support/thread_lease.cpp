@@ -2,13 +2,30 @@
 #include <weir/support/thread_lease.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <barrier>
 #include <thread>
 #include <vector>
 
+#include "opened.hpp"
+
 using weir::detail::thread_lease;
+
+namespace weir::test {
+struct mutex_of_lease {
+  using type = weir::detail::mutex thread_lease::*;
+  friend type member(mutex_of_lease);
+};
+template struct opened<mutex_of_lease, &thread_lease::mutex_>;
+struct give_back_of_lease {
+  using type = void (thread_lease::*)(std::size_t) noexcept;
+  friend type member(give_back_of_lease);
+};
+template struct opened<give_back_of_lease, &thread_lease::give_back>;
+}  // namespace weir::test
 
 namespace {
 
@@ -111,4 +128,25 @@ TEST_CASE("closed leases are forgotten when the thread meets the next resource")
     thread_lease::of_this_thread(lease_handle::make(1u));
     CHECK(lease.alone());
   }).join();
+}
+
+TEST_CASE("a forked child does not wait for the mutex that another thread of its parent held") {
+  auto const lease = lease_handle::make(4u);
+  std::size_t const mine = thread_lease::of_this_thread(lease);
+  ::pid_t child = -1;
+  {
+    weir::detail::mutex_guard const held((*lease).*member(weir::test::mutex_of_lease{}));
+    child = ::fork();
+    if (child == 0) {
+      ::alarm(10);  // which ends it, should it wait
+      ((*lease).*member(weir::test::give_back_of_lease{}))(mine);
+      lease->close();
+      static_cast<void>(thread_lease::of_this_thread(lease_handle::make(4u)));
+      ::_exit(0);
+    }
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }

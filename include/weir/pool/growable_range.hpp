@@ -78,6 +78,8 @@ class growable_range {
               block_id& taken) {
     drop_moved(lock);
     upstream_calls::attempt const attempt(calls_);
+    // It may have been parked since this request was let in: that waits for attempts, but not for who awaits a turn.
+    if (is_parked()) return growth::refused;
     if (!has_range(lock, heap)) return attempt.refusal();
     std::size_t const fresh = may_take(lock, live, std::size_t{r.size} * unit_bytes);
     heap.reserve();

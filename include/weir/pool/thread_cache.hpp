@@ -48,7 +48,7 @@ class alignas(64) thread_cache {
       return nullptr;
     block& taken = blocks_.take(first);
     own->first[size_class] = taken.next;
-    ++own->room[size_class];
+    --own->count[size_class];
     taken.set_asked(bytes, alignment_log);
     counts_.count_allocation(bytes, taken.bytes());
     return reinterpret_cast<void*>(taken.address());
@@ -68,7 +68,7 @@ class alignas(64) thread_cache {
     block const& given = blocks_[number];
     if (!given.is_asked(bytes, alignment_log)) return answer::unknown;
     of_stream* const own = find(key);
-    if (own == nullptr || own->room[given.size_class()] == 0) return answer::no_room;
+    if (own == nullptr || own->count[given.size_class()] >= most_of(given.size_class())) return answer::no_room;
     counts_.count_deallocation(bytes, given.bytes());
     push(*own, number);
     return answer::kept;
@@ -127,7 +127,7 @@ class alignas(64) thread_cache {
   void drain(stream_key key, unsigned size_class, Give give) noexcept {
     biased_guard const lock(lock_);
     of_stream* const own = find(key);
-    if (own != nullptr) drain(*own, size_class, own->count(size_class) / 2, give);
+    if (own != nullptr) drain(*own, size_class, own->count[size_class] / 2u, give);
   }
 
   /// How a block was asked for.
@@ -179,15 +179,10 @@ class alignas(64) thread_cache {
   }
   /// What one stream freed.
   struct of_stream {
-    of_stream() noexcept {
-      for (unsigned c = 0; c < slot_class::count; ++c) room[c] = most_of(c);
-    }
-    unsigned count(unsigned size_class) const noexcept { return most_of(size_class) - room[size_class]; }
-
     stream_key key = stream_key::none;
     list_id list{};
     cached_blocks::number first[slot_class::count] = {};
-    std::uint8_t room[slot_class::count];  // how many more it may have
+    std::uint16_t count[slot_class::count] = {};  // how many it has: where threads share, a few more than `most_of`
   };
 
   void* address_of(cached_blocks::number number) noexcept { return reinterpret_cast<void*>(blocks_[number].address()); }
@@ -207,11 +202,11 @@ class alignas(64) thread_cache {
     b.set_asked(cached_blocks::free_mark, 0);
     b.next = own.first[size_class];
     own.first[size_class] = number;
-    --own.room[size_class];
+    ++own.count[size_class];
   }
   template <class Give>
   void drain(of_stream& own, unsigned size_class, unsigned count, Give give) noexcept {
-    own.room[size_class] = static_cast<std::uint8_t>(own.room[size_class] + count);
+    own.count[size_class] = static_cast<std::uint16_t>(own.count[size_class] - count);
     for (; count != 0; --count) {
       cached_blocks::number const number = own.first[size_class];
       own.first[size_class] = blocks_[number].next;
@@ -221,7 +216,7 @@ class alignas(64) thread_cache {
   }
   template <class Give, class Close>
   void drain(of_stream& own, Give give, Close close) noexcept {
-    for (unsigned c = 0; c < slot_class::count; ++c) drain(own, c, own.count(c), give);
+    for (unsigned c = 0; c < slot_class::count; ++c) drain(own, c, own.count[c], give);
     close(own.list);
     own.key = stream_key::none;
   }

@@ -5,6 +5,8 @@
 #include <weir/support/mutex.hpp>
 #include <weir/support/shared_owner.hpp>
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <new>
 
@@ -47,6 +49,7 @@ class thread_lease {
 
   /// What it belongs to is gone: threads need not give anything back.
   void close() noexcept {
+    if (is_of_parent()) return;
     mutex_guard const lock(mutex_);
     closed_ = true;
   }
@@ -122,14 +125,21 @@ class thread_lease {
     return best;
   }
   void give_back(std::size_t index) noexcept {
+    if (is_of_parent()) return;
     mutex_guard const lock(mutex_);
     --holders_[index];
   }
   bool is_closed() noexcept {
+    if (is_of_parent()) return true;
     mutex_guard const lock(mutex_);
     return closed_;
   }
 
+  /// In a forked child another thread of the parent may have held the mutex, for good. A system call: asked only where
+  /// threads begin and end.
+  bool is_of_parent() const noexcept { return process_ != ::getpid(); }
+
+  ::pid_t const process_ = ::getpid();
   mutex mutex_;
   grown_array<std::size_t> holders_;  // threads that have each number
   bool closed_ = false;

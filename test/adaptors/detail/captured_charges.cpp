@@ -33,7 +33,11 @@ TEST_CASE("what is released is taken off, what is held stays") {
 }
 
 TEST_CASE("captures without a place share one, which nobody takes from until nothing is held") {
-  captured_charges charges;  // no room was made
+  captured_charges charges;
+  std::uint64_t const first = 1000;
+  for (std::uint64_t i = 0; i < captured_charges::places; ++i) charges.keep(first + i, 1);  // no room is made
+  CHECK(charges.take(first + captured_charges::places - 1, 1) == 1);
+  for (std::uint64_t i = 0; i + 1 < captured_charges::places; ++i) CHECK(charges.take(first + i, 1) == 1);
   charges.keep(7, 1000);
   charges.keep(8, 500);
   CHECK(charges.take(7, 1000) == 0);

@@ -112,3 +112,25 @@ TEST_CASE("who becomes the one in front after its patience ended closes the queu
   second.join();
   CHECK_FALSE(queue.is_closed());
 }
+
+TEST_CASE("a free of the thread that waits does not wake it, but who comes next") {
+  memory_queue queue;
+  memory_queue::place own(queue, long_enough, 50ms);
+  CHECK(own.wait_for_turn());  // at once
+  queue.on_free();             // as a reclaimer that is called now may do
+  REQUIRE_FALSE(own.wait_for_turn());
+  std::atomic<bool> waits{false}, woken{false};
+  std::thread other([&] {
+    memory_queue::place next(queue, long_enough, long_enough);
+    next.wait_for_turn();  // at once
+    waits = true;
+    woken = next.wait_for_turn();
+  });
+  until([&] { return waits.load(); });
+  until([&] {
+    queue.on_free();
+    return woken.load();
+  });
+  other.join();
+  CHECK(woken);
+}

@@ -11,11 +11,14 @@
 
 namespace weir::detail {
 
-/// Bytes by capture. Thread-safe. `keep` allocates no host memory: `reserve` does, ahead of it. A capture without a
-/// place of its own shares one with all others such, and is then known by the id 0.
+/// Bytes by capture. Thread-safe. `keep` allocates no host memory, since frees call it: there are `places` from the
+/// beginning, and `reserve` makes more, ahead of it. A capture without a place of its own shares one with all others
+/// such, and is then known by the id 0.
 class captured_charges {
  public:
-  captured_charges() : accounts_(1) {}
+  static constexpr std::size_t places = 64;
+
+  captured_charges() : accounts_(1 + places) {}
 
   /// The sum of all. One load.
   std::size_t total() const noexcept { return total_.load(); }

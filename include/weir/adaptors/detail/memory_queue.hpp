@@ -2,18 +2,20 @@
 // Threads that wait for memory: who asks next after a free, and who may not pass whom.
 
 #include <weir/support/atomic.hpp>
+#include <weir/support/thread_id.hpp>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 
 namespace weir::detail {
 
-/// Requests in the order in which they came. A free gives the turn to the one in front; who used its turn in vain gives
-/// it to the next, and so does who leaves. When the one in front loses patience it keeps the turn to itself, and the
-/// queue is closed: who comes queues up without asking. Thread-safe; places are on their threads' stacks, so that
-/// nothing here takes host memory.
+/// Requests in the order in which they came. A free gives the turn to the one in front, if that is not a request of the
+/// thread that frees; who used its turn in vain gives it to the next, and so does who leaves. When the one in front
+/// loses patience it keeps the turn to itself, and the queue is closed: who comes queues up without asking.
+/// Thread-safe; places are on their threads' stacks, so that nothing here takes host memory.
 class memory_queue {
  public:
   using clock = std::chrono::steady_clock;
@@ -84,6 +86,7 @@ class memory_queue {
     }
 
     memory_queue& queue_;
+    std::uint64_t const thread_ = thread_id();
     clock::time_point closes_, end_;
     place* before_ = nullptr;
     place* after_ = nullptr;
@@ -94,7 +97,10 @@ class memory_queue {
  private:
   [[gnu::noinline, gnu::cold]] void give_turn_to_first() noexcept {
     std::lock_guard const lock(mutex_);
-    if (first_ != nullptr) first_->take_turn();
+    // A thread that waits and frees meanwhile, as a reclaimer may, has nothing to wait for in its own frees.
+    place* next = first_;
+    while (next != nullptr && next->thread_ == thread_id()) next = is_closed() ? nullptr : next->after_;
+    if (next != nullptr) next->take_turn();
   }
 
   std::mutex mutex_;
