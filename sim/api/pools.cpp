@@ -153,7 +153,8 @@ cudaError_t CUDARTAPI cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc
       if (list[i].location.type != cudaMemLocationTypeDevice || !sim::valid(list[i].flags))
         return cudaErrorInvalidValue;
       bool const gives = list[i].flags != cudaMemAccessFlagsProtNone;
-      if (!r.has_device(device) || (gives && !r.can_reach(device, found->device))) return cudaErrorInvalidDevice;
+      bool const is_far = found->home.on_device() && !r.can_reach(device, found->device);  // the host is near to all
+      if (!r.has_device(device) || (gives && is_far)) return cudaErrorInvalidDevice;
       // A device's access to its own memory cannot be taken away.
       if (found->home.on_device() && device == found->device && list[i].flags != cudaMemAccessFlagsProtReadWrite)
         return cudaErrorInvalidDevice;

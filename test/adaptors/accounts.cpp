@@ -342,7 +342,8 @@ TEST_CASE("memory that passed a budget by is freed, and reported by the budget")
   caught_misuse const misuse;
   memory.deallocate(host_order, p, 1000);
   CHECK(misuse.count() == 1);
-  CHECK(contains(misuse.last(), "weir: search: limit: deallocate of " + detail::hex(p) + ": 1000 B were given back"));
+  CHECK(contains(misuse.last(),
+                 "weir: search: limit: deallocate of " + detail::hex(p) + ": 1000 B aligned to 256 were given back"));
   CHECK(memory.upstream().numbers().allocated.current == 0);
 }
 

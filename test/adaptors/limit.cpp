@@ -184,7 +184,7 @@ TEST_CASE("giving back more than is charged is misuse: reported, ignored, and th
     caught_misuse const misuse;
     memory.deallocate(stream, p, 2000);
     CHECK(misuse.count() == 1);
-    CHECK(contains(misuse.last(), "2000 B were given back and 1024 B are charged"));
+    CHECK(contains(misuse.last(), "2000 B aligned to 256 were given back and 1024 B are charged"));
     memory.deallocate(stream, p, SIZE_MAX);
     CHECK(misuse.count() == 2);
   }

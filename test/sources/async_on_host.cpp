@@ -110,4 +110,13 @@ TEST_CASE_TEMPLATE("errors name the source", Source, async_managed, async_pinned
       std::invalid_argument);
 }
 
+TEST_CASE("pinned memory is every device's, whether devices reach each other or not") {
+  fresh_world const world;
+  sim::set_peers(false);
+  auto memory = make(async_pinned{});
+  void* const p = memory.allocate(host_order, 1000);
+  CHECK(p != nullptr);
+  memory.deallocate(host_order, p, 1000);
+}
+
 #endif

@@ -5,9 +5,15 @@
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/types.h>
+#include <unistd.h>
 #include <support/sim_fixture.hpp>
 
 #include <array>
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -183,4 +189,52 @@ TEST_CASE_FIXTURE(chunks_of_a_device, "threads never hold more than the limit to
   CHECK(chunks.now().mapped == 0);
   CHECK(chunks.now().held_peak <= 6 * chunk_bytes);
   CHECK(sim::live_bytes(0) == chunks.now().held);
+}
+
+namespace {
+
+/// True while a thread of this process sleeps.
+bool sleeps(::pid_t thread) {
+  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string const line{std::istreambuf_iterator<char>(stat), {}};
+  return line.find(") S") != std::string::npos;
+}
+
+/// What a driver that is slow to take a chunk back lets another thread do meanwhile.
+struct taker {
+  physical_chunks* chunks = nullptr;
+  std::array<chunk*, 8> place{};
+  std::atomic<::pid_t> number{0};
+  std::atomic<bool> done{false};
+  bool served = false;
+  std::thread thread;
+
+  void begin() {
+    thread = std::thread([this] {
+      number = ::gettid();
+      served = chunks->take(place).has_value();
+      done = true;
+    });
+    while (!done && (number == 0 || !sleeps(number))) std::this_thread::yield();
+  }
+};
+taker* waiting = nullptr;
+
+}  // namespace
+
+TEST_CASE_FIXTURE(chunks_of_a_device, "what is going back to the device is waited for before a request is refused") {
+  detail::driver_functions driver = detail::driver();
+  driver.cuMemRelease = [](CUmemGenericAllocationHandle handle) {
+    if (taker* const other = std::exchange(waiting, nullptr); other != nullptr) other->begin();
+    return detail::driver().cuMemRelease(handle);
+  };
+  physical_chunks chunks(driver, kind(), chunk_bytes, 8 * chunk_bytes);
+  REQUIRE(chunks.take(slots) == 8);
+  chunks.drop(slots);
+  taker other{.chunks = &chunks};
+  waiting = &other;
+  CHECK(chunks.trim(7 * chunk_bytes) == chunk_bytes);
+  other.thread.join();
+  CHECK(other.served);
+  if (other.served) chunks.drop(other.place);
 }

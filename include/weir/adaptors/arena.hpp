@@ -121,8 +121,9 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     if (pass_through_) {
-      passed_.erase(p);
-      return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+      if (passed_.take(p, bytes, alignment, layer_name))
+        weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+      return;
     }
     deallocate_at_home(p, bytes, alignment,
                        [&](pool_type& pool) { return pool.deallocate_after(stream, others, p, bytes, alignment); });
@@ -306,8 +307,8 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
   /// The caller's own arena, if it has one, knows no such block.
   void deallocate_elsewhere(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     if (pass_through_) {
-      passed_.erase(p);
-      return share(upstream_).deallocate(stream, p, bytes, alignment);
+      if (passed_.take(p, bytes, alignment, layer_name)) share(upstream_).deallocate(stream, p, bytes, alignment);
+      return;
     }
     deallocate_at_home(p, bytes, alignment,
                        [&](pool_type& pool) { return pool.deallocate(stream, p, bytes, alignment); });

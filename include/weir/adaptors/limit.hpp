@@ -239,7 +239,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
       return keep_if_captured(charge);
     if (!used_.credit(charge)) [[unlikely]]
-      this->report_excess(address, bytes);
+      this->report_excess(address, bytes, alignment);
   }
 
   // ---- a growable upstream: what is mapped is charged
@@ -274,7 +274,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     std::size_t const back = reserve_.begin_free(own);
     detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
     if (!unmap()) return reserve_.undo_free(own, back), false;
-    if (!credit(own)) this->report_excess(reinterpret_cast<std::uintptr_t>(p), bytes);
+    if (!credit(own)) this->report_excess(reinterpret_cast<std::uintptr_t>(p), bytes, this->chunk_bytes());
     reserve_.end_free(back);
     return true;
   }
@@ -362,7 +362,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
       if (told == nullptr) keep_if_captured(own);
       return;
     }
-    if (!credit(own)) this->report_excess(address, bytes);
+    if (!credit(own)) this->report_excess(address, bytes, alignment);
     reserve_.end_free(back);
   }
 

@@ -5,6 +5,7 @@
 #include <weir/cuda/driver.hpp>
 #include <weir/cuda/process_exit.hpp>
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -136,9 +137,15 @@ class physical_chunks {
   /// Fills the slots with spare chunks, and the last of them with records of chunks that are still to be created: how
   /// many that are. Empty if they would be too many.
   std::optional<std::size_t> take_records(std::span<chunk*> slots) {
-    std::lock_guard const lock(mutex_);
-    std::size_t const missing = slots.size() > spare_.size() ? slots.size() - spare_.size() : 0;
-    if (missing > most_ || held_ + coming_ > most_ - missing) return std::nullopt;
+    std::unique_lock lock(mutex_);
+    std::size_t missing = 0;
+    auto const fits = [&](std::size_t held) { return missing <= most_ && held + coming_ <= most_ - missing; };
+    for (;;) {
+      missing = slots.size() > spare_.size() ? slots.size() - spare_.size() : 0;
+      if (fits(held_)) break;
+      if (going_ == 0 || !fits(held_ - going_)) return std::nullopt;
+      went_.wait(lock);  // what another thread is giving back makes room, or is spare again
+    }
     while (without_memory_.size() < missing) without_memory_.push(&records_.emplace_back());
     for (chunk*& slot : slots) {
       slot = spare_.size() != 0 ? spare_.pop() : without_memory_.pop();
@@ -164,13 +171,16 @@ class physical_chunks {
     chunk* going = nullptr;
     {
       std::lock_guard const lock(mutex_);
-      if (spare_.size() == 0 || held_ * chunk_bytes_ <= keep) return false;
+      if (spare_.size() == 0 || (held_ - going_) * chunk_bytes_ <= keep) return false;
       going = spare_.pop();
+      ++going_;
     }
     bool const released = driver_.cuMemRelease(going->handle) == CUDA_SUCCESS;
     std::lock_guard const lock(mutex_);
     (released ? without_memory_ : spare_).push(going);
     if (released) --held_;
+    --going_;
+    went_.notify_all();
     return released;
   }
 
@@ -202,6 +212,8 @@ class physical_chunks {
   chunk_list without_memory_;  // for chunks to come
   std::size_t held_ = 0, held_peak_ = 0, mapped_ = 0, mapped_peak_ = 0;  // chunks
   std::size_t coming_ = 0;  // that are being created: no other thread may go beyond the limit
+  std::size_t going_ = 0;   // that are being given back: held until they are gone
+  std::condition_variable went_;
 };
 
 }  // namespace weir::detail

@@ -134,7 +134,8 @@ TEST_CASE("a free of more than was counted is reported below, or by the layer th
   memory.deallocate(host_order, p, 1000);
   CHECK(memory.upstream().frees == 2);
   CHECK(misuse.last() == "weir: mine: accounts: deallocate of " + detail::hex(p) +
-                             ": 1000 B were given back and nothing is live; a size or a pointer is wrong, or it was "
+                             ": 1000 B aligned to 256 were given back and nothing is live; a size, an alignment or a "
+                             "pointer is wrong, or it was "
                              "freed twice");
 }
 

@@ -3,7 +3,10 @@
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/fixed_size.hpp>
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/core/deallocate_after.hpp>
+#include <weir/cuda/stream.hpp>
 
 #include <doctest/doctest.h>
 #include <support/test_source.hpp>
@@ -50,6 +53,27 @@ TEST_CASE("without caching, every kind of pool passes requests on, and its line 
     std::string const what = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(host_order, 1000)); });
     CHECK(contains(what, std::string("refused by source; chain: ") + memory.layer_name + "("));
     CHECK(contains(what, ") > source\n"));
+  });
+}
+
+TEST_CASE("without caching, a wrong free is kept from what is below, and from the accounts above") {
+  no_caching const passing;
+  for_each_pool([](auto const& options) {
+    source_state state;
+    auto memory = make(source{&state} | options | limit{8_MiB});
+    void* const p = memory.allocate(host_order, 1000);
+    caught_misuse const misuse;
+    memory.deallocate(host_order, p, 2000);
+    memory.deallocate(host_order, p, 900);
+    stream const s;
+    deallocate_after(memory, host_order, p, 900, {s});
+    CHECK(misuse.count() == 3);
+    CHECK(state.live_bytes == 1000);
+    CHECK(memory.used() == 1024);
+    memory.deallocate(host_order, p, 1000);
+    CHECK(misuse.count() == 3);
+    CHECK(state.live_bytes == 0);
+    CHECK(memory.used() == 0);
   });
 }
 

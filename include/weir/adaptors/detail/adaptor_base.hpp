@@ -104,12 +104,14 @@ class adaptor_base {
       give(stream, p, bytes, alignment, others);
       if (last_call.what == call_note::misuse) return;
     }
-    report_excess(address, bytes);
+    report_excess(address, bytes, alignment);
   }
-  [[gnu::noinline, gnu::cold]] void report_excess(std::uintptr_t address, std::size_t bytes) const noexcept {
+  [[gnu::noinline, gnu::cold]] void report_excess(std::uintptr_t address, std::size_t bytes,
+                                                  std::size_t alignment) const noexcept {
     auto const& layer = static_cast<Derived const&>(*this);
     report_misuse("weir: " + layer.label_ + ": deallocate of " + hex(address) + ": " + std::to_string(bytes) +
-                  " B were given back " + layer.counted() + "; a size or a pointer is wrong, or it was freed twice");
+                  " B aligned to " + std::to_string(alignment) + " were given back " + layer.counted() +
+                  "; a size, an alignment or a pointer is wrong, or it was freed twice");
   }
 
   Upstream upstream_;

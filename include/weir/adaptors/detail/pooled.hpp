@@ -63,8 +63,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     if (pass_through_) {
-      passed_.erase(p);
-      return weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+      if (passed_.take(p, bytes, alignment, Derived::layer_name))
+        weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+      return;
     }
     if (!segments_.deallocate_after(stream, others, p, bytes, alignment)) report_wrong_free(p, bytes, alignment);
   }
@@ -217,7 +218,7 @@ class pooled : public adaptor_base<Derived, Upstream> {
   }
   [[gnu::noinline, gnu::cold]] void pass_back(stream_ref stream, void* p, std::size_t bytes,
                                               std::size_t alignment) noexcept {
-    passed_.erase(p);
+    if (!passed_.take(p, bytes, alignment, Derived::layer_name)) return;
     share(upstream_).deallocate(stream, p, bytes, alignment);
   }
   /// `least_bytes`: how large the block would have to be.
