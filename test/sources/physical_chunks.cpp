@@ -231,7 +231,8 @@ TEST_CASE_FIXTURE(chunks_of_a_device, "what is going back to the device is waite
   physical_chunks chunks(driver, kind(), chunk_bytes, 8 * chunk_bytes);
   REQUIRE(chunks.take(slots) == 8);
   chunks.drop(slots);
-  taker other{.chunks = &chunks};
+  taker other;
+  other.chunks = &chunks;
   waiting = &other;
   CHECK(chunks.trim(7 * chunk_bytes) == chunk_bytes);
   other.thread.join();
