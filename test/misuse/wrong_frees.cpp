@@ -113,7 +113,7 @@ TEST_CASE("a limit sees more go back than it let through, also where nothing bel
   auto const recipe = device{} | limit{.max_bytes = 1_MiB};
   CHECK(after(recipe, good).signal == 0);
   CHECK(after(recipe, twice).with("weir: limit", "freed twice"));
-  CHECK(after(recipe, all_bytes).with("weir: limit", "a size or a pointer is wrong"));
+  CHECK(after(recipe, all_bytes).with("weir: limit", "a size, an alignment or a pointer is wrong"));
   CHECK(after(recipe, interior).with("weir: device", "does not know this pointer"));
 }
 

@@ -306,7 +306,7 @@ BUGS = [
         "adaptors/accounts", random=False, case="what captures freed stays"),
     bug(0, "what a capture uses again is charged twice", LIMIT,
         "held -= credit_reused(charge, bytes, alignment);", "held -= 0;", "adaptors/accounts", random=False,
-        case="what captures freed stays"),
+        case="a capture uses what it freed again"),
     bug(0, "a pool grows for a capture whose budget is full", ALLOCATOR,
         "if (captured_memory_only::is_set()) {", "if (false) {",
         "adaptors/accounts", random=False, case="a full budget serves"),
