@@ -160,6 +160,17 @@ TEST_CASE("a wrong free of the second's block is reported there, and the right o
   CHECK(memory.second().numbers().live() == 0);
 }
 
+TEST_CASE("a size that the second does not check is not what counts as live") {
+  two_sources s;
+  auto memory = make(s.recipe(1_KiB));
+  void* const p = memory.allocate(on, 2000);
+  void* const q = memory.allocate(on, 3000);
+  memory.deallocate(on, p, 6000);
+  CHECK(memory.numbers().second_live_bytes == 3000);
+  memory.deallocate_after(on, q, 1, {});
+  CHECK(memory.numbers().second_live_bytes == 0);
+}
+
 TEST_CASE("a budget above charges each block the same, whosever it is") {
   fresh_world const world;
   auto memory = make(host{} | limit{1_KiB} | fallback{host{} | fixed_size{.block_bytes = 4_KiB}} | limit{1_MiB});

@@ -60,6 +60,7 @@ TEST_CASE("wrong options are refused with their values") {
   CHECK(contains(refusal({.fraction = 0.5, .fraction_of_free = 0.5}), "give exactly one"));
   CHECK(contains(refusal({.fraction_of_free = 1.5}), "at most 1"));
   CHECK(contains(refusal({.max_bytes = 1_MiB, .soft_bytes = 2_MiB}), "soft_bytes 2097152; it must not be more"));
+  CHECK(contains(refusal({.fraction = 0.5, .soft_bytes = 1024_GiB}), "less than soft_bytes, 1099511627776"));
   CHECK(contains(refusal({.max_bytes = 1_MiB, .reserve_bytes = 2_MiB}), "reserve_bytes 2097152; it must not be more"));
   CHECK(contains(refusal({.max_bytes = 1_MiB, .on_soft = [](std::size_t) {}}), "on_soft is given, but soft_bytes"));
   CHECK(contains(refusal({.fraction = std::numeric_limits<double>::quiet_NaN()}), "at most 1"));

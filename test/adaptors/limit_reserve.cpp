@@ -253,6 +253,65 @@ TEST_CASE("what a capture keeps stays charged in both, is used again, and fills 
   CHECK(below.used() == 4_MiB);
 }
 
+TEST_CASE("what a capture kept is credited below when it is released, whether the limit above is asked or not") {
+  watched_world const world;
+  auto below = make(device{} | pool{} | limit{64_MiB});
+  auto service = make(share(below) | limit{48_MiB});  // passes on what search says
+  auto search = make(share(service) | reserving(32_MiB, 4_MiB));
+  weir::stream const s;
+  void* const p = search.allocate(s, 6_MiB);
+  {
+    capture_scope const declared;
+    begin_capture(s);
+    search.deallocate(s, p, 6_MiB);
+    captured_graph const graph(s);
+  }
+  CHECK(below.used() == 6_MiB);
+  release_captured(below);
+  below.deallocate(on, below.allocate(on, 60_MiB), 60_MiB);  // nobody asked search
+  CHECK(below.used() == 4_MiB);
+  CHECK(service.used() == 4_MiB);
+  CHECK(search.captured() == 0);
+}
+
+TEST_CASE("what captures keep of a limit that ended stays charged below, and is credited when it is released") {
+  watched_world const world;
+  auto below = make(device{} | pool{} | limit{64_MiB});
+  auto service = make(share(below) | limit{48_MiB});
+  auto reserved = make(share(service) | reserving(40_MiB, 8_MiB));
+  std::uint64_t id = 0;
+  weir::stream const s;
+  auto const free_in_capture = [&](auto& search, void* p, std::size_t bytes) {
+    capture_scope const declared;
+    begin_capture(s);
+    id = capture_id(s);
+    search.deallocate(s, p, bytes);
+    captured_graph const graph(s);
+  };
+  {
+    auto search = make(share(reserved) | reserving(32_MiB, 4_MiB));
+    void* const p = search.allocate(s, 10_MiB);
+    void* const q = search.allocate(s, 1_MiB);
+    free_in_capture(search, q, 1_MiB);
+    free_in_capture(search, p, 10_MiB);
+  }
+  auto const charged = [&] { return std::vector<std::size_t>{below.used(), service.used(), reserved.used()}; };
+  CHECK(charged() == std::vector<std::size_t>{11_MiB, 11_MiB, 11_MiB});
+  CHECK(release_captured(below, id) == 10_MiB);
+  CHECK(charged() == std::vector<std::size_t>{8_MiB, 8_MiB, 1_MiB});  // with the reserve of `reserved`
+  CHECK(reserved.reserve_left() == 7_MiB);
+  release_captured(below);
+  CHECK(charged() == std::vector<std::size_t>{8_MiB, 8_MiB, 0});
+  CHECK(reserved.reserve_left() == 8_MiB);
+  {
+    auto search = make(share(service) | reserving(4_MiB, 1_MiB));
+    free_in_capture(search, search.allocate(s, 3_MiB), 3_MiB);
+  }
+  CHECK(charged() == std::vector<std::size_t>{11_MiB, 11_MiB, 0});
+  release_captured(below);
+  CHECK(charged() == std::vector<std::size_t>{8_MiB, 8_MiB, 0});
+}
+
 TEST_CASE("a reserve pays what a request needs beyond the captured memory that it uses again") {
   watched_world const world;
   auto below = make(device{} | pool{} | limit{64_MiB});

@@ -2,9 +2,11 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/core/tag.hpp>
+#include <weir/sources/device.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "support/opened.hpp"
+#include "support/sim_fixture.hpp"
 #include "support/test_source.hpp"
 #include "support/turns.hpp"
 
@@ -108,6 +111,21 @@ TEST_CASE("giving back more than is live is misuse: reported, ignored, and the n
   memory.deallocate(stream, p, 1000);  // freed twice
   CHECK(misuse.count() == 1);
   CHECK(state.live_count == 0);
+}
+
+TEST_CASE("a free with an alignment that would take more than is live is misuse") {
+  fresh_world const world;
+  auto memory = make(device{} | statistics{});
+  void* const p = memory.allocate(stream, 1000);
+  std::int64_t const allocated = memory.numbers().allocated.current;
+  REQUIRE(taken(memory, 1000, 1_MiB) > static_cast<std::size_t>(allocated));
+  caught_misuse const misuse;
+  memory.deallocate(stream, p, 1000, 1_MiB);
+  CHECK(misuse.count() == 1);
+  CHECK(memory.numbers().allocated.current == allocated);
+  memory.deallocate(stream, p, 1000);
+  CHECK(misuse.count() == 1);
+  CHECK(memory.numbers().allocated.current == 0);
 }
 
 TEST_CASE("more frees than allocations are misuse even if the bytes add up") {

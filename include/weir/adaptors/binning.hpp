@@ -130,16 +130,18 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
     bins_[i]->deallocate_after(stream, p, bytes, others, alignment);
   }
 
-  /// See `weir::find_block`. A bin's own layers alone: what they do not know is the upstream's.
+  /// See `weir::find_block`. What bins do not know is the upstream's.
   live_block find_block(void const* p) noexcept {
     live_block found;
-    for (std::size_t i = 0; i < count_ && !found.inside; ++i) found = detail::find_block(*bins_[i], p, own_layers);
+    for (std::size_t i = 0; i < count_ && !found.inside; ++i)
+      found = detail::find_block(*bins_[i], p, above_upstream());
     return found;
   }
 
   /// Gives back what is idle in bins that can (`pool`, `fixed_size` ...), large bins first, until they hold at most
   /// `keep` bytes, then lets the layers below do the same (`weir::trim`); returns how many bytes the bins gave back.
-  /// Does not wait; call `synchronize` first to give back all that can be.
+  /// A bin that is a handle to another stack is left alone: what that holds is not this stack's. Does not wait; call
+  /// `synchronize` first to give back all that can be.
   std::size_t trim(std::size_t keep = 0) noexcept {
     std::size_t const released = trim_layer(keep);
     weir::trim(upstream_, keep);
@@ -162,11 +164,11 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
     for (std::size_t i = 0; i < count_; ++i) detail::synchronize_layers(*bins_[i], own_layers);
   }
 
-  /// As `pool_resource::release_captured`, in bins that can; the upstream is asked by itself.
+  /// As `pool_resource::release_captured`, in bins that can, handles too; the upstream is asked by itself.
   std::size_t release_captured(std::uint64_t capture = 0) noexcept {
     std::size_t released = 0;
     for (std::size_t i = 0; i < count_; ++i)
-      released += detail::release_captured_layers(*bins_[i], capture, own_layers);
+      released += detail::release_captured_layers(*bins_[i], capture, above_upstream());
     return released;
   }
 
@@ -211,6 +213,11 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   using base::upstream_;
 
   static constexpr auto own_layers = layer_visitor::extent::own;
+  /// All that a bin stands on but for the upstream that all share.
+  layer_visitor::extent above_upstream() noexcept {
+    basic_any_ref<base::device_accessible, base::host_accessible> const shared(upstream_);
+    return layer_visitor::extent::above(shared.referred());
+  }
   static std::size_t reserved_by(detail::bin_resource& bin) noexcept {
     return detail::reserved_by_layers(bin, own_layers);
   }

@@ -2,7 +2,7 @@
 // A second stack that serves what the first one refuses.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
-#include <weir/adaptors/detail/address_set.hpp>
+#include <weir/adaptors/detail/live_sizes.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
@@ -124,16 +124,16 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
 
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (seconds_.size() != 0 && seconds_.remove(reinterpret_cast<std::uintptr_t>(p))) [[unlikely]]
-      return take_back_second(p, bytes, [&] { share(second_).deallocate(stream, p, bytes, alignment); });
+    if (std::size_t const had = seconds_.size() == 0 ? 0 : take_second(p); had != 0) [[unlikely]]
+      return take_back_second(p, had, [&] { share(second_).deallocate(stream, p, bytes, alignment); });
     share(upstream_).deallocate(stream, p, bytes, alignment);
   }
   /// See `weir::deallocate_after`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (seconds_.size() != 0 && seconds_.remove(reinterpret_cast<std::uintptr_t>(p)))
-      return take_back_second(p, bytes, [&] { weir::deallocate_after(second_, stream, p, bytes, others, alignment); });
+    if (std::size_t const had = seconds_.size() == 0 ? 0 : take_second(p); had != 0) [[unlikely]]
+      return take_back_second(p, had, [&] { weir::deallocate_after(second_, stream, p, bytes, others, alignment); });
     weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
   }
 
@@ -225,29 +225,31 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
       seconds_.leave_place();
       return nullptr;
     }
-    seconds_.insert(reinterpret_cast<std::uintptr_t>(p));
+    seconds_.insert(reinterpret_cast<std::uintptr_t>(p), bytes);
     second_requests_.add(1);
     second_bytes_.add(bytes);
     second_live_bytes_.add(bytes);
     return p;
   }
 
-  /// The address is out of the set before the memory is back, since it may be another block's at once; and in it again
-  /// if that was misuse and the memory was kept.
+  /// How many bytes a block of the second stack was asked for with; 0 if it is none.
+  std::size_t take_second(void* p) noexcept { return seconds_.remove(reinterpret_cast<std::uintptr_t>(p)); }
+  /// The block is out of the table before the memory is back, since the address may be another block's at once; and in
+  /// it again if that was misuse and the memory was kept.
   template <class Give>
-  [[gnu::noinline]] void take_back_second(void* p, std::size_t bytes, Give give) noexcept {
+  [[gnu::noinline]] void take_back_second(void* p, std::size_t had, Give give) noexcept {
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
     detail::last_call.clear();
     give();
-    if (detail::last_call.what == detail::call_note::misuse) return seconds_.insert(address);
+    if (detail::last_call.what == detail::call_note::misuse) return seconds_.insert(address, had);
     seconds_.leave_place();
-    second_live_bytes_.subtract(bytes);
+    second_live_bytes_.subtract(had);
   }
 
   Second second_;
   std::string name_;
   std::string label_;
-  detail::address_set seconds_;
+  detail::live_sizes seconds_;
   detail::atomic<std::uint64_t> first_requests_, first_bytes_, second_requests_, second_bytes_, refused_;
   detail::atomic<std::size_t> second_live_bytes_;
 };

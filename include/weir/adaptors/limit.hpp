@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/charges.hpp>
 #include <weir/adaptors/detail/limit_below.hpp>
 #include <weir/adaptors/detail/limit_options.hpp>
+#include <weir/adaptors/detail/limits_above.hpp>
 #include <weir/adaptors/detail/paid_ahead.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/reserve_account.hpp>
@@ -69,9 +70,16 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
           "weir: limit: reserve_bytes is " + std::to_string(options.reserve_bytes) +
           "; it is taken from a limit below, and there is none before the first pool, scrub or source");
     below_.reserve(reserve_.bytes(), granularity_);
+    below_.add(as_above_);
   }
-  /// All blocks went back before.
-  ~limit_resource() { below_.release(reserve_.left()); }
+  /// All blocks went back before. What captures keep of them stays charged below until it is released.
+  ~limit_resource() {
+    below_.remove(as_above_);
+    credit_released();
+    below_.release(reserve_.left());
+    if (reserve_.bytes() != 0)
+      captured_.for_each([this](std::uint64_t capture, std::size_t bytes) { below_.adopt_captured(capture, bytes); });
+  }
 
   /// Throws `out_of_memory` if the budget has too little left, and whatever the upstream throws.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
@@ -115,7 +123,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     update_plain();
   }
 
-  /// Bytes charged now: live requests, each rounded up, and what captures keep. A load, unless captures keep some.
+  /// Bytes charged now: live requests, each rounded up, and what captures keep. Two loads, unless captures keep some or
+  /// limits stand on this one, which are asked the same.
   std::size_t used() const noexcept {
     credit_released();
     return used_.load();
@@ -182,6 +191,14 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   }
   /// Takes back what was charged by `reserve`, or for a request of the limit that called it.
   void release_reserve(std::size_t bytes) noexcept { give_back(bytes); }
+  /// Asks a limit above, too, before it refuses or says what is charged.
+  void add_above(detail::limit_above& above) noexcept { above_.add(above); }
+  void remove_above(detail::limit_above& above) noexcept { above_.remove(above); }
+  /// Takes over what a limit above, which is about to end, was charged for memory that a capture keeps.
+  void adopt_captured(std::uint64_t capture, std::size_t bytes) noexcept {
+    captured_.keep(capture, bytes);
+    if (reserve_.bytes() == 0) below_.adopt_captured(capture, bytes);
+  }
 
  private:
   using base::upstream_;
@@ -283,17 +300,18 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
   // ---- captures
 
-  /// Credits what captures kept whose memory was released since; returns how much.
+  /// Credits what captures kept whose memory was released since, for limits above too; returns how much.
   std::size_t credit_released() const noexcept {
+    std::size_t const above = above_.credit_released();
     if (captured_.total() == 0) [[likely]]
-      return 0;
+      return above;
     std::size_t const released =
         captured_.release([&](std::uint64_t capture) { return weir::holds_captured(upstream_, capture); });
     if (reserve_.bytes() != 0)
       give_back(released);
     else
       credit(released);
-    return released;
+    return above + released;
   }
 
   /// A request in a capture was served, as `last_call` says: what it uses again is charged already. Returns how much.
@@ -431,6 +449,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   detail::atomic<std::uint64_t> refused_;
   detail::atomic<std::uint64_t> soft_crossed_;
   mutable detail::captured_charges captured_;
+  detail::limits_above above_;
+  detail::limit_above as_above_{
+      this, [](void const* layer) noexcept { return static_cast<limit_resource const*>(layer)->credit_released(); }};
 };
 
 }  // namespace weir

@@ -296,8 +296,9 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   [[gnu::always_inline]] bool take_off_numbers(void* p, std::size_t bytes, std::size_t taken,
                                                detail::tagged_block& of_tag) noexcept {
     memory_statistics& numbers = counters_.numbers;
-    bool const is_live =
-        bytes != 0 && numbers.allocations.current > 0 && static_cast<std::uint64_t>(numbers.requested.current) >= bytes;
+    bool const is_live = bytes != 0 && numbers.allocations.current > 0 &&
+                         static_cast<std::uint64_t>(numbers.requested.current) >= bytes &&
+                         static_cast<std::uint64_t>(numbers.allocated.current) >= taken;
     if (!is_live) return false;
     numbers.take_off(bytes, taken);
     if (is_watched()) [[unlikely]]

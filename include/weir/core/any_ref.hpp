@@ -128,8 +128,11 @@ class basic_any_ref : public detail::cuda_mr_calls<basic_any_ref<Device, Host>> 
   /// Shows all layers, outermost first, to those who look beyond references: what `weir::trim`, `numbers` and their
   /// like ask through.
   void visit_layers(layer_visitor& visitor) const {
-    if (visitor.how_far() == layer_visitor::extent::all) functions_->visit_layers(resource_, visitor);
+    if (visitor.how_far().enters(resource_)) functions_->visit_layers(resource_, visitor);
   }
+
+  /// What it refers to.
+  void const* referred() const noexcept { return resource_; }
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.

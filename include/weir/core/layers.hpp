@@ -17,8 +17,22 @@ class layer_ref;  // in layer_ref.hpp
 /// `visit_layers(layer_visitor&)`, which all questions go through.
 class layer_visitor {
  public:
-  /// How far down to go: through references, or only to the first of them, since what is below is someone else's.
-  enum class extent { all, own };
+  /// How far down to go: through all references; only to the first, since what is below is someone else's (`own`); or
+  /// through all but those to one resource (`above`).
+  class extent {
+   public:
+    static extent const all, own;
+    static constexpr extent above(void const* end) noexcept { return extent(true, end); }
+
+    /// Whether to go on with what a reference refers to.
+    constexpr bool enters(void const* referred) const noexcept { return enters_ && referred != end_; }
+
+   private:
+    constexpr extent(bool enters, void const* end) noexcept : enters_(enters), end_(end) {}
+
+    bool enters_;
+    void const* end_;
+  };
 
   explicit layer_visitor(extent how_far) noexcept : how_far_(how_far) {}
   virtual void see(layer_ref& layer) = 0;
@@ -30,6 +44,8 @@ class layer_visitor {
  private:
   extent how_far_;
 };
+inline constexpr layer_visitor::extent layer_visitor::extent::all(true, nullptr);
+inline constexpr layer_visitor::extent layer_visitor::extent::own(false, nullptr);
 
 namespace detail {
 
@@ -58,7 +74,7 @@ void for_each_layer(Top& top, F&& f, layer_visitor::extent how_far = layer_visit
     calling_visitor<std::remove_reference_t<F>> visitor(f, how_far);
     layer.visit_layers(visitor);
   } else if constexpr (is_resource_ref<std::remove_const_t<Top>>) {
-    if (how_far == layer_visitor::extent::all) detail::for_each_layer(layer.upstream(), f, how_far);
+    if (how_far.enters(&layer.upstream())) detail::for_each_layer(layer.upstream(), f, how_far);
   } else {
     f(layer);
     if constexpr (requires { layer.upstream(); }) {

@@ -12,6 +12,7 @@ namespace weir {
 namespace detail {
 
 class limit_below;
+struct limit_above;  // in adaptors/detail/limits_above.hpp
 
 /// A layer with a budget, as `limit` makes one.
 template <class Layer>
@@ -31,6 +32,9 @@ struct budget_functions {
   void (*set_max_bytes)(void* layer, std::size_t bytes);
   void (*reserve)(void* layer, std::size_t bytes, std::size_t granularity);
   void (*release_reserve)(void* layer, std::size_t bytes) noexcept;
+  void (*add_above)(void* layer, limit_above& above) noexcept;
+  void (*remove_above)(void* layer, limit_above& above) noexcept;
+  void (*adopt_captured)(void* layer, std::uint64_t capture, std::size_t bytes) noexcept;
 };
 template <budget Layer>
 inline constexpr budget_functions functions_of_budget = {
@@ -53,6 +57,17 @@ inline constexpr budget_functions functions_of_budget = {
     [](void* layer, std::size_t bytes) noexcept {
       if constexpr (requires(Layer & known) { known.release_reserve(bytes); })
         static_cast<Layer*>(layer)->release_reserve(bytes);
+    },
+    [](void* layer, limit_above& above) noexcept {
+      if constexpr (requires(Layer & known) { known.add_above(above); }) static_cast<Layer*>(layer)->add_above(above);
+    },
+    [](void* layer, limit_above& above) noexcept {
+      if constexpr (requires(Layer & known) { known.remove_above(above); })
+        static_cast<Layer*>(layer)->remove_above(above);
+    },
+    [](void* layer, std::uint64_t capture, std::size_t bytes) noexcept {
+      if constexpr (requires(Layer & known) { known.adopt_captured(capture, bytes); })
+        static_cast<Layer*>(layer)->adopt_captured(capture, bytes);
     },
 };
 

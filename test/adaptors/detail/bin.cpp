@@ -3,16 +3,39 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/any_resource.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/live_block.hpp>
+#include <weir/core/resource_ref.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <new>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;
+
+namespace {
+
+/// Says that it releases 100 bytes, each time.
+struct captured_source {
+  std::vector<std::uint64_t> released = {};
+
+  void* allocate(stream_ref, std::size_t bytes, std::size_t) { return ::operator new(bytes); }
+  void deallocate(stream_ref, void* p, std::size_t, std::size_t) noexcept { ::operator delete(p); }
+  std::size_t release_captured(std::uint64_t capture) {
+    released.push_back(capture);
+    return 100;
+  }
+};
+
+}  // namespace
 
 static_assert(std::is_copy_constructible_v<bin> && std::is_copy_assignable_v<bin>);
 
@@ -73,4 +96,26 @@ TEST_CASE("a bin gives back what its own layers took from the upstream, and leav
   nested.deallocate(host_order, nested.allocate(host_order, 1), 1);
   CHECK(nested.reserved() == 2_MiB);
   CHECK(nested.trim() == 2_MiB);
+}
+
+TEST_CASE("blocks are found and captured memory is released through a bin that is a handle, the upstream once") {
+  source_state state, other_state;
+  auto other = make(source{&other_state} | pool{});
+  captured_source upstream;
+  auto memory = make(share(upstream) | binning{.bins = {bin{1_KiB, [&](auto) { return share(other); }},
+                                                        bin{4_KiB, [&](auto) { return any_resource(share(other)); }},
+                                                        bin{64_KiB, [](auto up) { return up | limit{1_MiB}; }}}});
+  for (std::size_t const bytes : {1_KiB, 4_KiB}) {
+    void* const p = memory.allocate(host_order, bytes);
+    CHECK(find_block(memory, p).bytes == bytes);
+    deallocate_unsized(memory, host_order, p);
+  }
+  CHECK(other.numbers().requested.current == 0);
+  CHECK(release_captured(memory, 7) == 100);
+  CHECK(upstream.released == std::vector<std::uint64_t>{7});
+
+  captured_source other_captured;
+  auto with_handle = make(source{&state} | binning{.bins = {bin{1_KiB, [&](auto) { return share(other_captured); }}}});
+  CHECK(release_captured(with_handle, 8) == 100);
+  CHECK(other_captured.released == std::vector<std::uint64_t>{8});
 }

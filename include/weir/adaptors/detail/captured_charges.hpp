@@ -37,6 +37,14 @@ class captured_charges {
     total_.add(bytes);
   }
 
+  /// Calls `f(capture, bytes)` for each; 0 stands for all that have no place of their own.
+  template <class F>
+  void for_each(F f) noexcept {
+    spin_guard const lock(mutex_);
+    for (std::size_t i = 0; i < count_; ++i)
+      if (accounts_[i].bytes != 0) f(accounts_[i].capture, accounts_[i].bytes);
+  }
+
   /// Takes off up to `most` bytes; returns how many. None of a capture that has no place of its own.
   std::size_t take(std::uint64_t capture, std::size_t most) noexcept {
     spin_guard const lock(mutex_);

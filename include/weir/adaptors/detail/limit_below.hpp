@@ -6,6 +6,7 @@
 #include <weir/core/limit_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 namespace weir::detail {
@@ -35,6 +36,17 @@ class limit_below {
   /// Credits it, and those below it, with what was charged for a limit above.
   void release(std::size_t bytes) const noexcept {
     if (found_ && bytes != 0) found_->functions_->release_reserve(found_->layer_, bytes);
+  }
+  /// From now on, until `remove`, it asks `above` to credit what captures kept.
+  void add(limit_above& above) const noexcept {
+    if (found_) found_->functions_->add_above(found_->layer_, above);
+  }
+  void remove(limit_above& above) const noexcept {
+    if (found_) found_->functions_->remove_above(found_->layer_, above);
+  }
+  /// It, and those below it, credit these bytes of a limit above when the capture's memory is released.
+  void adopt_captured(std::uint64_t capture, std::size_t bytes) const noexcept {
+    if (found_ && bytes != 0) found_->functions_->adopt_captured(found_->layer_, capture, bytes);
   }
 
  private:

@@ -83,7 +83,7 @@ struct limit {
 namespace detail {
 
 /// The bytes of a budget. Asks CUDA once, where a fraction is given: throws `std::invalid_argument` for one that is
-/// less than a granularity, and `cuda_error`.
+/// less than a granularity or than `soft_bytes`, and `cuda_error`.
 template <class = void>
 std::size_t budget_of(limit const& options, int device) {
   if (options.max_bytes != 0) return options.max_bytes;
@@ -92,10 +92,11 @@ std::size_t budget_of(limit const& options, int device) {
   device_memory_info const has = memory_info(device);
   auto const bytes =
       static_cast<std::size_t>(static_cast<double>(of_free ? has.free_bytes : has.total_bytes) * fraction);
-  if (bytes >= options.granularity) return bytes;
-  throw std::invalid_argument(std::string("weir: limit: ") + (of_free ? "fraction_of_free" : "fraction") + " is " +
-                              std::to_string(fraction) + ", which is " + std::to_string(bytes) + " B of device " +
-                              std::to_string(device) + " and less than one granularity");
+  if (bytes >= options.granularity && bytes >= options.soft_bytes) return bytes;
+  throw std::invalid_argument(
+      std::string("weir: limit: ") + (of_free ? "fraction_of_free" : "fraction") + " is " + std::to_string(fraction) +
+      ", which is " + std::to_string(bytes) + " B of device " + std::to_string(device) + " and less than " +
+      (bytes < options.granularity ? "one granularity" : "soft_bytes, " + std::to_string(options.soft_bytes)));
 }
 
 }  // namespace detail

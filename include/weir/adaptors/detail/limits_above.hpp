@@ -1,0 +1,51 @@
+#pragma once
+// The budgets that stand on a budget, for what only they know.
+
+#include <weir/support/atomic.hpp>
+#include <weir/support/spin_lock.hpp>
+
+#include <cstddef>
+
+namespace weir::detail {
+
+/// One of them: who keeps the account of what stream captures keep of its memory. A place in the list of the budget
+/// below, at the same address as long as it is in there.
+struct limit_above {
+  void const* layer;
+  std::size_t (*credit_released)(void const* layer) noexcept;  ///< see `limits_above::credit_released`
+  limit_above* next = nullptr;
+};
+
+/// The list. Thread-safe; asking takes the locks of those above, never the other way round.
+class limits_above {
+ public:
+  void add(limit_above& above) noexcept {
+    spin_guard const lock(mutex_);
+    above.next = first_.load();
+    first_.store_release(&above);
+  }
+  /// Afterwards nobody asks it any more.
+  void remove(limit_above& above) noexcept {
+    spin_guard const lock(mutex_);
+    if (first_.load() == &above) return first_.store_release(above.next);
+    for (limit_above* at = first_.load(); at != nullptr; at = at->next)
+      if (at->next == &above) return void(at->next = above.next);
+  }
+
+  /// Lets each credit what captures kept whose memory was released since, here and below; returns how many bytes that
+  /// is. A load where there are none.
+  std::size_t credit_released() const noexcept {
+    if (first_.load() == nullptr) return 0;
+    spin_guard const lock(mutex_);
+    std::size_t released = 0;
+    for (limit_above const* at = first_.load(); at != nullptr; at = at->next)
+      released += at->credit_released(at->layer);
+    return released;
+  }
+
+ private:
+  mutable spin_lock mutex_;
+  atomic<limit_above*> first_;
+};
+
+}  // namespace weir::detail
