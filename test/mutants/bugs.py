@@ -60,6 +60,7 @@ CUDA_MR = "bridges/cuda_mr.hpp"
 TENANTS = "core/tenants.hpp"
 ON_FAILURE = "adaptors/on_failure.hpp"
 FALLBACK = "adaptors/fallback.hpp"
+HOT_PATH = "pool/hot_path.hpp"
 QUEUE = "adaptors/detail/memory_queue.hpp"
 RESERVE = "adaptors/detail/reserve_account.hpp"
 WITH_RETRY = "tools/with_retry.hpp"
@@ -123,9 +124,9 @@ BUGS = [
         "who.key = key_for(destroyable, id);", "who.key = key_for(destroyable, 1);", "adaptors/pool_streams",
         case="memory whose work is pending"),
     bug(10, "the per-thread default stream is taken for the legacy one", KEY,
-        "key = key_for(per_thread, thread_registry::this_number());", "key = legacy_key;", "pool/order/stream_key"),
+        "return key_for(per_thread, this_thread());", "return static_cast<void>(this_thread), legacy_key;", "pool/order/stream_key"),
     bug(10, "all threads' default streams are one", KEY,
-        "key = key_for(per_thread, thread_registry::this_number());", "key = key_for(per_thread, 1);",
+        "return key_for(per_thread, this_thread());", "return static_cast<void>(this_thread), key_for(per_thread, 1);",
         "pool/order/stream_key", random=False),
     bug(10, "a free in host order is taken for one of the legacy stream", KEY,
         "if (stream.is_host_order()) return stream_key::none;", "if (stream.is_host_order()) return legacy_key;",
@@ -1516,7 +1517,7 @@ BUGS = [
         "s->record(slot) != slab::record_of(s->slot_units(), bytes, alignment_log)", "!s->is_live(slot)",
         "pool/slab_store", random=False),
     bug(0, "what lies free in slabs counts twice when the owner frees", SLABS,
-        "free_bytes_ += s.slot_bytes();", "free_bytes_ += 2 * s.slot_bytes();", "pool/slab_store", random=False),
+        "free_bytes_ += p.in->slot_bytes();", "free_bytes_ += 2 * p.in->slot_bytes();", "pool/slab_store", random=False),
     bug(0, "what lies free in slabs does not count when it comes back", SLABS,
         "      free_bytes_ += s.away() * s.slot_bytes();\n", "", "pool/slab_store", random=False,
         case="what lies free"),
@@ -1552,7 +1553,7 @@ BUGS = [
     bug(0, "a block that is kept at hand looks as one that was asked for", TABLE,
         "list_previous = cached_mark;", "list_previous = 0;", "pool/heap/block_table", random=False),
     bug(0, "the free of a block that is kept has no number", CACHE,
-        "    tracker_.number_free(list);\n", "", "pool/block_cache"),
+        "    tracker_.number_free(own.list);\n", "", "pool/block_cache"),
     bug(0, "what was kept for a stream is everyone's at once", CACHE,
         "heap_.give(id, list, tracker_.issued(list));", "heap_.give(id, shared, sequence_number::none);",
         "pool/block_cache"),
@@ -1688,6 +1689,24 @@ BUGS = [
     bug(0, "a second stack's live bytes are those that frees say", FALLBACK,
         "second_live_bytes_.subtract(had);", "second_live_bytes_.subtract(had + 1);", "adaptors/fallback",
         random=False, case="a size that the second"),
+    bug(0, "the short way of a request does not see that a capture is declared", HOT_PATH,
+        "captures_declared() || heap_.is_exiting()) [[unlikely]]", "heap_.is_exiting()) [[unlikely]]", "pool/hot_path",
+        random=False, case="nothing goes the short way"),
+    bug(0, "the short way of a free keeps blocks above the release threshold", HOT_PATH,
+        " || is_above_threshold())", ")", "pool/hot_path", random=False, case="nothing goes the short way"),
+    bug(0, "what is freed the short way still counts as allocated", HOT_PATH,
+        "    numbers_.count_deallocation(bytes, held);\n", "", "pool/hot_path", random=False,
+        case="the lock's owner has"),
+    bug(0, "a slot freed the short way is at hand for another stream's", "pool/small_blocks.hpp",
+        "return slab_store::is_own(freed, list) && slabs_.give_at_once(freed);",
+        "return static_cast<void>(list), slabs_.give_at_once(freed);", "pool/hot_path", random=False,
+        case="a slot that empties"),
+    bug(0, "a slab that is emptied the short way never goes back", "pool/slab_store.hpp",
+        "if (p.in->live() == 1 && !is_only_one(*p.in)) [[unlikely]]", "if (false) [[unlikely]]", "pool/hot_path",
+        random=False, case="a slot that empties"),
+    bug(0, "a block is freed the short way with a wrong size", "pool/stream_ordered_heap.hpp",
+        "if (id == 0 || heap_.blocks()[id].requested() != bytes ||", "if (id == 0 ||", "pool/hot_path", random=False,
+        case="other threads, streams"),
     bug(0, "a thread that waits is woken by its own frees", QUEUE,
         "while (next != nullptr && next->thread_ == thread_id())", "while (false)", "adaptors/detail/memory_queue",
         random=False, case="a free of the thread"),

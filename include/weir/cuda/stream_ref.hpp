@@ -70,7 +70,10 @@ class stream_ref {
 
   /// A stream that is never destroyed while memory resources live, with the id CUDA gave it (`cudaStreamGetId`).
   /// Pools need no CUDA call to recognise it. `weir::stream` makes these; a wrong promise here breaks stream order.
-  static stream_ref lasting(cudaStream_t handle, std::uint64_t id) noexcept { return {handle, id}; }
+  /// A default stream is known without one.
+  static stream_ref lasting(cudaStream_t handle, std::uint64_t id) noexcept {
+    return {handle, handle == cudaStreamLegacy || handle == cudaStreamPerThread ? 0 : id};
+  }
 
   stream_ref(host_order_t) noexcept : stream_ref(cudaStreamLegacy, host_id) {}
 

@@ -76,21 +76,19 @@ class block_cache {
     return id;
   }
   /// Keeps a live block that is freed; false if it is for the heap.
-  [[gnu::always_inline]] bool put(list_id list, block_id id) noexcept {
+  bool put(list_id list, block_id id) noexcept {
     by_class* const own = streams_[list];
-    block const& b = heap_.blocks()[id];
-    if (own == nullptr || (b.list != list && !adopt(list, id))) [[unlikely]]
-      return false;
-    unsigned const size_class = slot_class::of(b.size);
-    if (own->room[size_class] == 0) [[unlikely]]
-      return false;
-    tracker_.number_free(list);
-    heap_.set_cached(id, list, own->first[size_class]);
-    own->first[size_class] = id;
-    --own->room[size_class];
-    if (!own->has_some) [[unlikely]]
-      note(*own);
+    if (own == nullptr || (heap_.blocks()[id].list != list && !adopt(list, id)) || !put_in(*own, id)) return false;
+    if (!own->has_some) note(*own);
     return true;
+  }
+  /// The same in a few instructions, where the block is the list's own already and not the only one that is kept; false
+  /// elsewhere, and nothing done.
+  [[gnu::always_inline]] bool put_at_once(list_id list, block_id id) noexcept {
+    by_class* const own = streams_[list];
+    if (own == nullptr || heap_.blocks()[id].list != list || !own->has_some) [[unlikely]]
+      return false;
+    return put_in(*own, id);
   }
 
   /// Gives all that is kept for a list to the heap; true if there was something.
@@ -147,6 +145,17 @@ class block_cache {
   static constexpr std::uint16_t most_counted = 0xffff;
   static constexpr std::uint8_t most_elsewhere = 64;
 
+  /// False if there is no room.
+  [[gnu::always_inline]] bool put_in(by_class& own, block_id id) noexcept {
+    unsigned const size_class = slot_class::of(heap_.blocks()[id].size);
+    if (own.room[size_class] == 0) [[unlikely]]
+      return false;
+    tracker_.number_free(own.list);
+    heap_.set_cached(id, own.list, own.first[size_class]);
+    own.first[size_class] = id;
+    --own.room[size_class];
+    return true;
+  }
   template <class Count>
   static void count_off(Count& count, unsigned given) noexcept {
     count = static_cast<Count>(count < given ? 0 : count - given);

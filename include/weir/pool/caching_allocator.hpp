@@ -26,7 +26,7 @@
 #include <weir/cuda/stream_list.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/block_sizes.hpp>
-#include <weir/pool/pool_memory.hpp>
+#include <weir/pool/hot_path.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/pool_refusal.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -42,8 +42,8 @@ namespace weir::detail {
 /// Serves requests from a pool's memory: whose they are, what is at hand for them, and what they count as. `pool` is
 /// one of these, `arena` is many. Returns a null pointer or `false` where it fails; whoever stands above throws.
 template <resource Upstream>
-class caching_allocator : public pool_memory<Upstream> {
-  using base = pool_memory<Upstream>;
+class caching_allocator : public hot_path<Upstream> {
+  using base = hot_path<Upstream>;
 
  public:
   caching_allocator(Upstream& upstream, pool const& options, int device)
@@ -53,25 +53,23 @@ class caching_allocator : public pool_memory<Upstream> {
   }
 
   static constexpr std::size_t most_bytes = block_sizes::most_bytes;
+  using base::may_be_at_hand;
 
   /// Null if the memory cannot be had; with `refused` that is counted, and told with what the pool had at that instant.
   /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
     bool const at_hand = may_be_at_hand(greater(bytes, least_block), alignment);
+    if (at_hand && least_block == 0)
+      if (void* const p = this->take_as_owner(stream, bytes, alignment); p != nullptr) [[likely]]
+        return p;
     void* const p = at_hand ? allocate_at_hand(stream, bytes, alignment, least_block)
                             : allocate_ready(stream, bytes, alignment, least_block);
     if (p != nullptr) [[likely]]
       return p;
     return allocate_more(stream, bytes, alignment, effort, least_block, refused);
   }
-  /// False if the stream has nothing at hand for this, which takes no lock to say. The size comes last: where large and
-  /// small blocks take turns, and small ones are not kept, the processor need not guess which this is.
-  [[gnu::always_inline]] bool may_be_at_hand(std::size_t block_bytes, std::size_t alignment) const noexcept {
-    return keeps_small && (keeps_.load() || mutex_.is_contended()) && block_bytes <= slot_class::most_bytes &&
-           alignment <= unit_bytes;
-  }
-  /// What the stream has at hand, or what needs no search. For what `may_be_at_hand`.
+  /// What the stream has at hand, or what needs no search, for any thread. For what `may_be_at_hand`.
   [[gnu::always_inline]] void* allocate_at_hand(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                                 std::size_t least_block = 0) {
     if (captures_declared()) [[unlikely]]
@@ -113,7 +111,15 @@ class caching_allocator : public pool_memory<Upstream> {
   }
 
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
-  bool deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  [[gnu::always_inline]] bool deallocate(stream_ref stream, void* p, std::size_t bytes,
+                                         std::size_t alignment) noexcept {
+    if (may_be_at_hand(bytes, alignment) && this->give_as_owner(stream, p, bytes, alignment)) [[likely]]
+      return true;
+    return deallocate_otherwise(stream, p, bytes, alignment);
+  }
+  /// The same for any thread.
+  [[gnu::noinline]] bool deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes,
+                                              std::size_t alignment) noexcept {
     stream_key const key = stream_identity::known_key(stream, streams_last());
     if (stream_identity::must_ask(stream, key)) [[unlikely]]
       return deallocate_after_asking(stream, key, p, bytes, alignment);
@@ -181,18 +187,13 @@ class caching_allocator : public pool_memory<Upstream> {
   }
 
  private:
-  // On growable memory small blocks stay in the heap: it holds what is asked for to a part in fifty, and what streams
-  // have at hand is more than that.
-  static constexpr bool keeps_small = !growable<Upstream>;
-
   using request = stream_ordered_heap::request;
   using slot = stream_ordered_heap::slot;
 
   using base::count_refusal_now, base::enter, base::enter_to_allocate, base::parked, base::require_life;
   using base::device_, base::has_lost_blocks_, base::heap_, base::idle_, base::keeps_, base::lent_, base::mutex_,
       base::numbers_, base::options_, base::search_, base::segments_;
-
-  bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
+  using base::keeps_small, base::streams_last, base::is_above_threshold;
 
   [[gnu::noinline]] void* allocate_not_at_hand(stream_ref stream, stream_key key, std::size_t bytes,
                                                std::size_t alignment, std::size_t least_block) {
@@ -491,8 +492,6 @@ class caching_allocator : public pool_memory<Upstream> {
     }
     return id;
   }
-  bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
-
   block_sizes sizes_;
   std::size_t large_bytes_ = 0;  // of what is allocated, in blocks above 1 MiB
 };

@@ -97,25 +97,28 @@ class slab_store {
   /// True if the owner of a slot's slab is this list.
   static bool is_own(place const& p, list_id list) noexcept { return p.in->owner == list; }
   /// Takes back what the owner freed.
-  [[gnu::always_inline]] void give(place const& p) noexcept {
+  void give(place const& p) noexcept {
     p.in->freed = tracker_.number_free(p.in->owner);
     give_done(p);
   }
+  /// The same where the slab stays; false, and nothing done, where it is emptied and goes.
+  [[gnu::always_inline]] bool give_at_once(place const& p) noexcept {
+    if (p.in->live() == 1 && !is_only_one(*p.in)) [[unlikely]]
+      return false;
+    p.in->freed = tracker_.number_free(p.in->owner);
+    take_in(p);
+    if (p.in->live() == 0) [[unlikely]]
+      keep_whole(*p.in);
+    return true;
+  }
   /// Takes back what nobody uses any more.
-  [[gnu::always_inline]] void give_done(place const& p) noexcept {
-    slab& s = *p.in;
-    bool const had_free = s.has_free();
-    free_bytes_ += s.slot_bytes();
-    s.give(p.slot);
-    if (!had_free) [[unlikely]]
-      list(s);
-    if (s.live() != 0) [[likely]]
-      return;
-    // One slab without a live slot is kept for each class of a stream.
-    if (s.next == nullptr && s.previous == nullptr && s.away() == 0) [[likely]]
-      streams_[s.owner].classes->whole[s.size_class()] = &s;
+  void give_done(place const& p) noexcept {
+    take_in(p);
+    if (p.in->live() != 0) return;
+    if (is_only_one(*p.in))
+      keep_whole(*p.in);
     else
-      emptied(s);
+      emptied(*p.in);
   }
   /// Takes back what was freed in another list, with a sequence number of that. False if something else is away from
   /// the slab already: then take it apart.
@@ -294,17 +297,29 @@ class slab_store {
   static constexpr std::size_t share_of_held = 32, free_bytes_at_least = std::size_t{16} << 20;
 
   slab*& first(slab const& s) noexcept { return streams_[s.owner].classes->with_free[s.size_class()]; }
-  void list(slab& s) noexcept {
+  [[gnu::always_inline]] void list(slab& s) noexcept {
     slab*& head = first(s);
     s.previous = nullptr;
     s.next = head;
     if (head != nullptr) head->previous = &s;
     head = &s;
   }
-  void unlist(slab& s) noexcept {
+  [[gnu::always_inline]] void unlist(slab& s) noexcept {
     (s.previous == nullptr ? first(s) : s.previous->next) = s.next;
     if (s.next != nullptr) s.next->previous = s.previous;
   }
+  [[gnu::always_inline]] void take_in(place const& p) noexcept {
+    bool const had_free = p.in->has_free();
+    free_bytes_ += p.in->slot_bytes();
+    p.in->give(p.slot);
+    if (!had_free) [[unlikely]]
+      list(*p.in);
+  }
+  /// One slab without a live slot is kept for each class of a stream: one that is the only one with free ones.
+  [[gnu::always_inline]] static bool is_only_one(slab const& s) noexcept {
+    return s.next == nullptr && s.previous == nullptr && s.away() == 0;
+  }
+  [[gnu::always_inline]] void keep_whole(slab& s) noexcept { streams_[s.owner].classes->whole[s.size_class()] = &s; }
   /// No slot is live any more, and it is not the only slab with free ones, or some are away.
   [[gnu::noinline]] void emptied(slab& s) noexcept {
     if (s.away() != 0)

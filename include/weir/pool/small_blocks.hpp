@@ -63,7 +63,9 @@ class small_blocks {
   }
 
   /// Keeps a live block that is freed in the list; false if it is for the heap.
-  [[gnu::always_inline]] bool keep(list_id list, block_id id) noexcept { return cache_.put(list, id); }
+  bool keep(list_id list, block_id id) noexcept { return cache_.put(list, id); }
+  /// The same, and false too where that takes more than a few instructions.
+  [[gnu::always_inline]] bool keep_at_once(list_id list, block_id id) noexcept { return cache_.put_at_once(list, id); }
   /// A live block goes back to the heap that is freed in the list.
   [[gnu::always_inline]] void count_free(list_id list, block_id id) noexcept { cache_.count_free(list, id); }
 
@@ -73,17 +75,24 @@ class small_blocks {
       return {};  // nobody was given a slot for that
     return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
   }
+  /// The same of what may be one by its alignment.
+  [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, unsigned alignment_log) const noexcept {
+    return bytes > slab::most_slot_units * unit_bytes ? slot() : slabs_.find(p, bytes, alignment_log);
+  }
   /// The live slot at `p`, whatever it was asked for as.
   slot find(void const* p) const noexcept { return slabs_.find(p); }
 
   /// Takes back a slot that is freed in the list. False, and nothing changed, if that is not its owner's.
-  [[gnu::always_inline]] bool give_own(slot const& freed, list_id list) noexcept {
-    if (!slab_store::is_own(freed, list)) [[unlikely]]
-      return false;
+  bool give_own(slot const& freed, list_id list) noexcept {
+    if (!slab_store::is_own(freed, list)) return false;
     slabs_.give(freed);
     return true;
   }
-  /// The same, and false only where that is not simple: then `make_blocks` of it.
+  /// The same, and false too where that takes more than a few instructions.
+  [[gnu::always_inline]] bool give_own_at_once(slot const& freed, list_id list) noexcept {
+    return slab_store::is_own(freed, list) && slabs_.give_at_once(freed);
+  }
+  /// The same as `give_own`, and false only where that is not simple: then `make_blocks` of it.
   bool give(slot const& freed, list_id list) noexcept {
     if (give_own(freed, list)) return true;
     list_id const owner = freed.in->owner;

@@ -259,11 +259,21 @@ class stream_ordered_heap {
   /// The block that a stream took where `make_small` gave it none is counted as one that it has.
   void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
-  [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
-    return small_.keep(tracker_.list_seen(who.key), id);
-  }
+  bool keep(block_id id, stream_identity const& who) noexcept { return small_.keep(tracker_.list_seen(who.key), id); }
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
     return small_.find(p, bytes, alignment);
+  }
+  /// The stream has at hand from now on what it frees: a slot of its own slabs, or a block. Returns how large that is;
+  /// 0, and nothing changed, where it is neither, or that takes more than a few instructions.
+  [[gnu::always_inline]] std::size_t give_at_once(stream_key key, void* p, std::size_t bytes,
+                                                  unsigned alignment_log) noexcept {
+    list_id const list = tracker_.list_seen(key);
+    if (slot const found = small_.find_slot(p, bytes, alignment_log))
+      return small_.give_own_at_once(found, list) ? found.bytes() : 0;
+    block_id const id = heap_.find_live_at_once(reinterpret_cast<std::uintptr_t>(p), alignment_log);
+    if (id == 0 || heap_.blocks()[id].requested() != bytes || heap_.blocks()[id].captured != shared) [[unlikely]]
+      return 0;
+    return small_.keep_at_once(list, id) ? heap_.blocks()[id].bytes() : 0;
   }
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
   bool give(slot const& freed, stream_identity const& who) noexcept {

@@ -41,10 +41,12 @@ class pooled : public adaptor_base<Derived, Upstream> {
 
   /// Throws `out_of_memory` when neither reuse nor growth nor waiting helps, `std::invalid_argument` for an alignment
   /// that is no power of two or exceeds 2 MiB, `cuda_error` if the stream is not one.
-  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
-    if (bytes == 0) return nullptr;
-    require_alignment(alignment);
-    return serve(stream, bytes, alignment);
+  [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
+                                        std::size_t alignment = default_alignment) {
+    if (segments_.may_be_at_hand(bytes, alignment))
+      if (void* const p = segments_.take_as_owner(stream, bytes, alignment); p != nullptr) [[likely]]
+        return p;
+    return allocate_otherwise(stream, bytes, alignment);
   }
 
   /// The memory may be reused at once on `stream`, elsewhere after the work now queued on it. Allocates no host memory.
@@ -52,10 +54,10 @@ class pooled : public adaptor_base<Derived, Upstream> {
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
-    if (pass_through_ || !segments_.may_be_at_hand(bytes, alignment)) [[unlikely]]
+    if (!segments_.may_be_at_hand(bytes, alignment)) [[unlikely]]
       return deallocate_unkept(stream, p, bytes, alignment);
-    if (!segments_.deallocate(stream, p, bytes, alignment)) [[unlikely]]
-      report_wrong_free(p, bytes, alignment);
+    if (!segments_.give_as_owner(stream, p, bytes, alignment)) [[unlikely]]
+      deallocate_otherwise(stream, p, bytes, alignment);
   }
 
   /// See `weir::deallocate_after`.
@@ -185,6 +187,18 @@ class pooled : public adaptor_base<Derived, Upstream> {
   using base::upstream_;
 
   // Out of line of `allocate` and `deallocate`, which are short without.
+  [[gnu::noinline]] void* allocate_otherwise(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    if (bytes == 0) return nullptr;
+    require_alignment(alignment);
+    return serve(stream, bytes, alignment);
+  }
+  [[gnu::noinline]] void deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes,
+                                              std::size_t alignment) noexcept {
+    if (pass_through_) [[unlikely]]
+      return pass_back(stream, p, bytes, alignment);
+    if (!segments_.deallocate_otherwise(stream, p, bytes, alignment)) [[unlikely]]
+      report_wrong_free(p, bytes, alignment);
+  }
   [[gnu::noinline]] void* serve_more(stream_ref stream, std::size_t bytes, std::size_t alignment,
                                      std::size_t least_block) {
     if (pass_through_) [[unlikely]]

@@ -228,6 +228,9 @@ class block_heap {
   [[gnu::always_inline]] block_id find_live(std::uintptr_t address, unsigned alignment_log) noexcept {
     return table_.find(address, alignment_log);
   }
+  [[gnu::always_inline]] block_id find_live_at_once(std::uintptr_t address, unsigned alignment_log) const noexcept {
+    return table_.find_at_once(address, alignment_log);
+  }
   /// The sequence number up to which a free block's free list has to be done before others may have it.
   sequence_number sequence(block_id id) const noexcept { return free_.sequence(id); }
 

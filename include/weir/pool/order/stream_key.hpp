@@ -38,21 +38,13 @@ struct stream_identity {
     return static_cast<kind>(static_cast<std::uint64_t>(key) & ((1u << kind_bits) - 1));
   }
 
-  /// A stream's key where that takes no call, else `none`. `all_last`: every stream outlives the pool.
+  /// A stream's key where that takes no call to CUDA, else `none`. `all_last`: every stream outlives the pool.
   static stream_key known_key(stream_ref stream, bool all_last) noexcept {
-    cudaStream_t const handle = stream.get();
-    stream_key key = stream_key::none;
-    if (stream.is_host_order()) return stream_key::none;
-    if (handle == cudaStreamLegacy) {
-      key = legacy_key;
-    } else if (handle == cudaStreamPerThread) {
-      key = key_for(per_thread, thread_registry::this_number());
-    } else if (stream.lasting_id() != 0) {
-      key = key_for(lasting, stream.lasting_id());
-    } else if (all_last) {
-      key = key_for(promised, reinterpret_cast<std::uintptr_t>(handle));
-    }
-    return key;
+    return key_of(stream, all_last, &thread_registry::this_number);
+  }
+  /// The same without any call: one that nobody has for the default stream of a thread that was not seen yet.
+  [[gnu::always_inline]] static stream_key key_at_hand(stream_ref stream, bool all_last) noexcept {
+    return key_of(stream, all_last, &thread_registry::number_so_far);
   }
 
   /// True if only CUDA can say who the stream with this known key is, or whether it is being captured.
@@ -78,6 +70,17 @@ struct stream_identity {
     unsigned long long id = 0;
     if (who.code = cudaStreamGetId(handle, &id); who.code == cudaSuccess) who.key = key_for(destroyable, id);
     return who;
+  }
+
+ private:
+  template <class Number>
+  [[gnu::always_inline]] static stream_key key_of(stream_ref stream, bool all_last, Number this_thread) noexcept {
+    if (stream.lasting_id() != 0) return key_for(lasting, stream.lasting_id());
+    if (stream.is_host_order()) return stream_key::none;
+    cudaStream_t const handle = stream.get();
+    if (handle == cudaStreamLegacy) return legacy_key;
+    if (handle == cudaStreamPerThread) return key_for(per_thread, this_thread());
+    return all_last ? key_for(promised, reinterpret_cast<std::uintptr_t>(handle)) : stream_key::none;
   }
 };
 

@@ -16,6 +16,8 @@ namespace weir::detail {
 class thread_registry {
  public:
   static std::uint64_t this_number() noexcept { return mine.number_ != 0 ? mine.number_ : begin(); }
+  /// The same without a call; 0 for a thread that has none yet.
+  static std::uint64_t number_so_far() noexcept { return mine.number_; }
 
   /// May be true for a thread that runs if the system could not promise to tell when it ends. Looks at all that run.
   static bool has_ended(std::uint64_t number) noexcept {
