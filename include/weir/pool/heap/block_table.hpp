@@ -173,11 +173,21 @@ class block_table {
   [[gnu::always_inline]] block_id find(std::uintptr_t address) noexcept { return live_.find(address, address_of()); }
   /// The same, if its alignment was asked for so. What was allocated last is found at once.
   [[gnu::always_inline]] block_id find(std::uintptr_t address, unsigned alignment_log) noexcept {
-    return find_by(address, alignment_log, [&](auto is) { return live_.find_if(address, is); });
+    if (address % unit_bytes != 0) [[unlikely]]
+      return 0;
+    std::uintptr_t const place = block::live_place(address, alignment_log);
+    block const* const blocks = blocks_.data();
+    if (blocks[latest_].is_at(place)) return latest_;
+    return live_.find_if(address, [=](block_id id) { return blocks[id].is_at(place); });
   }
   /// The same, or 0 where that takes more than a few instructions.
   [[gnu::always_inline]] block_id find_at_once(std::uintptr_t address, unsigned alignment_log) const noexcept {
-    return find_by(address, alignment_log, [&](auto is) { return live_.find_at_once(address, is); });
+    if (address % unit_bytes != 0) [[unlikely]]
+      return 0;
+    std::uintptr_t const place = block::live_place(address, alignment_log);
+    block const* const blocks = blocks_.data();
+    if (blocks[latest_].is_at(place)) return latest_;
+    return live_.find_at_once(address, [=](block_id id) { return blocks[id].is_at(place); });
   }
 
   /// Takes a live block off the table.
@@ -217,17 +227,6 @@ class block_table {
   }
 
  private:
-  /// What was allocated last, or what `find(is)` finds, of which `is(id)` says whether it is the one.
-  template <class Find>
-  [[gnu::always_inline]] block_id find_by(std::uintptr_t address, unsigned alignment_log, Find find) const noexcept {
-    if (address % unit_bytes != 0) [[unlikely]]
-      return 0;
-    std::uintptr_t const place = block::live_place(address, alignment_log);
-    block const* const blocks = blocks_.data();
-    if (blocks[latest_].is_at(place)) return latest_;
-    return find([=](block_id id) { return blocks[id].is_at(place); });
-  }
-
   struct addresses {
     block const* blocks;
     std::uintptr_t operator()(block_id id) const noexcept { return blocks[id].address(); }
