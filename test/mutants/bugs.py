@@ -1757,9 +1757,11 @@ BUGS = [
     bug(0, "a block in a cache can be freed as the pool noted it", ORDERED,
         " || !is_valid_alignment(alignment)", "", "pool/lent_blocks", random=False, case="a wrong free"),
     bug(0, "an address whose low bits make up for a lower alignment is a block's", TABLE,
-        "    if (address % unit_bytes != 0) [[unlikely]]\n      return 0;\n", "", "pool/heap/block_table", random=False),
+        "alignment_log) noexcept {\n    if (address % unit_bytes != 0) [[unlikely]]\n      return 0;\n",
+        "alignment_log) noexcept {\n", "pool/heap/block_table", random=False),
     bug(0, "what was allocated last is found though it is free", TABLE,
-        "if (blocks[latest_].is_at(place)) return latest_;", "if (blocks[latest_].address() == address) return latest_;",
+        "if (blocks[latest_].is_at(place)) return latest_;\n    return live_.find_if",
+        "if (blocks[latest_].address() == address) return latest_;\n    return live_.find_if",
         "pool/heap/block_table", random=False),
 
     # ---- stacks in odd orders
