@@ -130,10 +130,16 @@ TEST_CASE("a live block is found as it was asked for, whether it is the latest o
     CHECK(table.find(address, 7) == 0);
     CHECK(table.find(address + 1, 8) == 0);
     CHECK(table.find(address + 4, 7) == 0);
+    CHECK(table.find_at_once(address, 8) == id);  // of so few, each is where it is looked for first
+    CHECK(table.find_at_once(address, 7) == 0);
+    CHECK(table.find_at_once(address + 1, 8) == 0);
+    CHECK(table.find_at_once(address + 4, 7) == 0);
   }
   table.delist(latest);
   table[latest].set_free(shared);
   CHECK(table.find(at(9), 8) == 0);
+  CHECK(table.find_at_once(at(9), 8) == 0);
+  CHECK(table.find_at_once(0, 8) == 0);
   CHECK(table.find(at(0), 8) == earlier);
   CHECK(table.find(0, 8) == 0);
 }
