@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -75,6 +76,26 @@ void churn(std::size_t live, std::size_t most_bytes, std::size_t streams) {
   for (block& b : blocks) memory.deallocate(refs[b.stream], b.address, b.bytes);
 }
 
+/// One stream allocates, another frees, oldest first.
+void hand_over() {
+  auto memory = weir::make(plain());
+  weir::stream const from, to;
+  std::array<std::pair<void*, std::size_t>, 100> ring;
+  for (auto& [p, bytes] : ring) p = memory.allocate(from, bytes = 4096);
+  bench::random_numbers random(1);
+  std::size_t at = 0;
+  auto const step = [&] {
+    auto& [p, bytes] = ring[at];
+    at = at + 1 == ring.size() ? 0 : at + 1;
+    memory.deallocate(to, p, bytes);
+    bytes = bench::random_numbers::low(random.next(), 64 << 10) + 1;
+    p = memory.allocate(from, bytes);
+  };
+  for (std::size_t i = 0; i < 2000; ++i) step();
+  measured_work(step);
+  for (auto const& [p, bytes] : ring) memory.deallocate(to, p, bytes);
+}
+
 struct workload {
   std::string_view name;
   void (*run)();
@@ -95,6 +116,7 @@ constexpr std::array workloads{
     workload{"random-64MiB-200-live", [] { churn(200, 64 << 20, 1); }},
     workload{"random-64KiB-100000-live", [] { churn(100'000, 64 << 10, 1); }},
     workload{"random-64KiB-1000-live-4-streams", [] { churn(1000, 64 << 10, 4); }},
+    workload{"random-64KiB-handed-over", [] { hand_over(); }},
 };
 
 }  // namespace

@@ -67,17 +67,17 @@ TEST_CASE("other threads, streams and sizes get nothing, and nothing changes") {
   void* const p = pool.take(pool.a, 3000);
   void* const q = pool.take(pool.a, 3000);
   REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
-  CHECK(pool.memory.take_as_owner(pool.b, 3000, 256) == nullptr);
-  CHECK(pool.memory.take_as_owner(pool.a, 4000, 256) == nullptr);
-  CHECK(pool.memory.take_as_owner(host_order, 3000, 256) == nullptr);
-  CHECK(pool.memory.take_as_owner(cudaStreamPerThread, 3000, 256) == nullptr);
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.b, 3000, 256)));
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 4000, 256)));
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(host_order, 3000, 256)));
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(cudaStreamPerThread, 3000, 256)));
   CHECK_FALSE(pool.memory.give_as_owner(pool.b, q, 3000, 256));
   CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 2999, 256));
   CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 3000, 128));
   CHECK_FALSE(pool.memory.give_as_owner(pool.a, p, 3000, 256));  // freed already
   CHECK_FALSE(pool.memory.give_as_owner(host_order, q, 3000, 256));
   std::thread([&] {
-    CHECK(pool.memory.take_as_owner(pool.a, 3000, 256) == nullptr);
+    CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
     CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 3000, 256));
   }).join();
   CHECK(pool.memory.numbers().requested.current == 3000);
@@ -113,7 +113,7 @@ TEST_CASE("nothing goes the short way while a capture is declared, above the thr
     capture_scope const declared;
     CHECK_FALSE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
     CHECK(pool.memory.deallocate(pool.a, p, 3000, 256));
-    CHECK(pool.memory.take_as_owner(pool.a, 3000, 256) == nullptr);
+    CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
   }
   {
     owned_pool pool({.release_threshold = 4_MiB});
@@ -130,7 +130,7 @@ TEST_CASE("nothing goes the short way while a capture is declared, above the thr
   void* const p = pool.take(pool.a, 3000);
   CHECK_FALSE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
   CHECK(pool.memory.deallocate(pool.a, p, 3000, 256));
-  CHECK(pool.memory.take_as_owner(pool.a, 3000, 256) == nullptr);
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
 }
 
 TEST_CASE("a thread's own default stream has at hand what it freed there") {
@@ -140,7 +140,7 @@ TEST_CASE("a thread's own default stream has at hand what it freed there") {
   void* const q = pool.take(cudaStreamPerThread, 3000);
   CHECK(pool.memory.deallocate(cudaStreamPerThread, p, 3000, 256));
   REQUIRE(pool.memory.give_as_owner(cudaStreamPerThread, q, 3000, 256));
-  CHECK(pool.memory.take_as_owner(cudaStreamLegacy, 3000, 256) == nullptr);
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(cudaStreamLegacy, 3000, 256)));
   CHECK(pool.memory.take_as_owner(cudaStreamPerThread, 3000, 256) == q);
   CHECK(pool.memory.deallocate(cudaStreamPerThread, q, 3000, 256));
 }

@@ -76,19 +76,21 @@ class block_cache {
     return id;
   }
   /// Keeps a live block that is freed; false if it is for the heap.
-  bool put(list_id list, block_id id) noexcept {
+  [[gnu::always_inline]] bool put(list_id list, block_id id) noexcept {
     by_class* const own = streams_[list];
     if (own == nullptr || (heap_.blocks()[id].list != list && !adopt(list, id)) || !put_in(*own, id)) return false;
     if (!own->has_some) note(*own);
     return true;
   }
-  /// The same in a few instructions, where the block is the list's own already and not the only one that is kept; false
+  /// Whether anything may be kept for a list.
+  bool is_open(list_id list) const noexcept { return streams_[list] != nullptr; }
+  /// The same as `put` in a few instructions, for a list that is open, where the block is the list's own already and not the only one that is kept; false
   /// elsewhere, and nothing done.
   [[gnu::always_inline]] bool put_at_once(list_id list, block_id id) noexcept {
-    by_class* const own = streams_[list];
-    if (own == nullptr || heap_.blocks()[id].list != list || !own->has_some) [[unlikely]]
+    by_class& own = *streams_[list];
+    if (heap_.blocks()[id].list != list || !own.has_some) [[unlikely]]
       return false;
-    return put_in(*own, id);
+    return put_in(own, id);
   }
 
   /// Gives all that is kept for a list to the heap; true if there was something.

@@ -53,16 +53,19 @@ class caching_allocator : public hot_path<Upstream> {
   }
 
   static constexpr std::size_t most_bytes = block_sizes::most_bytes;
-  using base::may_be_at_hand;
+  using base::may_be_at_hand, base::is_memory;
 
   /// Null if the memory cannot be had; with `refused` that is counted, and told with what the pool had at that instant.
   /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
-    bool const at_hand = may_be_at_hand(greater(bytes, least_block), alignment);
-    if (at_hand && least_block == 0)
-      if (void* const p = this->take_as_owner(stream, bytes, alignment); p != nullptr) [[likely]]
-        return p;
+    bool at_hand = may_be_at_hand(greater(bytes, least_block), alignment);
+    if (at_hand && least_block == 0) {
+      void* const taken = this->take_as_owner(stream, bytes, alignment);
+      if (is_memory(taken)) [[likely]]
+        return taken;
+      at_hand = taken == nullptr;
+    }
     void* const p = at_hand ? allocate_at_hand(stream, bytes, alignment, least_block)
                             : allocate_ready(stream, bytes, alignment, least_block);
     if (p != nullptr) [[likely]]
@@ -118,8 +121,7 @@ class caching_allocator : public hot_path<Upstream> {
     return deallocate_otherwise(stream, p, bytes, alignment);
   }
   /// The same for any thread.
-  [[gnu::noinline]] bool deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes,
-                                              std::size_t alignment) noexcept {
+  bool deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     stream_key const key = stream_identity::known_key(stream, streams_last());
     if (stream_identity::must_ask(stream, key)) [[unlikely]]
       return deallocate_after_asking(stream, key, p, bytes, alignment);

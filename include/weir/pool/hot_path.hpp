@@ -12,6 +12,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 
 namespace weir::detail {
 
@@ -29,7 +30,12 @@ class hot_path : public pool_memory<Upstream> {
            alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
   }
 
-  /// What the stream has at hand for a request; null for everything else. For what `may_be_at_hand`.
+  /// What `take_as_owner` returns to the owner where the stream has nothing at hand: nobody need look again.
+  static constexpr std::uintptr_t nothing_at_hand = 1;
+  static bool is_memory(void const* taken) noexcept {
+    return reinterpret_cast<std::uintptr_t>(taken) > nothing_at_hand;
+  }
+  /// What the stream has at hand for a request; no memory (`is_memory`) in all other cases. For what `may_be_at_hand`.
   [[gnu::always_inline]] void* take_as_owner(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept {
     return take(stream, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
   }
@@ -60,8 +66,9 @@ class hot_path : public pool_memory<Upstream> {
     auto const size_class = slot_class::for_bytes(bytes);
     stream_key const key = stream_identity::key_at_hand(stream, streams_last());
     void* const p = heap_.take_small(key, size_class, bytes, alignment_log);
-    if (p != nullptr) [[likely]]
-      numbers_.count_allocation(bytes, size_class.bytes());
+    if (p == nullptr) [[unlikely]]
+      return reinterpret_cast<void*>(nothing_at_hand);
+    numbers_.count_allocation(bytes, size_class.bytes());
     return p;
   }
   [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, unsigned alignment_log) noexcept {

@@ -63,8 +63,10 @@ class small_blocks {
   }
 
   /// Keeps a live block that is freed in the list; false if it is for the heap.
-  bool keep(list_id list, block_id id) noexcept { return cache_.put(list, id); }
-  /// The same, and false too where that takes more than a few instructions.
+  [[gnu::always_inline]] bool keep(list_id list, block_id id) noexcept { return cache_.put(list, id); }
+  /// Whether the list's stream may have anything at hand.
+  bool is_open(list_id list) const noexcept { return cache_.is_open(list); }
+  /// The same as `keep` for such a list, and false too where that takes more than a few instructions.
   [[gnu::always_inline]] bool keep_at_once(list_id list, block_id id) noexcept { return cache_.put_at_once(list, id); }
   /// A live block goes back to the heap that is freed in the list.
   [[gnu::always_inline]] void count_free(list_id list, block_id id) noexcept { cache_.count_free(list, id); }

@@ -259,7 +259,7 @@ class stream_ordered_heap {
   /// The block that a stream took where `make_small` gave it none is counted as one that it has.
   void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
-  bool keep(block_id id, stream_identity const& who) noexcept { return small_.keep(tracker_.list_seen(who.key), id); }
+  [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept { return small_.keep(tracker_.list_seen(who.key), id); }
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
     return small_.find(p, bytes, alignment);
   }
@@ -270,6 +270,8 @@ class stream_ordered_heap {
     list_id const list = tracker_.list_seen(key);
     if (slot const found = small_.find_slot(p, bytes, alignment_log))
       return small_.give_own_at_once(found, list) ? found.bytes() : 0;
+    if (!small_.is_open(list)) [[unlikely]]
+      return 0;  // before looking which block it is: so end frees on a stream that only frees
     block_id const id = heap_.find_live_at_once(reinterpret_cast<std::uintptr_t>(p), alignment_log);
     if (id == 0 || heap_.blocks()[id].requested() != bytes || heap_.blocks()[id].captured != shared) [[unlikely]]
       return 0;

@@ -43,10 +43,11 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// that is no power of two or exceeds 2 MiB, `cuda_error` if the stream is not one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
                                         std::size_t alignment = default_alignment) {
-    if (segments_.may_be_at_hand(bytes, alignment))
-      if (void* const p = segments_.take_as_owner(stream, bytes, alignment); p != nullptr) [[likely]]
-        return p;
-    return allocate_otherwise(stream, bytes, alignment);
+    void* taken = nullptr;
+    if (segments_.may_be_at_hand(bytes, alignment)) taken = segments_.take_as_owner(stream, bytes, alignment);
+    if (segments_.is_memory(taken)) [[likely]]
+      return taken;
+    return taken == nullptr ? allocate_otherwise(stream, bytes, alignment) : serve_more(stream, bytes, alignment, 0);
   }
 
   /// The memory may be reused at once on `stream`, elsewhere after the work now queued on it. Allocates no host memory.
