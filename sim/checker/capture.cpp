@@ -89,8 +89,10 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
     made.allocated = m;  // by the launch's allocation node
     if (options_.uninitialised || options_.read_back) made.written.add(0, end - begin);
     memory_[begin] = std::move(made);
-  } else if (found != memory_.end() && found->second.allocated.operation == use.block) {
-    replay_on_region(graph, use, m, known, *found);
+  } else if (found != memory_.end() &&
+             (found->second.allocated.operation == use.block || found->second.physical != 0)) {
+    replay_on_region(graph, use, m, known,
+                     *found);  // of views what lies there now: a parked pool got other memory back
   } else {
     report(order_problem::use_after_free,
            name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");

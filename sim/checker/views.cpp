@@ -10,6 +10,7 @@
 namespace weir::sim::detail {
 
 void order_checker::mapped(std::uintptr_t begin, std::size_t bytes, std::uint64_t physical) {
+  forget_freed_blocks(begin, begin + bytes);  // they were of other memory
   auto const [found, is_older] = physical_.try_emplace(physical);
   if (is_older) found->second.written.add(0, bytes);  // than the check, which does not know its contents
   found->second.views.push_back(begin);

@@ -347,3 +347,35 @@ TEST_CASE_FIXTURE(two_views, "other memory may come under a live block while nob
   pool.freed(a, pointer(one), MiB, 256);
   CHECK_EQ(sim::report_count(), 0);
 }
+
+TEST_CASE_FIXTURE(two_views, "a block that was freed is forgotten where other memory comes") {
+  sim::checked_blocks pool("the pool");
+  pool.allocated(a, pointer(one), MiB, 256);
+  write(a, one);
+  pool.freed(a, pointer(one), MiB, 256);
+  ok(cudaStreamSynchronize(a));
+  write(b, one);
+  CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  ok(cudaStreamSynchronize(b));
+  ok(cu.unmap(one, 4 * MiB));
+  map(one, cu.create(chunk));
+  write(b, one);  // say whoever gives the memory zeroes it
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(two_views, "a graph's addresses may have other memory at its next launch") {
+  ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
+  write(a, one);
+  cudaGraph_t graph = nullptr;
+  ok(cudaStreamEndCapture(a, &graph));
+  cudaGraphExec_t run = nullptr;
+  ok(cudaGraphInstantiate(&run, graph, 0));
+  ok(cudaGraphLaunch(run, a));
+  ok(cudaStreamSynchronize(a));
+  ok(cu.unmap(one, 4 * MiB));
+  map(one, cu.create(chunk));
+  ok(cudaGraphLaunch(run, a));
+  CHECK_EQ(sim::report_count(), 0);
+  ok(cu.unmap(one, chunk));
+  CHECK(has(the_report().text, "cudaGraphLaunch"));  // it counts as a use of what lies there now
+}
