@@ -564,6 +564,11 @@ BUGS = [
         case="a view is unmapped once"),
     bug(0, "two views of one memory are taken for two memories", SIM_VIEWS,
         "now.view = r.allocated.operation;", "now.view = 0;", "sim/check_views", random=False, case="two views of"),
+    bug(0, "a freed block's addresses are its own when other memory comes there", SIM_VIEWS,
+        "  forget_freed_blocks(begin, begin + bytes);  // they were of other memory\n", "", "sim/check_views",
+        random=False, case="a block that was freed is"),
+    bug(0, "a graph may not use other memory behind its addresses", "sim/checker/capture.cpp",
+        " || found->second.physical != 0)", ")", "sim/check_views", random=False, case="a graph's addresses may"),
     # ---- memory that comes and goes behind addresses
     bug(0, "a chunk counts as idle that is free only in part", GROWABLE,
         "std::uintptr_t const begin = up(table_[id].address(), chunk), end", "std::uintptr_t const begin = down(table_[id].address(), chunk), end",
