@@ -431,7 +431,9 @@ class caching_allocator : public hot_path<Upstream> {
       begin_to_lend();
     return lent_.cache_of_this_thread();
   }
+  /// From now on nobody owns the lock, so that the hot path leaves everything to the caches.
   [[gnu::noinline, gnu::cold]] void begin_to_lend() noexcept {
+    mutex_.end_ownership();
     biased_guard const lock(mutex_);
     lent_.begin();
   }

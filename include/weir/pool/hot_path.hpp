@@ -61,7 +61,7 @@ class hot_path : public pool_memory<Upstream> {
  private:
   [[gnu::noinline]] void* take(stream_ref stream, std::size_t bytes, unsigned alignment_log) noexcept {
     biased_owner_section const lock(mutex_);
-    if (!lock || mutex_.is_contended() || captures_declared() || heap_.is_exiting()) [[unlikely]]
+    if (!lock || captures_declared() || heap_.is_exiting()) [[unlikely]]
       return nullptr;
     auto const size_class = slot_class::for_bytes(bytes);
     stream_key const key = stream_identity::key_at_hand(stream, streams_last());
@@ -73,7 +73,7 @@ class hot_path : public pool_memory<Upstream> {
   }
   [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
     biased_owner_section const lock(mutex_);
-    if (!lock || mutex_.is_contended() || captures_declared() || heap_.is_exiting() || is_above_threshold())
+    if (!lock || captures_declared() || heap_.is_exiting() || is_above_threshold())
         [[unlikely]]
       return false;
     stream_key const key = stream_identity::key_at_hand(stream, streams_last());
