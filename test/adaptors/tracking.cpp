@@ -1,4 +1,5 @@
 // needs: tsan
+#include <weir/adaptors/logging.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/core/tag.hpp>
@@ -13,11 +14,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/temporary_folder.hpp"
 #include "support/test_source.hpp"
 
 using namespace weir;
@@ -43,6 +46,29 @@ std::string hex_of(void const* p) { return detail::hex(p); }
 
 std::size_t lines_in(std::string const& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// A stack that ends with a block that nobody freed through it; below it is freed, or leak sanitizers would speak too.
+void leak(unsigned status) {
+  source_state state;
+  auto memory = make(source{&state} | tracking{.report_leaks = false, .leak_exit_status = status});
+  memory.upstream().deallocate(stream, memory.allocate(stream, 100), 100, default_alignment);
+}
+
+/// What a child that does this ends with; 3 if nothing changes it.
+template <class F>
+int status_after(F work) {
+  std::fflush(nullptr);  // or the child prints it again
+  ::pid_t const child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    work();
+    std::exit(3);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
 }
 
 }  // namespace
@@ -370,24 +396,37 @@ TEST_CASE("eight threads: nothing is lost, and reports may be asked for meanwhil
 }
 
 TEST_CASE("a process whose blocks leaked ends with the status that was asked for") {
-  auto const status_of = [](bool leaks, unsigned status) {
-    ::pid_t const child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      source_state state;
-      {
-        auto memory = make(source{&state} | tracking{.report_leaks = false, .leak_exit_status = status});
-        void* const p = memory.allocate(stream, 100);
-        if (!leaks) memory.deallocate(stream, p, 100);
-      }
-      std::exit(3);
-    }
-    int ended = 0;
-    REQUIRE(::waitpid(child, &ended, 0) == child);
-    return WEXITSTATUS(ended);
-  };
-  CHECK(status_of(true, 23) == 23);
-  CHECK(status_of(true, 0) == 3);
-  CHECK(status_of(false, 23) == 3);
+  CHECK(status_after([] { leak(23); }) == 23);
+  CHECK(status_after([] { leak(0); }) == 3);
+  CHECK(status_after([] {
+          source_state state;
+          auto memory = make(source{&state} | tracking{.leak_exit_status = 23});
+          memory.deallocate(stream, memory.allocate(stream, 100), 100);
+        }) == 3);
   CHECK(tracking{.leak_exit_status = 256}.problem() == "tracking: leak_exit_status is 256; it must be at most 255");
+}
+
+TEST_CASE("what is to run at exit does so though blocks leaked, and logs are complete") {
+  temporary_folder const folder;
+  static std::string later;  // static: exit functions take no arguments
+  later = folder / "later";
+  std::string const path = folder / "log.csv";
+  CHECK(status_after([&] {
+          std::atexit([] { std::ofstream(later) << "ran"; });
+          static source_state state;
+          static auto* const memory = new auto(make(source{&state} | logging{.path = path}));
+          memory->deallocate(stream, memory->allocate(stream, 100), 100);
+          leak(23);
+        }) == 23);
+  CHECK(text_of(later) == "ran");
+  CHECK(records_of(path).size() == 3);
+}
+
+TEST_CASE("a forked child ends with a status of its own, whatever its parent leaked") {
+  int const status = status_after([] {
+    leak(23);
+    int const that_leaked_nothing = status_after([] {}), that_leaked = status_after([] { leak(24); });
+    if (that_leaked_nothing != 3 || that_leaked != 24) ::_exit(1);
+  });
+  CHECK(status == 23);
 }

@@ -47,7 +47,8 @@ struct tracking {
   std::size_t frames = 0;
   bool report_leaks = true;  ///< say what is live when the resource is destroyed, if something is
   /// What the process exits with, when it ends by itself, if something was live when the resource was destroyed; at
-  /// most 255. 0: as it would. For tests and nightly runs, which nobody reads.
+  /// most 255. 0: as it would. What is to run at exit runs all the same. For tests and nightly runs, which nobody
+  /// reads.
   unsigned leak_exit_status = 0;
   std::string name = {};  ///< whose blocks they are, for reports: `search` makes it `search: tracking`
   /// Gets the report of what is live at the end; what it throws is lost. Empty: it is written to stderr.
@@ -89,9 +90,7 @@ class tracking_resource : public detail::passing_adaptor<tracking_resource<Upstr
       : base(upstream),
         options_(detail::require_valid(options)),
         label_(options.name.empty() ? "tracking" : printable(options.name) + ": tracking"),
-        stacks_(options.frames) {
-    if (options.leak_exit_status != 0) detail::leak_exit::arm();
-  }
+        stacks_(options.frames) {}
 
   /// Reports what is live, if it is to; not in a forked child, whose parent will.
   ~tracking_resource() {
