@@ -214,6 +214,24 @@ TEST_CASE("the second may be a stack that others use") {
   CHECK(&memory.second().upstream() == &shared);
 }
 
+TEST_CASE("wrong options of the second are refused before the first is made") {
+  source_state state;
+  int made = 0;
+  auto const first = [&] { return ++made, source{&state}(); };
+  auto const refusal = [&](auto const& second) {
+    return message_of<std::invalid_argument>([&] { static_cast<void>(make(first | fallback{second})); });
+  };
+  CHECK(refusal(source{&state} | limit{}).starts_with("weir: fallback: the second: limit: "));
+  CHECK(refusal(source{&state} | limit{} | fixed_size{}).starts_with("weir: fallback: the second: fixed_size: "));
+  CHECK(refusal(source{&state} | limit{} | pool{}).starts_with("weir: fallback: the second: limit: "));
+  CHECK(refusal(virtual_memory{.chunk_bytes = 3} | pool{}).starts_with("weir: fallback: the second: virtual_memory: "));
+  CHECK(refusal(source{&state} | fallback{source{&state} | limit{}})
+            .starts_with("weir: fallback: the second: fallback: the second: limit: "));
+  CHECK(made == 0);
+  auto const memory = make(first | fallback{source{&state} | limit{1_MiB}});
+  CHECK(made == 1);
+}
+
 TEST_CASE("two devices are refused when it is made") {
   fresh_world const world;
   std::string const what = message_of<std::invalid_argument>(

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <core/recorder.hpp>
 
+#include <string>
 #include <type_traits>
 
 using namespace weir;
@@ -46,6 +47,14 @@ struct adaptor {
   template <resource Upstream>
   using on = layer<Upstream>;
 };
+struct choosy_source : source {
+  std::string wrong;
+  std::string problem() const { return wrong; }
+};
+struct choosy : adaptor {
+  std::string wrong;
+  std::string problem() const { return wrong; }
+};
 
 }  // namespace
 }  // namespace theirs
@@ -69,6 +78,18 @@ TEST_CASE("writing a recipe builds nothing") {
   auto const copy = recipe;
   static_cast<void>(copy);
   CHECK(built.empty());
+}
+
+TEST_CASE("a recipe says what is wrong with its options, the topmost first") {
+  auto const problem = [](char const* source, char const* lower, char const* upper) {
+    return (theirs::choosy_source{{}, source} | theirs::choosy{{}, lower} | passing{} | theirs::choosy{{}, upper})
+        .problem();
+  };
+  CHECK(problem("", "", "").empty());
+  CHECK(problem("c", "b", "a") == "a");
+  CHECK(problem("c", "b", "") == "b");
+  CHECK(problem("c", "", "") == "c");
+  CHECK((theirs::source{} | theirs::adaptor{}).problem().empty());  // says nothing
 }
 
 TEST_CASE("a stack is built in place, its upstream first, and destroyed in the opposite order") {

@@ -7,9 +7,11 @@
 
 #include <doctest/doctest.h>
 #include <support/parsed.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -182,6 +184,23 @@ TEST_CASE("a text is checked without making anything, with the same errors") {
   CHECK_THROWS_WITH_AS(weir::check_text<weir::any_host_resource>("async | pool"),
                        doctest::Contains("'async' cannot be reached by the host"), weir::config_error);
   CHECK(weir::sim::calls() == 0);
+}
+
+TEST_CASE("a text that is refused has emptied no log that it names") {
+  weir::sim::reset();
+  weir::test::temporary_folder const folder;
+  std::string const path = folder / "log.csv";
+  std::ofstream(path) << "precious\n";
+  for (std::string const above : {" | pol", " | limit(150%)", " | limit(max=x)", " | pool(initial=2GiB, max=1GiB)",
+                                  " | binning(min_exponent=9, max_exponent=8)", " | host"}) {
+    CAPTURE(above);
+    CHECK(refused("host | logging(" + path + ")" + above).column > 8);
+    CHECK(weir::test::text_of(path) == "precious\n");
+  }
+  CHECK_THROWS_AS(static_cast<void>(parse("host | logging(" + path + ")")), weir::config_error);
+  CHECK(weir::test::text_of(path) == "precious\n");
+  static_cast<void>(parse<anything>("host | logging(" + path + ")"));
+  CHECK(weir::test::text_of(path).starts_with("Thread,"));
 }
 
 TEST_CASE("what is wrong with a source is its own error, whatever stands on it") {

@@ -51,7 +51,12 @@ struct fallback {
     f(option::text("name", "name", &fallback::name));
   }
 
-  std::string problem() const { return option::first_problem(*this); }
+  /// Empty if these options are valid, and those of the second stack, else what is wrong with them.
+  std::string problem() const {
+    std::string wrong;
+    if constexpr (requires { second.problem(); }) wrong = second.problem();
+    return wrong.empty() ? option::first_problem(*this) : "fallback: the second: " + wrong;
+  }
   bool valid() const { return problem().empty(); }
 };
 template <recipe Second>

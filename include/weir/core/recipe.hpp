@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <string>
 #include <type_traits>
 
 namespace weir {
@@ -43,6 +44,14 @@ struct stacked {
   resource_type operator()() const {
     if constexpr (requires { adaptor.problem(); }) detail::require_valid(adaptor);
     return resource_type(bottom, adaptor);
+  }
+  /// What is wrong with the options of this layer or of one below it, as far as they say; empty if nothing is.
+  std::string problem() const {
+    std::string wrong;
+    if constexpr (requires { adaptor.problem(); }) wrong = adaptor.problem();
+    if constexpr (requires { bottom.problem(); })
+      if (wrong.empty()) wrong = bottom.problem();
+    return wrong;
   }
 
   /// Not to be called: says that `make` was forgotten.

@@ -105,7 +105,7 @@ using adaptors_in_text = layer_list<aligned, arena, bins_in_text, fixed_size, li
   layer.fail("no adaptor is called '" + std::string(layer.name()) + "'; there are " + adaptors_in_text::names());
 }
 
-/// One adaptor over what `upstream` makes, by `take(recipe)`; the kind of memory stays.
+/// One adaptor, which there is, over what `upstream` makes, by `take(recipe)`; the kind of memory stays.
 template <recipe Upstream, class Take>
 void add_layer(Upstream const& upstream, config_layer& layer, Take take) {
   auto const add = [&](auto options) {
@@ -117,7 +117,7 @@ void add_layer(Upstream const& upstream, config_layer& layer, Take take) {
         take(upstream | options);
     });
   };
-  if (!adaptors_in_text::find(layer.name(), add)) refuse_adaptor(layer);
+  adaptors_in_text::find(layer.name(), add);
 }
 
 /// What a parsed stack's memory can be reached by is known when it runs; this states it for the types.
@@ -200,41 +200,15 @@ template <class Any, recipe Source>
 /// The same as `build`, with the promise that the caller asked for.
 template <class Any, class Source>
 Any build_as(Source const& source, std::vector<config_layer>& layers) {
-  if constexpr (!keeps_promise<Any, Source>) {
-    refuse_kind<Any, Source>(layers.front());
-  } else {
-    constexpr bool on_device = device_accessible<made_by<Source>>;
-    auto stack = build<std::conditional_t<on_device, any_resource, any_host_resource>>(source, layers);
-    if constexpr (std::same_as<decltype(stack), Any>)
-      return stack;
-    else
-      return Any([&] { return promised_resource<Any::device_accessible, Any::host_accessible>(stack); });
-  }
+  constexpr bool on_device = device_accessible<made_by<Source>>;
+  auto stack = build<std::conditional_t<on_device, any_resource, any_host_resource>>(source, layers);
+  if constexpr (std::same_as<decltype(stack), Any>)
+    return stack;
+  else
+    return Any([&] { return promised_resource<Any::device_accessible, Any::host_accessible>(stack); });
 }
 
 }  // namespace detail
-
-/// Makes the stack that `text` describes: a source, then adaptors, with `|` between them and options in parentheses.
-///
-///     parse("async | pool(initial=1GiB, max=16GiB) | limit(60%) | logging(memory.csv)")
-///
-/// Bytes are written `4096`, `64KiB`, `1.5GiB`. `Any` is the promise wanted: `any_resource` (the default), or
-/// `any_host_resource`, `any_host_device_resource`, or `basic_any_resource<false, false>` for memory of any kind.
-/// Throws `config_error` for text that is no stack, and whatever making the stack throws. Each layer costs a virtual
-/// call a request: where the stack is known when compiled, write it in C++. A pool grows in place on `virtual_memory`,
-/// right on it or with layers between that pass requests on.
-template <class Any = any_resource>
-[[nodiscard]] Any parse(std::string_view text) {
-  std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
-  detail::config_layer& first = layers.front();
-  std::optional<Any> made;
-  auto const make_on = [&](auto source) {
-    first.take_options(source);
-    made.emplace(detail::build_as<Any>(source, layers));
-  };
-  if (detail::sources_in_text::find(first.name(), make_on)) return *made;
-  detail::refuse_source(first);
-}
 
 /// Throws the `config_error` that `parse<Any>(text)` would throw for what each layer says, and makes nothing: no CUDA
 /// call. What only the machine can tell, such as a device that is not there, is found by `parse`, and so is what a
@@ -259,6 +233,29 @@ void check_text(std::string_view text) {
       detail::refuse_adaptor(layer);
     }
   }
+}
+
+/// Makes the stack that `text` describes: a source, then adaptors, with `|` between them and options in parentheses.
+///
+///     parse("async | pool(initial=1GiB, max=16GiB) | limit(60%) | logging(memory.csv)")
+///
+/// Bytes are written `4096`, `64KiB`, `1.5GiB`. `Any` is the promise wanted: `any_resource` (the default), or
+/// `any_host_resource`, `any_host_device_resource`, or `basic_any_resource<false, false>` for memory of any kind.
+/// Throws `config_error` for text that is no stack, and what `check_text` finds before anything is made or a log is
+/// emptied; and whatever making the stack throws. Each layer costs a virtual call a request: where the stack is known
+/// when compiled, write it in C++. A pool grows in place on `virtual_memory`, right on it or with layers between that
+/// pass requests on.
+template <class Any = any_resource>
+[[nodiscard]] Any parse(std::string_view text) {
+  weir::check_text<Any>(text);
+  std::vector<detail::config_layer> layers = detail::config_reader(text).layers();
+  detail::config_layer& first = layers.front();
+  std::optional<Any> made;
+  detail::sources_in_text::find(first.name(), [&](auto source) {
+    first.take_options(source);
+    if constexpr (detail::keeps_promise<Any, decltype(source)>) made.emplace(detail::build_as<Any>(source, layers));
+  });
+  return *made;
 }
 
 }  // namespace weir

@@ -72,7 +72,8 @@ class bin {
       : bin(bytes, Default{.block_bytes = bytes, .blocks_per_chunk = blocks_in_64_MiB(detail::greater(bytes, 1))}) {}
 
   /// Served by what `how` puts on the upstream: an adaptor's options (`bin{1_MiB, pool{}}`), or a function from a
-  /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`).
+  /// recipe to a recipe (`bin{1_MiB, [](auto up) { return up | pool{} | limit{1_GiB}; }}`), whose options are looked at
+  /// when the bin is made.
   template <class How>
   bin(std::size_t bytes, How how)
       : bytes_(bytes), maker_(detail::shared_owner<maker>::make<made_with<How>>(bytes, std::move(how))) {}
