@@ -153,6 +153,20 @@ TEST_CASE("two users of one file share it, whatever they call it") {
   CHECK(text_of(path) == "header\n1\n2\n3\n");
 }
 
+TEST_CASE("who shares a file leaves its mode as the first wanted it") {
+  temporary_folder const folder;
+  auto options = at(folder / "log");
+  options.mode = 0640;
+  ::mode_t const mask = ::umask(022);
+  log_file& first = log_file::open(options, "");
+  ::umask(mask);
+  log_file& second = log_file::open(at(options.path), "");
+  CHECK(&first == &second);
+  CHECK(mode_of(options.path) == 0640);
+  second.release();
+  first.release();
+}
+
 TEST_CASE("lines that cannot be written are counted, and no half line stays behind") {
   temporary_folder const folder;
   std::string const path = folder / "log";

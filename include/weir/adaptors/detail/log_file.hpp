@@ -50,7 +50,7 @@ class log_file {
     log_file* made = nullptr;
     try {
       made = new log_file(fd, about, options.buffer_bytes, all.exiting);
-      made->start(options.path, header);
+      made->start(options, about.st_mode, header);
     } catch (...) {
       if (made == nullptr) ::close(fd);
       delete made;
@@ -147,8 +147,8 @@ class log_file {
         buffer_(buffer_bytes > max_line ? buffer_bytes : max_line) {}
   ~log_file() { ::close(fd_); }
 
-  /// Nothing is emptied before it is clear whose file it is: a path in a shared folder may have been prepared by
-  /// others.
+  /// Nothing is changed before it is clear whose file it is: a path in a shared folder may have been prepared by
+  /// others, and a log that is open keeps the options that it was opened with.
   static int open_safely(log_file_options const& options) {
     int const links = options.follow_links ? 0 : O_NOFOLLOW;
     int const fd =
@@ -158,14 +158,9 @@ class log_file {
     struct stat about {};
     int error = ::fstat(fd, &about) == 0 ? 0 : errno;
     char const* why = "";
-    if (error == 0 && S_ISREG(about.st_mode)) {
-      if (about.st_uid != ::geteuid()) {
-        error = EPERM;
-        why = ", which belongs to another user";
-      } else if ((about.st_mode & 0777U & ~options.mode) != 0 &&
-                 ::fchmod(fd, static_cast<::mode_t>(options.mode)) != 0) {
-        error = errno;  // it existed and more people could read it than were to
-      }
+    if (error == 0 && S_ISREG(about.st_mode) && about.st_uid != ::geteuid()) {
+      error = EPERM;
+      why = ", which belongs to another user";
     }
     // O_NONBLOCK was for opening only (a pipe without a reader must not hang the program).
     if (error == 0 && ::fcntl(fd, F_SETFL, O_APPEND) != 0) error = errno;
@@ -181,10 +176,13 @@ class log_file {
                             "weir: logging: cannot write to \"" + printable(path) + "\"" + why);
   }
 
-  void start(std::string const& path, std::string_view header) {
-    if (regular_ && ::ftruncate(fd_, 0) != 0) fail(path, errno, "");
+  /// `mode`: what the file has. If it existed, more people may be able to read it than are to.
+  void start(log_file_options const& options, ::mode_t mode, std::string_view header) {
+    bool const is_read_by_others = (mode & 0777U & ~options.mode) != 0;
+    if (regular_ && is_read_by_others && ::fchmod(fd_, options.mode) != 0) fail(options.path, errno, "");
+    if (regular_ && ::ftruncate(fd_, 0) != 0) fail(options.path, errno, "");
     std::size_t done = 0;
-    if (int const error = write_all(header.data(), header.size(), done); error != 0) fail(path, error, "");
+    if (int const error = write_all(header.data(), header.size(), done); error != 0) fail(options.path, error, "");
   }
 
   /// 0, or the error number that stopped it after `done` bytes.
