@@ -93,6 +93,14 @@ TEST_CASE("a metric is described once, its samples stand together, and no two ar
   CHECK(samples.size() == 12);
 }
 
+TEST_CASE("names that differ in bytes that are no UTF-8 are two series") {
+  auto const tag = [](char const* name) { return layer_numbers{.layer = "tag", .name = name, .requested = 1}; };
+  std::string const text =
+      summary_prometheus({{.name = "a", .layers = {{{.layer = "pool"}, {tag("\xff"), tag("\xfe")}}}}});
+  CHECK(text.find(R"(tag="\\xff"} 1)") != std::string::npos);
+  CHECK(text.find(R"(tag="\\xfe"} 1)") != std::string::npos);
+}
+
 TEST_CASE("no name ends its label or its line") {
   stack_summary const stack{.name = "a\"} 1\nb", .layers = {{{.layer = "pool", .name = "c\\", .requested = 1}, {}}}};
   std::string const text = summary_prometheus({stack});

@@ -41,7 +41,8 @@ TEST_CASE("a JSON string is valid whatever its bytes") {
 
 TEST_CASE("the value of a label ends where it should") {
   CHECK(detail::prometheus_value("a \"b\"\\\nc") == R"("a \"b\"\\\nc")");
-  CHECK(detail::prometheus_value("h\xc3\xa9\xff") == "\"h\xc3\xa9\xef\xbf\xbd\"");
+  CHECK(detail::prometheus_value("h\xc3\xa9\xef\xbf\xbd") == "\"h\xc3\xa9\xef\xbf\xbd\"");
+  CHECK(detail::prometheus_value("h\xff\xc3(") == R"("h\\xff\\xc3(")");
 }
 
 TEST_CASE("a cell has its width, and no character is cut") {

@@ -84,7 +84,8 @@ inline std::string prometheus_fragmentation(std::vector<stack_summary> const& st
 /// too; to be served by the program's own endpoint. Metrics `weir_requested_bytes`, `weir_requested_peak_bytes`,
 /// `weir_requested_bytes_total` and so on, with the labels `stack`, `position` (in the stack, from the top), `layer`,
 /// `name` and `device`; `weir_tag_...` have `tag` too. A label without a value is as one that is not there. The stacks
-/// need names that differ. Labels are escaped; what is no UTF-8 becomes U+FFFD.
+/// need names that differ. Labels are escaped; a byte that is no UTF-8 becomes `\xff` or the like, so that names that
+/// differ are series that differ (but for a name that has just these four characters).
 inline std::string summary_prometheus(std::vector<stack_summary> const& stacks) {
   std::string text;
   for (detail::quantity const& each : detail::quantities) {

@@ -12,6 +12,8 @@
 
 namespace weir::detail {
 
+inline constexpr char hex_digits[] = "0123456789abcdef";
+
 /// How many bytes at the start of `text`, which is not empty, are one character of UTF-8; 0 if they are none: a byte
 /// that stands alone, a form that is too long, half of a pair of UTF-16, or a number above U+10FFFF.
 inline std::size_t utf8_bytes(std::string_view text) noexcept {
@@ -30,27 +32,34 @@ inline std::size_t utf8_bytes(std::string_view text) noexcept {
   return valid && follows(2) && follows(3) ? 4 : 0;
 }
 
-/// Calls `f(character)` for each character of a text; bytes that are none become U+FFFD.
-template <class F>
-void for_each_character(std::string_view text, F f) {
+/// Calls `f(character)` for each character of a text, and `none(byte)` for bytes that are no UTF-8.
+template <class F, class None>
+void for_each_character(std::string_view text, F f, None none) {
   while (!text.empty()) {
     std::size_t const bytes = detail::utf8_bytes(text);
-    f(bytes == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(0, bytes));
+    if (bytes == 0)
+      none(static_cast<unsigned char>(text[0]));
+    else
+      f(text.substr(0, bytes));
     text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
+}
+/// The same with U+FFFD for those bytes.
+template <class F>
+void for_each_character(std::string_view text, F f) {
+  detail::for_each_character(text, f, [&](unsigned char) { f(std::string_view("\xef\xbf\xbd")); });
 }
 
 /// `text` as a JSON string, its quotes included: valid JSON whatever its bytes. `<` is escaped too, so that the result
 /// may stand in a script of a web page.
 inline std::string json_string(std::string_view text) {
-  static constexpr char digits[] = "0123456789abcdef";
   std::string out = "\"";
   detail::for_each_character(text, [&](std::string_view character) {
     auto const c = static_cast<unsigned char>(character[0]);
     if (c == '"' || c == '\\') {
       (out += '\\') += character;
     } else if (c < 0x20 || c == 0x7f || c == '<') {
-      ((out += "\\u00") += digits[c >> 4]) += digits[c & 15];
+      ((out += "\\u00") += hex_digits[c >> 4]) += hex_digits[c & 15];
     } else {
       out += character;
     }
@@ -58,17 +67,22 @@ inline std::string json_string(std::string_view text) {
   return out + '"';
 }
 
-/// `text` as the value of a Prometheus label, its quotes included.
+/// `text` as the value of a Prometheus label, its quotes included. Bytes that are no UTF-8 become `\xff` and the like:
+/// two samples of one metric with the same labels would be an error.
 inline std::string prometheus_value(std::string_view text) {
   std::string out = "\"";
-  detail::for_each_character(text, [&](std::string_view character) {
+  auto const add = [&](std::string_view character) {
     if (character == "\n")
       out += "\\n";
     else if (character == "\"" || character == "\\")
       (out += '\\') += character;
     else
       out += character;
-  });
+  };
+  auto const add_byte = [&](unsigned char byte) {
+    ((out += "\\\\x") += hex_digits[byte >> 4]) += hex_digits[byte & 15];
+  };
+  detail::for_each_character(text, add, add_byte);
   return out + '"';
 }
 
