@@ -5,9 +5,11 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
 
 #include <doctest/doctest.h>
@@ -321,6 +323,23 @@ TEST_CASE("a free that a layer below finds wrong is reported by that, with the p
   check(device{} | arena{}, "arena");
   auto below = make(device{} | pool{});
   check(share(below), "pool");
+}
+
+TEST_CASE("a right free counts, though giving the segment of its block back is reported") {
+  watched_world const world;
+  auto const check = [](auto const& pooled) {
+    auto memory = make(pooled | limit{64_MiB} | statistics{} | tracking{.report_leaks = false});
+    void* const p = memory.allocate(host_order, 32_MiB);
+    caught_misuse const misuse;
+    sim::fail_call("cudaFree", 1, cudaErrorInvalidValue);
+    memory.deallocate(host_order, p, 32_MiB);
+    CHECK(misuse.count() == 1);
+    CHECK(find<limit_resource>(memory).used() == 0);
+    CHECK(find<statistics_resource>(memory).numbers().live() == 0);
+    CHECK(memory.numbers().live() == 0);
+  };
+  check(device{} | pool{.release_threshold = 0});
+  check(device{} | binning{{bin{64_MiB, pool{.release_threshold = 0}}}});
 }
 
 TEST_CASE("a scope, too, takes back what it counted of a wrong free") {

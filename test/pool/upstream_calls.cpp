@@ -1,4 +1,5 @@
 // needs: tsan
+#include <weir/core/call_note.hpp>
 #include <weir/pool/upstream_calls.hpp>
 
 #include <doctest/doctest.h>
@@ -46,6 +47,18 @@ TEST_CASE("bytes are counted during a call, without the lock") {
   { upstream_calls::call<scripted_lock> const under_way(all, lock, 100); }
   CHECK(lock.dropped == 1);
   CHECK(all.bytes() == 0);
+}
+
+TEST_CASE("what is noted in a call is not of what its owner was asked for") {
+  using weir::detail::call_note, weir::detail::last_call;
+  upstream_calls all;
+  scripted_lock lock;
+  lock.meanwhile = [] { last_call.what = call_note::misuse; };
+  last_call = {call_note::captured, 3, 5};
+  { upstream_calls::call<scripted_lock> const under_way(all, lock, 100); }
+  CHECK(last_call.what == call_note::captured);
+  CHECK(last_call.capture == 3);
+  last_call.clear();
 }
 
 TEST_CASE("an attempt is contended if another was under way when it began, or began before it ended") {

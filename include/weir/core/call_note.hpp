@@ -24,6 +24,19 @@ struct call_note {
 };
 inline constinit thread_local call_note last_call{};
 
+/// While it lives, this thread calls others for a layer's own sake, as a pool that gives a segment back: what is noted
+/// of that is not what became of the caller's block, whose note is as before when this ends.
+class calls_of_its_own {
+ public:
+  calls_of_its_own() noexcept = default;
+  ~calls_of_its_own() { last_call = before_; }
+  calls_of_its_own(calls_of_its_own const&) = delete;
+  calls_of_its_own& operator=(calls_of_its_own const&) = delete;
+
+ private:
+  call_note before_ = last_call;
+};
+
 /// While it lives, a pool serves this thread's requests on captured streams only from what the same capture freed, and
 /// takes no more from its upstream for them. For a budget that has nothing left. Other requests are not affected.
 class captured_memory_only {

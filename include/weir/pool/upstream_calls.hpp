@@ -1,6 +1,7 @@
 #pragma once
 // What threads are taking from an upstream and giving back just now, and how a request waits for that.
 
+#include <weir/core/call_note.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <pthread.h>
@@ -50,7 +51,8 @@ class upstream_calls {
     attempt* after_ = nullptr;
   };
 
-  /// One call of an attempt. Drops the owner's lock while it lives.
+  /// One call of an attempt. Drops the owner's lock while it lives. What is noted of it (`last_call`) is not of what
+  /// the owner was asked for, and lost.
   template <class Lock>
   class call {
    public:
@@ -69,6 +71,7 @@ class upstream_calls {
     upstream_calls& all_;
     Lock& lock_;
     std::size_t bytes_;
+    calls_of_its_own noted_;
   };
 
   upstream_calls() = default;
