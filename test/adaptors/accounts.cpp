@@ -325,6 +325,23 @@ TEST_CASE("a free that a layer below finds wrong is reported by that, with the p
   check(share(below), "pool");
 }
 
+TEST_CASE("a wrong free counts nowhere, though the misuse handler frees memory of another stack") {
+  watched_world const world;
+  static auto* notes = static_cast<any_host_resource*>(nullptr);
+  any_host_resource elsewhere(host{} | statistics{});
+  notes = &elsewhere;
+  auto memory = make(device{} | pool{} | limit{4_MiB} | statistics{});
+  void* const p = memory.allocate(host_order, 4096);
+  misuse_handler const before = set_misuse_handler(
+      [](char const*) noexcept { notes->deallocate(host_order, notes->allocate(host_order, 100), 100); });
+  memory.deallocate(host_order, p, 4096, 512);
+  set_misuse_handler(before);
+  CHECK(memory.upstream().used() == 4096);
+  CHECK(memory.numbers().live() == 1);
+  memory.deallocate(host_order, p, 4096);
+  CHECK(memory.upstream().used() == 0);
+}
+
 TEST_CASE("a right free counts, though giving the segment of its block back is reported") {
   watched_world const world;
   auto const check = [](auto const& pooled) {

@@ -24,6 +24,13 @@ TEST_CASE("misuse is noted on the thread that reports it") {
   set_misuse_handler(before);
 }
 
+TEST_CASE("misuse is noted whatever its handler does with other memory") {
+  misuse_handler const before = set_misuse_handler([](char const*) noexcept { detail::last_call.clear(); });
+  detail::report_misuse("here");
+  CHECK(detail::last_call.what == detail::call_note::misuse);
+  set_misuse_handler(before);
+}
+
 TEST_CASE("a wish for captured memory only is the thread's, until all who wish it are gone") {
   using only = detail::captured_memory_only;
   CHECK_FALSE(only::is_set());

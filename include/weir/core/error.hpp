@@ -128,8 +128,8 @@ inline void print_and_abort(char const* what) noexcept {
 inline misuse_handler current_misuse_handler = &print_and_abort;
 
 inline void report_misuse(std::string const& what) noexcept {
-  last_call.what = call_note::misuse;  // layers above that counted the block take that back
   __atomic_load_n(&current_misuse_handler, __ATOMIC_ACQUIRE)(what.c_str());
+  last_call.what = call_note::misuse;  // layers above that counted the block take that back; the handler may use others
 }
 
 }  // namespace detail
