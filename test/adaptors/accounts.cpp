@@ -11,10 +11,13 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
+#include <weir/sources/callback.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <random>
 #include <utility>
@@ -88,6 +91,59 @@ TEST_CASE("a large alignment over a source is charged with its padding") {
   check(managed{});
   check(pinned{});
   check(host{});
+}
+
+TEST_CASE("what a source keeps for good, as freed in a capture, stays charged: no budget is exceeded by it") {
+  watched_world const world(sim::mode::immediate);
+  sim::set_pageable_access(true);
+  auto const check = [](auto const& recipe) {
+    auto source = make(recipe);
+    auto below = make(share(source) | limit{8_MiB});
+    auto memory = make(share(below) | limit{2_MiB} | statistics{});
+    auto& budget = find<limit_resource>(memory);
+    weir::stream const s;
+    void* const p = memory.allocate(host_order, 2_MiB);
+    capture(s, [&] { memory.deallocate(s, p, 2_MiB); });
+    release_captured(memory);
+    CHECK(budget.used() == 2_MiB);
+    CHECK(budget.kept() == 2_MiB);
+    CHECK(budget.captured() == 0);
+    CHECK(below.used() == 2_MiB);
+    CHECK(memory.numbers().live() == 0);  // the program has nothing left
+    std::string const what = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(host_order, 1)); });
+    CHECK(contains(what, "2.00 MiB charged, 0 B left; peak 2.00 MiB, 1 refused; 2.00 MiB were kept for good"));
+    CHECK(contains(what, "was kept for good, as sources keep what is freed in a capture: put a pool below it"));
+    source.deallocate(host_order, p, 2_MiB);
+  };
+  check(async{});
+  check(device{});
+  check(managed{});
+  check(pinned{});
+  check(host{});
+  check(weir::system{});
+  check(virtual_memory{});
+  auto const take = [](stream_ref, std::size_t bytes, std::size_t a) { return std::aligned_alloc(a, bytes); };
+  auto const give = [](stream_ref, void* p, std::size_t, std::size_t) { std::free(p); };
+  check(host_callback{.allocate = take, .deallocate = give});
+}
+
+TEST_CASE("what nobody can wait for is kept for good and stays charged, after one stream and after several") {
+  watched_world const world;
+  auto const check = [](auto const& recipe) {
+    auto memory = make(recipe | limit{4_MiB});
+    destroyable_stream const a, b;
+    void* const p = memory.allocate(host_order, 1_MiB);
+    void* const q = memory.allocate(host_order, 1_MiB);
+    sim::fail_from(1, cudaErrorUnknown);
+    memory.deallocate(a, p, 1_MiB);
+    memory.deallocate_after(a, q, 1_MiB, {b});
+    sim::clear_failure();
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(memory.used() == 2_MiB);
+    CHECK(memory.kept() == 2_MiB);
+  };
+  check(device{});
+  check(device{} | pool{});
 }
 
 TEST_CASE("a request is charged with the block that serves it") {

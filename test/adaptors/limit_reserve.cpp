@@ -253,6 +253,25 @@ TEST_CASE("what a capture keeps stays charged in both, is used again, and fills 
   CHECK(below.used() == 4_MiB);
 }
 
+TEST_CASE("what a source keeps for good stays charged in both, and fills no reserve up") {
+  watched_world const world;
+  auto below = make(device{} | limit{64_MiB});
+  auto search = make(share(below) | reserving(32_MiB, 4_MiB));
+  weir::stream const s;
+  void* const p = search.allocate(host_order, 6_MiB);
+  {
+    capture_scope const declared;
+    begin_capture(s);
+    search.deallocate(s, p, 6_MiB);
+    captured_graph const graph(s);
+  }
+  CHECK(search.used() == 6_MiB);
+  CHECK(search.kept() == 6_MiB);
+  CHECK(search.reserve_left() == 0);
+  CHECK(below.used() == 6_MiB);
+  CHECK(below.kept() == 2_MiB);  // what it was not charged with for the reserve
+}
+
 TEST_CASE("what a capture kept is credited below when it is released, whether the limit above is asked or not") {
   watched_world const world;
   auto below = make(device{} | pool{} | limit{64_MiB});

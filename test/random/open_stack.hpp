@@ -42,7 +42,8 @@ template <class Layer>
 requires requires(Layer const& layer) { layer.used(); }
 account account_of(Layer const& layer) {
   bool const is_kept = layer.used() <= layer.peak() && layer.peak() <= layer.max_bytes();
-  return {.allocated = layer.used() - layer.captured(), .wrong = is_kept ? nullptr : "more than the budget is in use"};
+  return {.allocated = layer.used() - layer.captured() - layer.kept(),
+          .wrong = is_kept ? nullptr : "more than the budget is in use"};
 }
 template <class Layer>
 requires requires(Layer const& layer) { layer.numbers().failures; }

@@ -36,7 +36,9 @@ namespace weir {
 /// not fit is never charged, so it cannot make another fail. A free is credited after the upstream has the memory back:
 /// the upstream never holds more than the budget for this layer. A free that a layer below reports as misuse is not
 /// credited. Memory that is freed while a stream capture keeps it for its graph stays charged until the pool below was
-/// told that the graph is gone (`release_captured`); what the same capture uses again is not charged twice.
+/// told that the graph is gone (`release_captured`); what the same capture uses again is not charged twice. What a
+/// layer below keeps for good stays charged for good (`kept`): as a source does with what is freed in a capture, and
+/// every layer where CUDA cannot say when work is done.
 ///
 /// With a reserve, what this limit charges to the ones below is always its own charges and what is left of the reserve,
 /// together. A request says to the next limit below how much of it the reserve pays (`paid_ahead`), and a free how much
@@ -134,6 +136,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     credit_released();
     return captured_.total();
   }
+  /// The part of `used()` that was freed, and kept for good by a layer below: nobody gets it again.
+  std::size_t kept() const noexcept { return kept_.load(); }
   /// Whose budget it is; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
@@ -150,15 +154,16 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   std::uint64_t refused() const noexcept { return refused_.load(); }
 
   void describe_layer(report& out) const {
-    std::size_t const now = used(), kept = captured_.total(), most = max_bytes();
+    std::size_t const now = used(), in_graphs = captured_.total(), most = max_bytes();
     std::string text = format_bytes(most) + ", " + format_bytes(now) + " charged" +
-                       (kept == 0 ? "" : " (" + format_bytes(kept) + " of it captured)") + ", " +
+                       (in_graphs == 0 ? "" : " (" + format_bytes(in_graphs) + " of it captured)") + ", " +
                        (now > most ? format_bytes(now - most) + " too much" : format_bytes(most - now) + " left") +
                        "; peak " + format_bytes(peak()) + ", " + std::to_string(refused()) + " refused";
     if (soft_ != ~std::size_t{0})
       text += "; went above " + format_bytes(soft_) + " " + std::to_string(soft_crossed()) + " times";
     if (reserve_.bytes() != 0)
       text += "; " + format_bytes(reserve_.left()) + " left of a reserve of " + format_bytes(reserve_.bytes());
+    if (kept() != 0) text += "; " + format_bytes(kept()) + " were kept for good";
     out.below(label_ + "(" + format_bytes(most) + ")", text);
   }
 
@@ -254,7 +259,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     detail::last_call.clear();
     this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what != detail::call_note::plain) [[unlikely]]
-      return keep_if_captured(charge);
+      return stay_charged(charge, true);
     if (!used_.credit(charge)) [[unlikely]]
       this->report_excess(address, bytes, alignment);
   }
@@ -377,8 +382,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what != detail::call_note::plain) {
       reserve_.undo_free(own, back);
-      if (told == nullptr) keep_if_captured(own);
-      return;
+      return stay_charged(own, told == nullptr);
     }
     if (!credit(own)) this->report_excess(address, bytes, alignment);
     reserve_.end_free(back);
@@ -406,12 +410,15 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     base::refuse(request, label_, own, hint_for(request));
   }
   std::string hint_for(memory_request const& request) const {
-    std::size_t const most = max_bytes(), now = used(), kept = captured_.total();
+    std::size_t const most = max_bytes(), others = used() - captured_.total();
     if (request.rounded == 0 || request.rounded > most)
       return "the request is larger than the whole budget of " + label_ + " (" + format_bytes(most) +
              "): ask for less at a time (with_retry), or raise it (set_max_bytes)";
-    if (now - kept + request.rounded <= most)
+    if (others + request.rounded <= most)
       return "the budget of " + label_ + " is held by captured graphs: weir::release_captured when they are gone";
+    if (others - (kept() < others ? kept() : others) + request.rounded <= most)
+      return "the budget of " + label_ +
+             " is held by what was kept for good, as sources keep what is freed in a capture: put a pool below it";
     return "the budget of " + label_ + " is used up: free something, or raise it (set_max_bytes)";
   }
   /// Null if that cannot be had without taking more.
@@ -428,9 +435,12 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     return nullptr;
   }
 
-  /// A free was no plain one, as `last_call` says: misuse is not credited, and what a capture keeps stays charged.
-  [[gnu::noinline, gnu::cold]] void keep_if_captured(std::size_t charge) noexcept {
-    if (detail::last_call.what == detail::call_note::captured) captured_.keep(detail::last_call.capture, charge);
+  /// A free was no plain one, as `last_call` says: what it was charged with stays so, and is counted where that was no
+  /// misuse. What captures keep only by the limit that has the account of it (`keeps_captured`).
+  [[gnu::noinline, gnu::cold]] void stay_charged(std::size_t charge, bool keeps_captured) noexcept {
+    detail::call_note const call = detail::last_call;
+    if (call.what == detail::call_note::kept) kept_.add(charge);
+    if (call.what == detail::call_note::captured && keeps_captured) captured_.keep(call.capture, charge);
   }
 
   std::string counted() const { return "and " + std::to_string(used()) + " B are charged"; }
@@ -449,6 +459,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   detail::atomic<std::uint64_t> refused_;
   detail::atomic<std::uint64_t> soft_crossed_;
   mutable detail::captured_charges captured_;
+  detail::atomic<std::size_t> kept_;
   detail::limits_above above_;
   detail::limit_above as_above_{
       this, [](void const* layer) noexcept { return static_cast<limit_resource const*>(layer)->credit_released(); }};

@@ -120,6 +120,7 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
     if (zeroed) [[likely]]
       return share(upstream_).deallocate(stream, p, whole(bytes), alignment);
     kept_.add(whole(bytes));
+    detail::note_kept();
   }
 
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {

@@ -140,7 +140,8 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   }
 
   /// More given back than is live means that a size or a pointer is wrong: a layer below that knows its blocks says
-  /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted.
+  /// what; without one it is reported here, and the memory kept. What is reported as misuse is not counted. What
+  /// a layer below keeps for good, as a source does in a capture, counts as freed: the program has it no more.
   [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment = default_alignment) noexcept {
     take_back(stream, p, bytes, alignment, nullptr);

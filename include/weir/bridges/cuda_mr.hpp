@@ -5,6 +5,7 @@
 #include <weir/core/any_ref.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/handle.hpp>
 #include <weir/core/printable.hpp>
@@ -151,7 +152,7 @@ class cuda_mr_source<R>::type {
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr || life_.is_exiting()) return;
     if constexpr (!mr_stream_ordered<R>)
-      if (!stream.is_host_order() && !wait_for(stream, device_)) return;
+      if (!stream.is_host_order() && !wait_for(stream, device_)) return note_kept();
     give(stream, shifted_.base_of(p, alignment), asked_for(bytes, alignment));
   }
 

@@ -15,6 +15,7 @@ struct call_note {
     plain,
     misuse,    ///< a `deallocate` was reported as wrong; the memory was kept
     captured,  ///< `allocate` served a request of a stream capture, `deallocate` kept the block for its graph
+    kept,      ///< a `deallocate` was right, but the memory is kept for good: nobody gets it again
   };
   kind what = plain;
   std::uint64_t capture = 0;  ///< if `captured`: the capture's id
@@ -23,6 +24,9 @@ struct call_note {
   void clear() noexcept { what = plain; }
 };
 inline constinit thread_local call_note last_call{};
+
+/// For a `deallocate` that must not give the memory back, since a graph, or work that nobody can wait for, may use it.
+inline void note_kept() noexcept { last_call.what = call_note::kept; }
 
 /// While it lives, this thread calls others for a layer's own sake, as a pool that gives a segment back: what is noted
 /// of that is not what became of the caller's block, whose note is as before when this ends.

@@ -2,6 +2,7 @@
 // Giving memory back that several streams have used: it is used again after the work of all of them.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
@@ -110,9 +111,9 @@ void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t byte
   int const device = device_for(memory);
   gathered_streams const all(stream, others, device);
   if (!all.one_capture())
-    report_misuse("weir: deallocate_after of " + hex(p) + " with " + std::to_string(bytes) +
-                  " B: two of its streams are being captured into different graphs; free it after the captures");
-  if (!all.complete()) return;  // kept for good: it might be in use
+    return report_misuse("weir: deallocate_after of " + hex(p) + " with " + std::to_string(bytes) +
+                         " B: two of its streams are being captured into different graphs; free it after the captures");
+  if (!all.complete()) return note_kept();  // it might be in use
   if constexpr (!host_ordered<R>)
     if (all.last().is_host_order()) return weir::deallocate_sync(memory, p, bytes, alignment);
   bool const is_default = all.last().get() == cudaStreamLegacy || all.last().get() == cudaStreamPerThread;
@@ -121,7 +122,8 @@ void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t byte
   device_switch const on_device(device);
   if (on_device.is_current()) return memory.deallocate(all.last(), p, bytes, alignment);
   // Where CUDA does not say which is current, the host waits, and then no stream's order matters.
-  if (wait_for_device(device)) weir::deallocate_sync(memory, p, bytes, alignment);
+  if (!wait_for_device(device)) return note_kept();
+  weir::deallocate_sync(memory, p, bytes, alignment);
 }
 
 }  // namespace detail

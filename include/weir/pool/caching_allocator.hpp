@@ -375,6 +375,7 @@ class caching_allocator : public hot_path<Upstream> {
     slot const found = heap_.find_slot(p, bytes, alignment);
     if (!found || heap_.make_blocks(found)) return true;
     has_lost_blocks_ = true;
+    note_kept();
     return false;
   }
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
@@ -412,8 +413,12 @@ class caching_allocator : public hot_path<Upstream> {
     });
     if (!make_block_of(p, bytes, alignment)) return true;
     block_id const id = heap_.find_live(p, bytes, alignment);
-    has_lost_blocks_ |= id != 0 && !done;
-    if (id == 0 || !done) return id != 0;
+    if (id == 0) return false;
+    if (!done) {
+      has_lost_blocks_ = true;
+      note_kept();
+      return true;
+    }
     count_off(bytes, heap_[id].bytes());
     block_id const free = heap_.give_done(id);
     if (is_above_threshold()) idle_.keep_threshold_after(free);

@@ -2,6 +2,7 @@
 // Source: CUDA's own stream-ordered allocator, on a memory pool.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
@@ -128,12 +129,12 @@ class async_resource {
     // A capture frees what it allocated, and nothing else: other memory is kept, since the graph may use it.
     if (code != cudaSuccess && !stream.is_host_order() && detail::may_break_capture(order)) {
       detail::succeeded(code);
-      return;
+      return detail::note_kept();
     }
     if (!detail::succeeded(code) && code != cudaErrorInvalidValue && !detail::cuda_is_absent(code)) {
       // CUDA does not take the free on that stream, which may be another device's. The memory is still good: wait for
       // its work, free it on our own.
-      if (!detail::wait_for(order, device_)) return;
+      if (!detail::wait_for(order, device_)) return detail::note_kept();
       code = cudaFreeAsync(base, own_stream_.get());
     }
     detail::freed(code, name_, "cudaFreeAsync", p, bytes);

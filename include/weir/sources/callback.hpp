@@ -2,6 +2,7 @@
 // Source: memory from two functions of the user's own.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
@@ -134,7 +135,8 @@ class callback_resource {
     if (options_.order == callback_order::stream)
       return give(stream.is_host_order() ? stream_ref(own_stream_->get()) : stream, p, bytes, alignment);
     // Where the wait fails the memory is kept: work that was not seen to end may still write it.
-    if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, device_))) return;
+    if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, device_)))
+      return detail::note_kept();
     give(host_order, p, bytes, alignment);
   }
 

@@ -2,6 +2,7 @@
 // Source: ordinary host memory.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
@@ -41,7 +42,7 @@ class host_resource {
   void deallocate(stream_ref stream, void* p, std::size_t, std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     // Where the wait fails the memory is kept: a copy that was not seen to end may still write it.
-    if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return;
+    if (!stream.is_host_order() && (life_.is_exiting() || !detail::wait_for(stream, -1))) return detail::note_kept();
     ::operator delete(p, real_alignment(alignment));
   }
 

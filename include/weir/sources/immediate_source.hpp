@@ -2,6 +2,7 @@
 // What the sources are whose memory comes and goes at once: those whose CUDA calls know no streams.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
@@ -56,7 +57,7 @@ class immediate_source {
     if (p == nullptr || life_.is_exiting()) return;
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still write
     // it.
-    if (!stream.is_host_order() && !wait_for(stream, device_)) return;
+    if (!stream.is_host_order() && !wait_for(stream, device_)) return note_kept();
     if (freed(Kind::give(shifted_.base_of(p, alignment)), Kind::name, Kind::give_call, p, bytes)) held_.subtract(bytes);
   }
 

@@ -2,6 +2,7 @@
 // Source: ordinary host memory, on systems where devices reach it.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
@@ -93,9 +94,10 @@ class system_resource {
   void deallocate(stream_ref stream, void* p, std::size_t, std::size_t = default_alignment) noexcept {
     if (p == nullptr) return;
     if (stream.is_host_order()) return std::free(p);
-    if (life_.is_exiting() || detail::may_break_capture(stream.get())) return;
+    if (life_.is_exiting() || detail::may_break_capture(stream.get())) return detail::note_kept();
     if (detail::succeeded(cudaLaunchHostFunc(stream.get(), &std::free, p))) return;
-    if (detail::wait_for(stream, device_)) std::free(p);  // else work that was not seen to end may still use it
+    if (!detail::wait_for(stream, device_)) return detail::note_kept();  // work that was not seen to end may use it
+    std::free(p);
   }
 
   int device() const noexcept { return device_; }

@@ -1,6 +1,7 @@
 #pragma once
 // Source: device memory in chunks that are mapped to addresses as needed, by the driver's virtual memory management.
 
+#include <weir/core/call_note.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/recipe.hpp>
@@ -120,7 +121,7 @@ class virtual_memory_resource {
     address_range const range{p, round_up_or_zero(bytes, chunk_bytes())};
     if (!ranges_.knows(range)) return report_unknown(range);
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still use it.
-    if (!stream.is_host_order() && !detail::wait_for(stream, device())) return;
+    if (!stream.is_host_order() && !detail::wait_for(stream, device())) return detail::note_kept();
     release_range(range);
   }
 
