@@ -1,5 +1,6 @@
 // needs: tsan
 #include <weir/adaptors/logging.hpp>
+#include <weir/adaptors/pool.hpp>
 #include <weir/core/resource_ref.hpp>
 
 #include <doctest/doctest.h>
@@ -149,6 +150,25 @@ TEST_CASE("a free is logged before the upstream has the memory back, and an allo
   CHECK(records_of(path).at(1)[3] == hex(p));
   memory.deallocate(stream, p, 1);
   CHECK(seen == 3);
+}
+
+TEST_CASE("a wrong free that was ignored is followed by the allocation of what is live still, and of nothing else") {
+  temporary_folder const folder;
+  std::string const path = folder / "log.csv";
+  source_state state;
+  auto memory = make(source{&state} | pool{} | logging{.path = path});
+  void* const p = memory.allocate(stream, 1000);
+  caught_misuse const misuse;
+  memory.deallocate(stream, p, 999);
+  memory.deallocate_after(stream, p, 1000, {}, 512);
+  memory.deallocate(stream, p, 1000);
+  memory.deallocate(stream, p, 1000);  // twice
+  CHECK(misuse.count() == 3);
+  memory.flush();
+  std::vector<std::string> lines;
+  for (auto const& record : records_of(path)) lines.push_back(record[2] + " " + record[4]);
+  CHECK(lines == std::vector<std::string>{"Action Size", "allocate 1000", "free 999", "allocate 1000", "free 1000",
+                                          "allocate 1000", "free 1000", "free 1000"});
 }
 
 TEST_CASE("a failure is logged and in the file, with all before it, when the caller sees it") {

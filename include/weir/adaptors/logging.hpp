@@ -4,8 +4,10 @@
 #include <weir/adaptors/detail/log_file.hpp>
 #include <weir/adaptors/detail/log_line.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
@@ -72,7 +74,9 @@ struct logging {
 };
 
 /// What `logging` stands as on an upstream. All functions may be called from any thread; lines of one pointer are in
-/// the order of its life: `allocate` is logged after the upstream gave it, `free` before the upstream has it back.
+/// the order of its life: `allocate` is logged after the upstream gave it, `free` before the upstream has it back. A
+/// `free` that was reported as misuse, and ignored, is followed by an `allocate` of the block that is live there still,
+/// if a layer below knows it (`find_block`).
 ///
 /// Lines are buffered, and written when the buffer is full, with each failure, by `flush`, when the resource is
 /// destroyed and at exit (also if it never is); not by `abort` or a signal: set `buffer_bytes` to 0 for those. A forked
@@ -99,16 +103,12 @@ class logging_resource : public detail::passing_adaptor<logging_resource<Upstrea
   }
 
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
-    log("free", p, bytes, stream);
-    upstream_.deallocate(stream, p, bytes, alignment);
+    take_back(stream, p, bytes, alignment, nullptr);
   }
   /// See `weir::deallocate_after`. The line names `stream` alone.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
                         std::size_t alignment = default_alignment) noexcept {
-    if (p == nullptr) return;
-    log("free", p, bytes, stream);
-    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    take_back(stream, p, bytes, alignment, &others);
   }
 
   /// Writes out what is buffered.
@@ -127,6 +127,21 @@ class logging_resource : public detail::passing_adaptor<logging_resource<Upstrea
  private:
   using base::upstream_;
   friend base;
+
+  void take_back(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
+                 stream_list const* others) noexcept {
+    if (p == nullptr) return;
+    log("free", p, bytes, stream);
+    void* const volatile address = p;  // volatile: taken before p is gone
+    detail::last_call.clear();
+    this->give(stream, p, bytes, alignment, others);
+    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
+      log_kept(address, stream);
+  }
+  /// A free was wrong and ignored: what is live there, as far as a layer below knows it, is to who reads the log again.
+  [[gnu::noinline, gnu::cold]] void log_kept(void* p, stream_ref stream) noexcept {
+    if (live_block const still = weir::find_block(upstream_, p)) log("allocate", p, still.bytes, stream);
+  }
 
   // ---- a growable upstream: a line for each chunk
 

@@ -57,8 +57,10 @@ struct trace {
 };
 
 /// What `trace` stands as on an upstream. All functions may be called from any thread. Events of one pointer are in the
-/// order of its life: an allocation is recorded after the upstream gave it, a free before the upstream has it back. On
-/// a growable upstream it is growable too, so that a pool on it grows in place.
+/// order of its life: an allocation is recorded after the upstream gave it, a free before the upstream has it back. A
+/// free that is wrong, which the layer below reports and ignores, is recorded as any other: whether it was is not
+/// asked, since every right one would pay for that. On a growable upstream it is growable too, so that a pool on it
+/// grows in place.
 template <resource Upstream>
 class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<trace_resource, Upstream>;
