@@ -14,6 +14,7 @@
 #include <doctest/doctest.h>
 #include <support/captures.hpp>
 #include <support/destroyable_stream.hpp>
+#include <support/sim_fixture.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -287,6 +288,37 @@ TEST_CASE_FIXTURE(idle_world, "graphs of one pool have the memory that earlier o
   for (int i = 0; i < 3; ++i) memory.release_graph_pool({0, 1});
   CHECK(captured() == 2_MiB);
   memory.release_graph_pool({0, 2});
+  CHECK(captured() == 0);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a pool's end gives back what its broken captures freed, and no other pool's graph's") {
+  framework_memory memory(&made_from, "unchecked");
+  destroyable_stream const stream;
+  auto const captured = [&] { return numbers(memory.stack(0)).at(0).captured.value_or(0); };
+  auto const begin = [&](detail::graph_pool_id id) {
+    memory.begin_graph_pool(0, id, [](cudaStream_t) { return true; });
+    begin_capture(stream);
+  };
+  auto const break_capture = [&](detail::graph_pool_id id) {
+    void* const from_before = memory.allocate(1_MiB, 0, stream.get());
+    begin(id);
+    CHECK(cudaStreamSynchronize(stream.get()) == cudaErrorStreamCaptureUnsupported);
+    memory.deallocate(from_before, 1_MiB, 0, stream.get());
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+    memory.end_graph_pool(0, id);
+  };
+  break_capture({0, 1});
+  break_capture({0, 2});
+  begin({0, 1});
+  memory.deallocate(memory.allocate(2_MiB, 0, stream.get()), 2_MiB, 0, stream.get());
+  captured_graph const graph(stream);
+  memory.end_graph_pool(0, {0, 1});
+  CHECK(captured() == 4_MiB);
+
+  memory.release_graph_pool({0, 2});
+  CHECK(captured() == 2_MiB);
+  for (int i = 0; i < 2; ++i) memory.release_graph_pool({0, 1});
   CHECK(captured() == 0);
 }
 

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <support/captures.hpp>
 #include <support/destroyable_stream.hpp>
+#include <support/sim_fixture.hpp>
 
 #include <cstdint>
 #include <utility>
@@ -28,6 +29,16 @@ std::uint64_t note_in_capture(graph_pools& pools, stream_ref stream, int device 
   std::uint64_t const id = capture_id(stream);
   captured_graph const ended(stream);
   return id;
+}
+
+/// Gives memory back on a stream whose capture is broken.
+void note_in_broken_capture(graph_pools& pools, stream_ref stream) {
+  begin_capture(stream, cudaStreamCaptureModeRelaxed);
+  CHECK(cudaStreamSynchronize(stream.get()) == cudaErrorStreamCaptureUnsupported);
+  pools.note(0, stream.get());
+  CHECK(capture_id(stream) == 0);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaErrorStreamCaptureInvalidated);
 }
 
 }  // namespace
@@ -60,6 +71,26 @@ TEST_CASE_FIXTURE(watched_world, "graphs of different pools or devices share no 
   CHECK(seen[0] != seen[2]);
   pools.release({0, 1});
   CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, seen[0]}, {1, seen[2]}});
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a broken capture shares no memory, and its pool knows of it") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  pools.begin(0, {0, 1}, all_streams);
+  note_in_broken_capture(pools, stream);
+  std::uint64_t const second = note_in_capture(pools, stream);
+  CHECK(second != 0);
+  pools.end(0, {0, 1});
+  CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, detail::invalidated_capture}, {0, second}});
+
+  pools.begin(0, {0, 2}, all_streams);
+  std::uint64_t const first = note_in_capture(pools, stream);
+  pools.end(0, {0, 2});
+  pools.begin(0, {0, 2}, all_streams);
+  note_in_broken_capture(pools, stream);
+  pools.end(0, {0, 2});
+  pools.release({0, 2});
+  CHECK(pools.release({0, 2}) == std::vector<device_capture>{{0, first}, {0, detail::invalidated_capture}});
 }
 
 TEST_CASE_FIXTURE(watched_world, "a live block is its pool's, as long as that is there") {

@@ -31,9 +31,10 @@ struct device_capture {
 
 /// Pools by their id, from the first user until each `add_user` and `begin` has had its `release`. Several graphs may
 /// share one: then a later capture may have what earlier ones gave back, since the framework never runs two of them at
-/// the same time. To weir's pools they are one capture, the first of the device.
-/// Any thread. While no pool is open, `note` costs one load and takes no lock; nor does `take_block` while no block of
-/// a pool is live.
+/// the same time. To weir's pools they are one capture, the first of the device. A broken capture is none of them,
+/// since all broken ones of a process have one number: what they freed is nobody's graph's, and goes with the pool. Any
+/// thread. While no pool is open, `note` costs one load and takes no lock; nor does `take_block` while no block of a
+/// pool is live.
 class graph_pools {
  public:
   /// Whether memory may be asked for that is a pool's. Else there is nothing to `note`.
@@ -130,11 +131,13 @@ class graph_pools {
   };
   struct pool {
     std::size_t users = 0;
-    std::vector<device_capture> captures;  // one of each device, but where there was no room to share
+    std::vector<device_capture> captures;  // one of each device; more where there was no room to share; broken ones
 
     device_capture const* first_of(int device) const noexcept {
-      auto const found =
-          std::find_if(captures.begin(), captures.end(), [&](device_capture const& c) { return c.device == device; });
+      auto const is_here = [&](device_capture const& c) { return c.device == device; };
+      auto const found = std::find_if(captures.begin(), captures.end(), [&](device_capture const& c) {
+        return c.capture != invalidated_capture && is_here(c);
+      });
       return found == captures.end() ? nullptr : &*found;
     }
   };
@@ -144,7 +147,8 @@ class graph_pools {
     device_capture const now{open.device, capture};
     if (std::find(captures.begin(), captures.end(), now) != captures.end()) return;
     device_capture const* const first = pools_[open.id].first_of(open.device);
-    if (first != nullptr && open.joined == 0 && owners_of_captures.join(capture, first->capture))
+    bool const may_share = first != nullptr && open.joined == 0 && capture != invalidated_capture;
+    if (may_share && owners_of_captures.join(capture, first->capture))
       open.joined = capture;
     else
       captures.push_back(now);
