@@ -317,6 +317,24 @@ TEST_CASE("what a capture allocated and is freed after it is zeroed before the p
   memory.deallocate(other, again, 1000);
 }
 
+TEST_CASE("what is freed for a capture that is over is zeroed before the next one may have it") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | scrub{});
+  weir::stream const s;
+  begin_capture(s);
+  void* const p = memory.allocate(s, 1000);
+  std::uint64_t const capture = capture_id(s);
+  captured_graph const graph(s);
+  fill(s, p, 1000);
+  s.synchronize();
+  {
+    detail::acting_in_capture const of_graphs(capture);
+    memory.deallocate(s, p, 1000);
+  }
+  CHECK(is_all(p, 1000, 0));
+  memory.release_captured();
+}
+
 TEST_CASE("what is held goes back, zeroed, at the end of the stack") {
   fresh_world const world;
   auto shared = make(device{} | pool{});

@@ -322,6 +322,24 @@ TEST_CASE_FIXTURE(fresh_world, "a pool's end gives back what its broken captures
   CHECK(captured() == 0);
 }
 
+TEST_CASE_FIXTURE(idle_world, "what a graph of no pool frees is not for the next graph of its block's pool") {
+  memory.use("unchecked");
+  auto const capture = [&](detail::graph_pool_id id) {
+    memory.begin_graph_pool(0, id, [&](cudaStream_t stream) { return stream == a.get(); });
+    begin_capture(a);
+    void* const p = memory.allocate(1_MiB, 0, a.get());
+    auto graph = std::make_unique<captured_graph>(a);
+    memory.end_graph_pool(0, id);
+    return std::pair{p, std::move(graph)};
+  };
+  auto const [p, graph] = capture({0, 1});
+  begin_capture(a);
+  memory.deallocate(p, 1_MiB, 0, a.get());
+  captured_graph const of_no_pool(a);
+  auto const [q, next_graph] = capture({0, 1});
+  CHECK(q != p);
+}
+
 TEST_CASE_FIXTURE(idle_world, "what a graph leaves when its pool ends is given back like other memory") {
   memory.begin_graph_pool(0, {0, 1}, [](cudaStream_t) { return true; });
   begin_capture(a);

@@ -115,7 +115,8 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
       return;
     }
     bool zeroed = !on_free_ || zero_for_free(stream, p, whole(bytes));
-    if (on_free_ && live->allocated_in != 0 && capture == 0) [[unlikely]]
+    // Also for a capture that is over: the graph that has it next is in the order of no stream.
+    if (on_free_ && live->allocated_in != 0 && !(capture != 0 && is_in_graph(stream))) [[unlikely]]
       zeroed = zeroed && wait_for_zeroing(stream);
     if (zeroed) [[likely]]
       return share(upstream_).deallocate(stream, p, whole(bytes), alignment);
@@ -223,6 +224,8 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
   static bool is_zeroed_by_graph(std::uint64_t capture, detail::scrubbed_block const& block) noexcept {
     return device_zeroes && capture == block.allocated_in && capture != detail::invalidated_capture;
   }
+  /// False where the call only counts as one of a capture (`acting_in_capture`). One CUDA call.
+  static bool is_in_graph(stream_ref stream) noexcept { return detail::may_break_capture(stream.get()); }
 
   /// Throws `cuda_error`. Sets `p` to null where it must not be given back: a write that the host could not wait for
   /// may still come.

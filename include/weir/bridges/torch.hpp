@@ -8,6 +8,7 @@
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
@@ -178,8 +179,8 @@ class framework_memory {
     else
       memory->deallocate_after(stream_ref(stream), p, bytes, others);
   }
-  /// The capture that a block of a graph pool belongs to and that has ended; 0 for others, which are given back as they
-  /// are.
+  /// The capture that a block of a graph pool belongs to and that has ended; 0 for others, and on a stream that
+  /// captures something else: they are given back as they are.
   std::uint64_t capture_to_free_in(int device, void* p, cudaStream_t stream) noexcept {
     bool is_captured = false;
     try {
@@ -187,7 +188,8 @@ class framework_memory {
     } catch (std::bad_alloc const&) {  // then the capture shares no memory
     }
     std::uint64_t const capture = graph_pools_.take_block(device, p);
-    return is_captured ? 0 : capture;
+    bool const acts = !is_captured && capture != 0 && detail::capture_in(stream_ref(stream)) == 0;
+    return acts ? capture : 0;
   }
 
   any_resource const& make_stack(int device) {
