@@ -149,6 +149,47 @@ TEST_CASE_FIXTURE(idle_world, "a stream that was not recorded is found by the ch
   sim::clear_reports();
 }
 
+TEST_CASE_FIXTURE(idle_world, "a block of a thread's own default stream that another frees waits for that stream") {
+  void* p = nullptr;
+  std::thread([&] { p = tensor(memory, 4_MiB, cudaStreamPerThread); }).join();
+  memory.deallocate(p, 4_MiB, 0, cudaStreamPerThread);
+  memory.deallocate(tensor(memory, 4_MiB, cudaStreamPerThread), 4_MiB, 0, cudaStreamPerThread);
+  CHECK(requested(memory) == 0);
+  expect_clean();  // `checked` sees to the order
+}
+
+TEST_CASE_FIXTURE(idle_world, "a thread that frees a block of its own default stream has it again at once") {
+  void* const p = tensor(memory, 4_MiB, cudaStreamPerThread);
+  memory.deallocate(p, 4_MiB, 0, cudaStreamPerThread);
+  CHECK(memory.allocate(4_MiB, 0, cudaStreamPerThread) == p);
+  memory.deallocate(p, 4_MiB, 0, cudaStreamPerThread);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a free waits for a thread's own default stream that was recorded") {
+  void* const p = memory.allocate(4_MiB, 0, a.get());
+  std::thread([&] {
+    memory.record_stream(p, cudaStreamPerThread);
+    order(a, cudaStreamPerThread);
+    write(cudaStreamPerThread, p, 4_MiB);
+  }).join();
+  memory.deallocate(p, 4_MiB, 0, a.get());
+  memory.deallocate(tensor(memory, 4_MiB, a), 4_MiB, 0, a.get());
+  CHECK(requested(memory) == 0);
+  expect_clean();
+}
+
+TEST_CASE_FIXTURE(idle_world, "what a graph on a thread's own default stream uses of another's is kept for it") {
+  void* p = nullptr;
+  std::thread([&] { p = memory.allocate(4_MiB, 0, cudaStreamPerThread); }).join();
+  capture_scope const declared;
+  begin_capture(cudaStreamPerThread);
+  write(cudaStreamPerThread, p, 4_MiB);
+  memory.deallocate(p, 4_MiB, 0, cudaStreamPerThread);
+  captured_graph const graph(cudaStreamPerThread);
+  CHECK(numbers(memory.stack(0)).at(1).captured == 4_MiB);
+  release_captured(memory.stack(0));
+}
+
 TEST_CASE_FIXTURE(idle_world, "a record is for one life of a block") {
   void* const p = tensor(memory, 4_MiB, a);
   memory.record_stream(p, b.get());

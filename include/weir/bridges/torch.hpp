@@ -74,19 +74,20 @@ class framework_memory {
   void* allocate(std::size_t bytes, int device, cudaStream_t stream) {
     if (bytes == 0) return nullptr;
     any_resource const* const memory = made(device);
-    bool const is_plain = memory != nullptr && !needs_device(stream) && !graph_pools_.some_open();
+    bool const is_plain = memory != nullptr && !needs_care(stream) && !graph_pools_.some_open();
     if (!is_plain) [[unlikely]]
       return allocate_with_care(bytes, device, stream);
     return memory->allocate(stream_ref(stream), bytes);
   }
 
   /// Takes memory back with the size, device and stream that it was allocated with: it is used again after the work
-  /// queued so far on that stream and on those that were recorded. Null is nothing. Memory of a device that has no
-  /// stack goes to the misuse handler, as other wrong frees do.
+  /// queued so far on that stream and on those that were recorded. `cudaStreamPerThread` is that of the thread that
+  /// allocated, or recorded it; where another one frees, all blocking streams are waited for. Null is nothing. Memory
+  /// of a device that has no stack goes to the misuse handler, as other wrong frees do.
   void deallocate(void* p, std::size_t bytes, int device, cudaStream_t stream) noexcept {
     if (p == nullptr) return;
     any_resource const* const memory = made(device);
-    bool const is_plain = memory != nullptr && !needs_device(stream) && recorded_.empty() && graph_pools_.idle();
+    bool const is_plain = memory != nullptr && !needs_care(stream) && recorded_.empty() && graph_pools_.idle();
     if (!is_plain) [[unlikely]]
       return deallocate_with_care(memory, p, bytes, device, stream);
     memory->deallocate(stream_ref(stream), p, bytes);
@@ -142,6 +143,9 @@ class framework_memory {
     throw std::invalid_argument("weir: device " + std::to_string(device) + " cannot be; it must be from 0 to " +
                                 std::to_string(max_devices - 1));
   }
+  /// Where another thread's handle is the same, or another device's.
+  bool needs_care(cudaStream_t stream) const noexcept { return is_threads_own(stream) || needs_device(stream); }
+  static bool is_threads_own(cudaStream_t stream) noexcept { return stream_ref(stream).get() == cudaStreamPerThread; }
   /// A default stream is the current device's, unless there is only one.
   bool needs_device(cudaStream_t stream) const noexcept {
     return __atomic_load_n(&several_devices_, __ATOMIC_RELAXED) &&
@@ -150,8 +154,8 @@ class framework_memory {
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
 
-  /// `allocate` where there is no stack yet, the default stream has to be that of the device, or the memory may be a
-  /// graph's.
+  /// `allocate` where there is no stack yet, the default stream has to be that of the device or is the thread's own, or
+  /// the memory may be a graph's.
   [[gnu::noinline]] void* allocate_with_care(std::size_t bytes, int device, cudaStream_t stream) {
     any_resource const& memory = stack(device);
     std::optional<device_guard> on_device;
@@ -159,7 +163,21 @@ class framework_memory {
     std::optional<detail::graph_pool_id> const graphs = graph_pools_.note(device, stream);
     void* const p = memory.allocate(stream_ref(stream), bytes);
     if (graphs) graph_pools_.add_block(p, *graphs);
+    if (is_threads_own(stream)) remember_thread(p, stream);
     return p;
+  }
+  /// Where the host has no memory to remember it, the free waits as if another thread made it.
+  void remember_thread(void* p, cudaStream_t stream) noexcept try {
+    of_own_streams_.add(p, stream_ref(stream));
+  } catch (std::bad_alloc const&) {
+  }
+  /// Where a block of `stream` is given back. Another thread's own default stream has no name here, but the legacy
+  /// stream comes after it; not in a capture, which keeps the block until the graph is gone.
+  cudaStream_t stream_to_free_on(void* p, cudaStream_t stream) noexcept {
+    if (!is_threads_own(stream)) return stream;
+    std::vector<stream_ref> const known = of_own_streams_.take(p);
+    bool const is_mine = known.size() == 1 && known.front() == stream_ref(stream);
+    return is_mine || detail::capture_in(stream_ref(stream)) != 0 ? stream : cudaStreamLegacy;
   }
   /// `deallocate` so, or where other streams have used blocks; or of memory of nobody's.
   [[gnu::noinline]] void deallocate_with_care(any_resource const* memory, void* p, std::size_t bytes, int device,
@@ -167,6 +185,7 @@ class framework_memory {
     if (memory == nullptr)
       return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
                                    std::to_string(device) + ", on which weir has allocated nothing");
+    stream = stream_to_free_on(p, stream);
     std::vector<stream_ref> const others = recorded_.take(p);
     std::optional<detail::acting_in_capture> of_graphs;
     if (std::uint64_t const capture = capture_to_free_in(device, p, stream); capture != 0 && others.empty())
@@ -230,6 +249,7 @@ class framework_memory {
   std::array<slot, max_devices> slots_;
   bool several_devices_ = true;  // until the first stack is made
   detail::recorded_streams recorded_;
+  detail::recorded_streams of_own_streams_;  // the blocks of threads' own default streams
   detail::graph_pools graph_pools_;
   std::vector<detail::device_capture> kept_;  // of pools that have ended; guarded by `making_`
 };

@@ -24,6 +24,23 @@ TEST_CASE("a block has the streams that were recorded, each once, until it is fr
   CHECK(recorded.take(&second) == std::vector<stream_ref>{b});
 }
 
+TEST_CASE("another thread's own default stream is known as the legacy one, which comes after it") {
+  recorded_streams recorded;
+  destroyable_stream const a;
+  int mine = 0, anothers = 0, of_both = 0;
+  recorded.add(&mine, cudaStreamPerThread);
+  recorded.add(&mine, cudaStreamPerThread);
+  recorded.add(&of_both, cudaStreamPerThread);
+  std::thread([&] {
+    recorded.add(&anothers, a);
+    recorded.add(&anothers, cudaStreamPerThread);
+    recorded.add(&of_both, cudaStreamPerThread);
+  }).join();
+  CHECK(recorded.take(&mine) == std::vector<stream_ref>{cudaStreamPerThread});
+  CHECK(recorded.take(&anothers) == std::vector<stream_ref>{a, cudaStreamLegacy});
+  CHECK(recorded.take(&of_both) == std::vector<stream_ref>{cudaStreamPerThread, cudaStreamLegacy});
+}
+
 TEST_CASE("threads record streams of their own blocks at the same time") {
   recorded_streams recorded;
   destroyable_stream const a, b;
