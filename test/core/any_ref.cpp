@@ -6,6 +6,7 @@
 
 #include <bridges/checked_memory.hpp>
 #include <type_traits>
+#include <utility>
 
 namespace {
 
@@ -79,6 +80,15 @@ TEST_CASE("copies and references with fewer promises refer to the same object") 
   CHECK(host == weir::any_host_ref(memory));
   static_assert(!std::is_constructible_v<weir::any_host_ref, weir::any_ref&>);
   static_assert(!std::is_constructible_v<weir::any_host_device_ref, weir::any_ref>);
+}
+
+TEST_CASE("references to one object are equal, also one that was made through const") {
+  by_value memory;
+  using any = weir::basic_any_ref<false, false>;
+  CHECK(any(memory) == any(std::as_const(memory)));
+  CHECK(any(weir::share(std::as_const(memory))) == any(memory));
+  by_value const other;
+  CHECK(any(other) != any(memory));
 }
 
 TEST_CASE("a temporary resource is not referred to") {

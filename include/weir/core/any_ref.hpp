@@ -20,7 +20,7 @@ class basic_any_ref;
 
 namespace detail {
 
-/// The functions of a resource whose type is forgotten; one table a type, never destroyed.
+/// The functions of a resource whose type is forgotten; one table a type, `const` or not, and never destroyed.
 struct erased_functions {
   void* (*allocate)(void* r, stream_ref stream, std::size_t bytes, std::size_t alignment);
   void (*deallocate)(void* r, stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept;
@@ -86,7 +86,8 @@ class basic_any_ref : public detail::cuda_mr_calls<basic_any_ref<Device, Host>> 
   /// Refers to `memory`, which is no temporary; or to what a handle from `share` refers to.
   template <detail::referable R>
   basic_any_ref(R& memory) noexcept
-      : resource_(const_cast<std::remove_const_t<R>*>(&memory)), functions_(&detail::functions_of<R>) {
+      : resource_(const_cast<std::remove_const_t<R>*>(&memory)),
+        functions_(&detail::functions_of<std::remove_const_t<R>>) {
     static_assert(!Device || weir::device_accessible<R>,
                   "memory that the device can reach is needed here; this resource's is for the host only. "
                   "Use device, async, managed or pinned memory.");
