@@ -4,14 +4,20 @@
 #include <weir/bridges/cuda_mr.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/cuda_mr_calls.hpp>
+#include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/handle.hpp>
+#include <weir/core/layer_ref.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/cuda/stream_list.hpp>
 
 #include <rmm/error.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace weir {
@@ -23,6 +29,7 @@ class rmm_resource : public detail::cuda_mr_calls<rmm_resource<H>> {
   static constexpr bool device_accessible = weir::device_accessible<H>;
   static constexpr bool host_accessible = weir::host_accessible<H>;
   static constexpr bool host_ordered = true;
+  static constexpr bool knows_blocks = weir::knows_blocks<H>;
 
   explicit rmm_resource(H memory) noexcept : memory_(std::move(memory)) {}
 
@@ -39,7 +46,22 @@ class rmm_resource : public detail::cuda_mr_calls<rmm_resource<H>> {
     memory_.deallocate(stream, p, bytes, alignment);
   }
 
+  /// See `weir::deallocate_after`.
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment = default_alignment) const noexcept {
+    weir::deallocate_after(memory_, stream, p, bytes, others, alignment);
+  }
+
   H const& memory() const noexcept { return memory_; }
+  void describe(report& out) const { weir::describe(memory_, out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
+    return weir::taken(memory_, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept { return weir::holds_captured(memory_, capture); }
+  /// The stack's device (`device_of`).
+  int device() const noexcept { return weir::device_of(memory_); }
+  /// Shows all layers, outermost first: what `weir::trim`, `numbers` and their like ask through.
+  void visit_layers(layer_visitor& visitor) const { detail::show_layers(memory_, visitor); }
 
   rmm_resource operator()() const { return *this; }
   friend bool operator==(rmm_resource const&, rmm_resource const&) noexcept = default;
