@@ -8,6 +8,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/host.hpp>
 #include <weir/sources/pinned.hpp>
 #include <weir/testing/checked.hpp>
 
@@ -187,6 +188,24 @@ TEST_CASE("resize keeps the bytes, in stream order, and takes memory only where 
   b.resize(4);
   b.set_to_zero();
   CHECK(text_of(b) == std::string(4, '\0'));
+}
+
+TEST_CASE("memory that only the host reaches is set to zero too, after the work of the stream") {
+  test::watched_world const world;
+  auto memory = make(host{} | pool{});
+  stream const s;
+  for (std::size_t const size : {0u, 1u, 1000u, 1024u, 1025u, 5000u}) {
+    std::string const text(size + 1, 'x');
+    buffer<any_host_handle> b(size + 1, s, memory);
+    b.write_async(0, text.data(), text.size());
+    b.resize(size);
+    b.set_to_zero();
+    b.resize(size + 1);
+    CHECK(text_of(b) == std::string(size, '\0') + 'x');
+  }
+  buffer<decltype(memory)> typed(1000, s, memory);
+  typed.set_to_zero();
+  CHECK(text_of(typed) == std::string(1000, '\0'));
 }
 
 TEST_CASE("a resize that cannot be had changes nothing, and neither does one whose copy CUDA refuses") {

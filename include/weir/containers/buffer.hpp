@@ -118,7 +118,12 @@ class buffer {
   }
   /// Sets all bytes to 0, on the stream. Throws `cuda_error`.
   void set_to_zero() {
-    work_.on(stream(), [&] { detail::zero_bytes(data_, size_, stream()); });
+    work_.on(stream(), [&] {
+      if constexpr (device_accessible<handle_type>)
+        detail::zero_bytes(data_, size_, stream());
+      else
+        detail::zero_bytes_on_host(static_cast<std::byte*>(data_), size_, stream());
+    });
   }
 
   /// Lives on `stream` from now on, which is put behind the work that `stream()` was given so far. The old stream may

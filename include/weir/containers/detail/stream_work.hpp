@@ -25,6 +25,18 @@ inline void zero_bytes(void* p, std::size_t bytes, stream_ref stream) {
   check(cudaMemsetAsync(p, 0, bytes, stream.get()), "cudaMemsetAsync");
 }
 
+/// The same for memory that the device may not reach, where a memset is refused: by copies, each as long as all before.
+inline void zero_bytes_on_host(std::byte* p, std::size_t bytes, stream_ref stream) {
+  static constexpr std::byte zeros[1024] = {};
+  std::size_t done = bytes < sizeof zeros ? bytes : sizeof zeros;
+  copy_bytes(p, zeros, done, stream);
+  while (done < bytes) {
+    std::size_t const more = bytes - done < done ? bytes - done : done;
+    copy_bytes(p + done, p, more, stream);
+    done += more;
+  }
+}
+
 /// Work given to `later` from now on starts after what `earlier` was given so far; the host does not wait. The device
 /// of `earlier` is current. Throws `cuda_error`.
 inline void order_after(stream_ref later, stream_ref earlier) {
