@@ -12,9 +12,11 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/streams_at_work.hpp"
@@ -29,6 +31,16 @@ namespace {
 constexpr std::size_t chunk = test_growable::chunk;
 
 auto make_pool(test_growable& memory, pool const& options = {}) { return make(share(memory) | options); }
+
+/// Lets something happen while a thread takes memory away, once: as another thread would do it then.
+class busy_growable : public test_growable {
+ public:
+  bool unmap(void* p, std::size_t bytes) noexcept {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return test_growable::unmap(p, bytes);
+  }
+  std::function<void()> meanwhile;
+};
 
 }  // namespace
 
@@ -486,6 +498,45 @@ TEST_CASE("what is freed while the pool is parked is free afterwards, and not be
   p.deallocate(host_order, a, chunk);
   p.deallocate(host_order, b, chunk);
   CHECK(p.trim() == 2 * chunk);
+}
+
+TEST_CASE("parking a pool waits for what other threads free while it gives idle memory back") {
+  for (bool const at_work : {false, true}) {
+    CAPTURE(at_work);
+    lazy_world const world;
+    busy_growable memory;
+    auto p = make(share(memory) | pool{});
+    destroyable_stream const s;
+    void* const idle = p.allocate(host_order, chunk);
+    void* const freed = p.allocate(s, chunk);
+    p.deallocate(host_order, idle, chunk);
+    memory.meanwhile = [&] {
+      if (at_work)
+        cudaLaunchHostFunc(
+            s.get(), [](void*) {}, nullptr);
+      p.deallocate(s, freed, chunk);
+    };
+    p.park(drop_contents);
+    CHECK(p.is_parked());
+    CHECK(memory.in_use() == 0);
+    p.unpark();
+    CHECK(p.numbers().pending == 0);
+  }
+}
+
+TEST_CASE("a pool is not parked where CUDA cannot wait for what was freed") {
+  lazy_world const world;
+  test_growable memory;
+  auto p = make_pool(memory);
+  destroyable_stream const s;
+  void* const freed = p.allocate(s, chunk);
+  cudaLaunchHostFunc(
+      s.get(), [](void*) {}, nullptr);
+  p.deallocate(s, freed, chunk);
+  sim::fail_from(1, cudaErrorIllegalAddress);
+  CHECK_THROWS_WITH_AS(p.park(drop_contents), doctest::Contains("waiting for work on freed blocks"), cuda_error);
+  CHECK_FALSE(p.is_parked());
+  sim::clear_failure();
 }
 
 TEST_CASE("where there is no memory for it a pool stays parked, and can be unparked later") {

@@ -227,10 +227,19 @@ class growable_range {
       wait_for_moved(lock);
       while (calls_.wait(lock)) {  // for windows that are held
       }
-    } while (moved_before_done_.get() != nullptr);
+    } while (moved_before_done_.get() != nullptr || waited_for_frees(lock, heap));
     if (parked_ != nullptr) return false;  // another thread was quicker
-    if (heap.is_pending_outside_captures(first_)) check(cudaErrorNotReady, "waiting for work on freed blocks");
     note(heap, parked);
+    return true;
+  }
+  /// Other threads free while the lock is dropped. True if it waited for that, without the lock, so that there may be
+  /// more by now; throws `cuda_error` where CUDA cannot wait.
+  template <class Lock>
+  bool waited_for_frees(Lock& lock, stream_ordered_heap& heap) {
+    auto const is_pending = [&] { return heap.is_pending_outside_captures(first_); };
+    heap.poll(heap.all_lists());
+    if (!is_pending()) return false;
+    if (!heap.synchronize(lock) && is_pending()) check(cudaErrorNotReady, "waiting for work on freed blocks");
     return true;
   }
   void note(stream_ordered_heap const& heap, parked_memory& parked) const {

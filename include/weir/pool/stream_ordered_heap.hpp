@@ -403,9 +403,10 @@ class stream_ordered_heap {
   /// Asks CUDA, without waiting, which freed blocks are done, and shares those. Forgets streams that left nothing here.
   void poll(lists const& looked_at) noexcept { poll(looked_at, shared); }
 
-  /// Waits for each stream's frees in turn, without the lock.
+  /// Waits for each stream's frees in turn, without the lock. False if CUDA could not wait for some of them.
   template <class Lock>
-  void synchronize(Lock& lock) noexcept {
+  bool synchronize(Lock& lock) noexcept {
+    bool all_done = true;
     relaxed_capture calls;
     all_lists().for_each([&](list_id list) {
       if (!tracker_.is_open(list) || tracker_.is_captured(list) || tracker_.is_joint(list)) return;
@@ -415,15 +416,18 @@ class stream_ordered_heap {
       cudaEvent_t const event = tracker_.begin_wait(list);
       auto const upto = tracker_.issued(list);
       int const device = tracker_.device_of(list);
+      bool done = false;
       if (event != nullptr || tracker_.may_wait_for_device()) {
         // A stream that left no event behind can only be waited for together with its device.
-        bool const done = lock.unlocked(
+        done = lock.unlocked(
             [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });
         if (done) tracker_.complete(list, upto);
       }
+      all_done = all_done && done;
       tracker_.end_wait(list);
     });
     poll(all_lists());
+    return all_done;
   }
 
   /// Calls `f(shown_block)` for each piece of a segment, from its first to its last.
