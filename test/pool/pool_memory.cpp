@@ -1,15 +1,21 @@
 // Shown, trimmed and given back it is tested with `pool` and what asks `pool`; here is what only its parts can be
 // asked.
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/pool_memory.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "support/captures.hpp"
 #include "support/streams_at_work.hpp"
 #include "support/test_source.hpp"
 
@@ -74,4 +80,33 @@ TEST_CASE("what a pool does not need is told to those that share its upstream, a
   CHECK(memory.usage().held == 2_MiB);
   CHECK(memory.give_idle(1) == 0);
   CHECK(memory.deallocate(host_order, p, 2_MiB, 256));
+}
+
+TEST_CASE("what a graph keeps is captured while its pool is parked, and stays charged to a budget") {
+  watched_world const world;
+  auto memory = make(virtual_memory{} | pool{} | limit{8_MiB});
+  auto& kept = find<pool_resource>(memory);
+  stream const s, other;
+  std::uint64_t id = 0;
+  std::optional<captured_graph> graph;
+  {
+    capture_scope const declared;
+    begin_capture(s, cudaStreamCaptureModeThreadLocal);
+    id = capture_id(s);
+    memory.deallocate(s, memory.allocate(s, 6_MiB), 6_MiB);
+    graph.emplace(s);
+  }
+  kept.park(drop_contents);
+  CHECK(kept.holds_captured(id));
+  CHECK(kept.holds_captured(0));
+  CHECK_FALSE(kept.holds_captured(id + 1));
+  CHECK(kept.numbers().captured == 6_MiB);
+  CHECK(kept.numbers().free == 0);
+  CHECK(memory.used() == 6_MiB);
+  kept.unpark();
+  CHECK(memory.captured() == 6_MiB);
+  CHECK_THROWS_AS(memory.allocate(other, 4_MiB), out_of_memory);
+  graph.reset();
+  release_captured(memory, id);
+  CHECK(memory.used() == 0);
 }

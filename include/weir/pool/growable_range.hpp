@@ -196,6 +196,10 @@ class growable_range {
     return true;
   }
   bool is_parked() const noexcept { return parked_ != nullptr; }
+  /// What a capture keeps, parked or not.
+  std::size_t captured_bytes(stream_ordered_heap const& heap, capture_key capture) const noexcept {
+    return is_parked() ? heap.captured_bytes_parked(first_, capture) : heap.captured_bytes(capture);
+  }
   /// What was meant for `park`, which cannot be called any more.
   static void forget(content_store* store) noexcept { delete store; }
 

@@ -113,7 +113,7 @@ class pool_memory {
   /// True while memory that was freed for a capture is kept (0: for any).
   bool holds_captured(std::uint64_t capture) const noexcept {
     auto const lock = enter();
-    return lock && heap_.captured_bytes(capture_key{capture}) != 0;
+    return lock && captured_bytes(capture_key{capture}) != 0;
   }
 
   /// Counts a refusal by whoever stands above; returns what the pool has at that instant.
@@ -215,7 +215,7 @@ class pool_memory {
     pool_numbers now = lent_.count();
     segments_.count(now);
     now.free = heap_.free_bytes() + heap_.free_bytes_in_slabs();
-    now.captured = heap_.captured_bytes();
+    now.captured = captured_bytes(capture_key::none);
     now.pending = now.reserved.current + now.parked - now.allocated.current - now.free - now.captured;
     if (parked()) now.free += std::exchange(now.pending, 0);  // all work was waited for
     return now;
@@ -240,6 +240,12 @@ class pool_memory {
     return refused;
   }
 
+  std::size_t captured_bytes(capture_key capture) const noexcept {
+    if constexpr (growable<Upstream>)
+      return segments_.captured_bytes(heap_, capture);
+    else
+      return heap_.captured_bytes(capture);
+  }
   bool parked() const noexcept {
     if constexpr (growable<Upstream>)
       return segments_.is_parked();

@@ -103,6 +103,12 @@ class private_pool {
       if (capture == capture_key::none || lists_[i].capture == capture) bytes += heap_.free_bytes(lists_[i].list);
     return bytes;
   }
+  /// Whether a list is one of a capture; `none`: of any.
+  bool is_of(capture_key capture, list_id list) const noexcept {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (lists_[i].list == list) return capture == capture_key::none || lists_[i].capture == capture;
+    return false;
+  }
   /// Bytes of host memory in use for bookkeeping.
   std::size_t host_bytes() const noexcept { return lists_.bytes() + positions_.bytes(); }
 

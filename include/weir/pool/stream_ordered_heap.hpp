@@ -453,6 +453,12 @@ class stream_ordered_heap {
   std::size_t captured_bytes(capture_key capture = capture_key::none) const noexcept {
     return private_.free_bytes(capture);
   }
+  /// The same of a range that is parked, where it is in no list. Looks at every block.
+  std::size_t captured_bytes_parked(block_id first, capture_key capture) const noexcept {
+    std::size_t bytes = 0;
+    heap_.for_each_held(first, [&](block const& b) { bytes += private_.is_of(capture, b.list) ? b.bytes() : 0; });
+    return bytes;
+  }
   /// The largest free block, whoever freed it. Looks at every stream.
   std::size_t largest_free() const noexcept { return heap_.largest_free(); }
   std::size_t block_count() const noexcept { return heap_.blocks().used(); }

@@ -151,6 +151,12 @@ class growable_heap : public block_heap {
     }
   }
 
+  /// Calls `f(block)` for all that is held.
+  template <class F>
+  void for_each_held(block_id first, F f) const {
+    for (block_id id = first; id != 0; id = table_[id].right)
+      if (table_[id].state() == block_state::held) f(table_[id]);
+  }
   /// Calls `f(address, bytes)` for all that has memory, in pieces as large as can be; `first`: the range's first block.
   template <class F>
   void for_each_with_memory(block_id first, F f) const {
