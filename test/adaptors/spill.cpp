@@ -167,6 +167,24 @@ TEST_CASE("what the host has no room for stays on the device, with its contents"
   memory.deallocate(a, p, 2_MiB);
 }
 
+TEST_CASE("where the host has no room for the longest unused handle, smaller ones go, and each is tried once") {
+  watched_world const world;
+  auto host = make(host_stack(1_MiB));
+  auto memory = make(spilling_stack(host, 6_MiB));
+  stream const a;
+  byte_handle const large(memory, a, 2_MiB), as_large(memory, a, 2_MiB), small(memory, a, 1_MiB),
+      last(memory, a, 1_MiB);
+  void* const p = memory.allocate(a, 1_MiB);
+  CHECK(large.is_on_device());
+  CHECK(as_large.is_on_device());
+  CHECK_FALSE(small.is_on_device());
+  CHECK(last.is_on_device());
+  CHECK(memory.numbers().not_spilled == 1);
+  CHECK_THROWS_AS(memory.allocate(a, 1_MiB), out_of_memory);
+  CHECK(memory.numbers().not_spilled == 3);  // one of each size
+  memory.deallocate(a, p, 1_MiB);
+}
+
 TEST_CASE("bringing one back spills others; if that does not help, it stays on the host") {
   watched_world const world;
   queued_checks checks;

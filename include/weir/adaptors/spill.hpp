@@ -13,7 +13,6 @@
 #include <weir/core/resource.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <type_traits>
 
@@ -70,11 +69,11 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
         label_(options.name.empty() ? "spill" : printable(options.name) + ": spill"),
         spiller_(*this, options.to, detail::device_for(upstream_)) {}
 
-  /// Throws the `out_of_memory` of the upstream once no idle handle is left or the host takes no more, and whatever
+  /// Throws the `out_of_memory` of the upstream once no idle handle is left that the host takes, and whatever
   /// else the upstream throws. What CUDA refuses to copy is not spilled.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    for (std::uint64_t seen = 0;;) try {
+    for (detail::spiller::progress seen;;) try {
         return this->ask(stream, bytes, alignment);
       } catch (out_of_memory& failure) {
         if (this->taken(bytes, alignment) != 0 && spiller_.make_room(stream, bytes, seen)) continue;

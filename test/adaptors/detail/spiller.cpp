@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <future>
 #include <thread>
 
@@ -26,7 +25,7 @@ TEST_CASE("room is made of idle blocks alone, the longest unused first, and of n
   spiller blocks(memory, host, 0);
   stream const a;
   auto const first = blocks.add(a, 1000, 256), second = blocks.add(a, 1000, 256), third = blocks.add(a, 1000, 256);
-  std::uint64_t seen = 0;
+  spiller::progress seen;
   {
     spiller::pin const pin(blocks, first, a);
     CHECK(blocks.make_room(a, 500, seen));
@@ -54,27 +53,31 @@ TEST_CASE("who finds nothing to spill asks once more if something was spilled be
   spiller blocks(memory, host, 0);
   stream const a;
   auto const b = blocks.add(a, 1000, 256);
-  std::uint64_t seen = 0, of_another = 0;
+  spiller::progress seen, of_another;
   CHECK(blocks.make_room(a, 1, seen));
   CHECK(blocks.make_room(a, 1, of_another));  // it may have been refused before that room was made
   CHECK_FALSE(blocks.make_room(a, 1, of_another));
   blocks.drop(b);
 }
 
-TEST_CASE("a block that the host has no room for is as old as before") {
+TEST_CASE("blocks that the host has no room for are as old as before") {
   fresh_world const world;
   source_state below, above;
   auto memory = make(source{&below});
   auto host = make(source{&above});
   spiller blocks(memory, host, 0);
   stream const a;
-  auto const first = blocks.add(a, 1000, 256), second = blocks.add(a, 1000, 256);
-  std::uint64_t seen = 0;
+  auto const first = blocks.add(a, 2000, 256), second = blocks.add(a, 1000, 256);
+  spiller::progress seen;
   for (failing const how : {failing::out_of_memory, failing::null, failing::other}) {
+    seen = {};
     above.fail = how;
     CHECK_FALSE(blocks.make_room(a, 1, seen));
   }
-  CHECK(blocks.numbers().not_spilled == 3);
+  CHECK(blocks.numbers().not_spilled == 6);
+  CHECK_FALSE(blocks.make_room(a, 1, seen));  // each is tried once
+  CHECK(blocks.numbers().not_spilled == 6);
+  seen = {};
   above.fail = failing::no;
   CHECK(blocks.make_room(a, 1, seen));
   CHECK_FALSE(blocks.is_on_device(first));
@@ -96,13 +99,13 @@ TEST_CASE("while another thread spills, nobody is told that there is nothing to 
   bool told = false;
   above.on_allocate = [&] {  // the only block is on its way
     other = std::thread([&] {
-      std::uint64_t seen = 0;
+      spiller::progress seen;
       spilling.set_value();
       told = blocks.make_room(a, 1000, seen);
     });
     spilling.get_future().wait();
   };
-  std::uint64_t seen = 0;
+  spiller::progress seen;
   CHECK(blocks.make_room(a, 1000, seen));
   other.join();
   CHECK(told);
@@ -126,7 +129,7 @@ TEST_CASE("a block that another thread spills is pinned once it has gone") {
     });
     pinning.get_future().wait();
   };
-  std::uint64_t seen = 0;
+  spiller::progress seen;
   CHECK(blocks.make_room(a, 1, seen));
   other.join();
   CHECK(blocks.is_on_device(b));

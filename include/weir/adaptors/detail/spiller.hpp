@@ -43,6 +43,11 @@ class spiller {
  public:
   using block = std::list<spill_block>::iterator;
   class pin;
+  /// What one request knows of moves so far.
+  struct progress {
+    std::uint64_t spills = 0;                 ///< by all threads, when it last asked the memory
+    std::size_t too_large = ~std::size_t{0};  ///< bytes that could not go: it tries no block as large any more
+  };
 
   /// `memory` is the adaptor itself: what is asked of it may spill other blocks.
   spiller(basic_any_ref<false, false> memory, any_host_ref host, int device) noexcept : copies_(memory, host, device) {}
@@ -86,18 +91,20 @@ class spiller {
   }
 
   /// Spills idle blocks, the longest unused first, until they make `bytes` together: a memory that has just refused so
-  /// much seldom has it after less, and each refusal may let a pool wait on the host. False if nothing was spilled
-  /// since `seen` (0 at first), by other threads neither: to ask the memory again is then of no use. Waits while other
-  /// threads queue copies to the host, but not for the copies. Spills nothing for a stream that is being captured.
-  bool make_room(stream_ref stream, std::size_t bytes, std::uint64_t& seen) noexcept {
+  /// much seldom has it after less, and each refusal may let a pool wait on the host. One that cannot go stays, and
+  /// smaller ones are tried. False if nothing was spilled since `seen`, by other threads neither: to ask the memory
+  /// again is then of no use. Waits while other threads queue copies to the host, but not for the copies. Spills
+  /// nothing for a stream that is being captured.
+  bool make_room(stream_ref stream, std::size_t bytes, progress& seen) noexcept {
     if (capture_in(stream) != 0) return false;
     relaxed_capture calls;
     calls.enter();
-    for (std::size_t made = 0, more = 1; made < bytes && more != 0; made += more) more = spill_oldest();
+    for (std::size_t made = 0; made < bytes && spill_oldest(made, seen.too_large);) {
+    }
     std::unique_lock lock(mutex_);
-    still_.wait(lock, [&] { return spilling_ == 0 || numbers_.spills != seen; });
-    bool const changed = numbers_.spills != seen;
-    seen = numbers_.spills;
+    still_.wait(lock, [&] { return spilling_ == 0 || numbers_.spills != seen.spills; });
+    bool const changed = numbers_.spills != seen.spills;
+    seen.spills = numbers_.spills;
     return changed;
   }
 
@@ -134,28 +141,43 @@ class spiller {
     still_.wait(lock, [&] { return b->at != place::moving; });
   }
 
-  /// How many bytes that gave back to the memory; 0: no block can be spilled.
-  std::size_t spill_oldest() noexcept {
+  block oldest_below(std::size_t bytes) noexcept {
+    block b = idle_.begin();
+    while (b != idle_.end() && b->bytes >= bytes) ++b;
+    return b;
+  }
+  /// An idle block that was not used is as old as before.
+  void file_by_age(block b) noexcept {
+    block younger = idle_.begin();
+    while (younger->uses.back().number < b->uses.back().number) ++younger;
+    idle_.splice(younger, idle_, b);
+  }
+
+  /// Adds what that gave back to the memory to `made`; where the block cannot go, `too_large` is its size from then on.
+  /// False: no block below `too_large` is idle.
+  bool spill_oldest(std::size_t& made, std::size_t& too_large) noexcept {
     block b;
     {
       std::lock_guard const lock(mutex_);
-      if (idle_.empty()) return 0;
-      b = idle_.begin();
+      b = oldest_below(too_large);
+      if (b == idle_.end()) return false;
       b->at = place::moving;
       file(b);
       ++spilling_;
     }
     bool const spilled = copies_.copy_out(*b);
-    std::size_t const bytes = b->bytes;
     std::lock_guard const lock(mutex_);
     --spilling_;
     moved(b, spilled ? place::host : place::device, spilled);
-    if (spilled)
+    if (spilled) {
+      made += b->bytes;
       ++numbers_.spills;
-    else
+    } else {
+      too_large = b->bytes;
       ++numbers_.not_spilled;
-    if (b->is_idle) idle_.splice(idle_.begin(), idle_, b);  // as old as before
-    return spilled ? bytes : 0;
+    }
+    if (b->is_idle) file_by_age(b);
+    return true;
   }
 
   /// Called with the lock, which is let go meanwhile. Throws as `add`; the contents then stay on the host.
