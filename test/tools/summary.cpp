@@ -5,6 +5,7 @@
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/managed.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 #include <support/json.hpp>
@@ -63,6 +64,26 @@ TEST_CASE_FIXTURE(fresh_world, "a pool says how much of its free memory lies in 
   CHECK(fragmentation(pool_now).value() == doctest::Approx(1.0 / 3));
   CHECK(numbers(memory)[0].largest_free == std::nullopt);  // it takes a search
   memory.deallocate(host_order, wall, 1_MiB);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a pool that is parked says how much of it is, and no fragmentation") {
+  auto memory = make(virtual_memory{} | pool{});
+  void* const p = memory.allocate(host_order, 6_MiB);
+  CHECK(numbers(memory)[0].parked == std::nullopt);
+  memory.park(drop_contents);
+  memory.deallocate(host_order, p, 6_MiB);
+  layer_numbers const parked = summary_of(memory).layers[0].numbers;
+  CHECK(parked.reserved == 0);
+  CHECK(parked.parked == 6_MiB);
+  CHECK(parked.free == 6_MiB);
+  CHECK(fragmentation(parked) == std::nullopt);
+  std::string const text = summary(memory);
+  CHECK(text.find("|   Parked                          |    6.00 MiB |") != std::string::npos);
+  CHECK(text.find("Largest free") == std::string::npos);
+  CHECK(text.find("Fragmentation") == std::string::npos);
+  CHECK(summary(any_ref(memory)) == text);
+  memory.unpark();
+  CHECK(summary(memory).find("Parked") == std::string::npos);
 }
 
 TEST_CASE_FIXTURE(lazy_world, "memory that waits for its stream is pending, and counts for fragmentation") {

@@ -28,8 +28,9 @@ struct layer_numbers {
   std::optional<std::uint64_t> allocated_total = {};
   std::optional<std::size_t> reserved = {};  ///< held from the layer below, or from CUDA
   std::optional<std::size_t> reserved_peak = {};
+  std::optional<std::size_t> parked = {};        ///< without memory until `unpark`, in place of `reserved`, if some is
   std::optional<std::size_t> pending = {};       ///< of `reserved`: freed, but not known to be done
-  std::optional<std::size_t> free = {};          ///< of `reserved`: for anyone to take
+  std::optional<std::size_t> free = {};          ///< of `reserved` or `parked`: for anyone to take
   std::optional<std::size_t> largest_free = {};  ///< the largest piece of `free` and `pending`, if it was looked for
   std::optional<std::size_t> captured = {};      ///< of `reserved`, or of `charged`: kept for graphs
   std::optional<std::size_t> charged = {};       ///< against a budget
@@ -111,6 +112,8 @@ void read_numbers(Numbers const& from, layer_numbers& to) {
   if constexpr (requires { from.requested_total; })
     to.requested_total = static_cast<std::uint64_t>(from.requested_total);
   if constexpr (requires { from.reserved.peak; }) read(from.reserved, to.reserved, to.reserved_peak);
+  if constexpr (requires { std::size_t{from.parked}; })
+    if (from.parked != 0) to.parked = from.parked;
   if constexpr (requires { from.pending; }) to.pending = from.pending;
   if constexpr (requires { from.free; }) to.free = from.free;
   if constexpr (requires { from.captured; }) to.captured = from.captured;
@@ -137,7 +140,7 @@ layer_numbers numbers_of_layer(Layer const& layer, look how = look::quick) {
     if constexpr (requires { std::size_t{layer.captured()}; }) out.captured = layer.captured();
   }
   if constexpr (requires { std::size_t{layer.largest_free()}; })
-    if (how == look::close) out.largest_free = layer.largest_free();
+    if (how == look::close && !out.parked) out.largest_free = layer.largest_free();
   if (int const device = weir::device_of(layer); device >= 0) out.device = device;
   return out;
 }

@@ -171,8 +171,7 @@ struct pool_level {
 };
 
 /// What a pool knows about itself without looking: cheap. Bytes; reserved + parked = allocated + pending + free +
-/// captured. All
-/// zero once the process exits, and for a parent's pool in a forked child.
+/// captured. All zero once the process exits, and for a parent's pool in a forked child.
 struct pool_numbers {
   pool_level requested;           ///< as callers asked
   pool_level allocated;           ///< the blocks that serve it

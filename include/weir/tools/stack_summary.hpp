@@ -63,6 +63,7 @@ inline constexpr quantity quantities[] = {
      number_of<&layer_numbers::allocated_peak>, number_of<&layer_numbers::allocated_total>},
     {"Reserved", "reserved", "held from the layer below", true, number_of<&layer_numbers::reserved>,
      number_of<&layer_numbers::reserved_peak>, no_number},
+    {"Parked", "parked", "without memory until unpark", true, number_of<&layer_numbers::parked>, no_number, no_number},
     {"Pending", "pending", "freed, but not known to be done", true, number_of<&layer_numbers::pending>, no_number,
      no_number},
     {"Free", "free", "free for anyone", true, number_of<&layer_numbers::free>, no_number, no_number},
