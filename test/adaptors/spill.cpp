@@ -252,6 +252,33 @@ TEST_CASE("over memory that is mapped in chunks, what was spilled in pieces serv
   CHECK(checks.wrong() == 0);
 }
 
+TEST_CASE("while a pool below is parked nothing is spilled from it, whatever is known of its type") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto pages = make(virtual_memory{} | pool{});
+  auto memory = make(share(pages) | spill{.to = share(host)});
+  auto erased = make(any_ref(pages) | spill{.to = share(host)});
+  stream const a;
+  byte_handle x(memory, a, 1_MiB), y(erased, a, 1_MiB);
+  for (auto* handle : {&x, &y}) fill_pinned(*handle, a, 1);
+  a.synchronize();
+  pages.park(share(host));
+  CHECK_THROWS_WITH_AS(memory.allocate(a, 1_MiB), doctest::Contains("the pool is parked: call unpark()"),
+                       out_of_memory);
+  CHECK_THROWS_AS(erased.allocate(a, 1_MiB), out_of_memory);
+  CHECK(memory.numbers().not_spilled == 0);
+  CHECK(erased.numbers().not_spilled == 0);
+  pages.unpark();
+  queued_checks checks;
+  for (auto* handle : {&x, &y}) {
+    CHECK(handle->is_on_device());
+    auto const p = handle->pin(a);
+    checks.expect(a, p.data(), p.size(), 1);
+  }
+  a.synchronize();
+  CHECK(checks.wrong() == 0);
+}
+
 TEST_CASE("a budget below makes its tenant spill") {
   watched_world const world;
   auto host = make(host_stack());

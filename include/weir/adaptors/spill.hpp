@@ -6,6 +6,7 @@
 #include <weir/core/any_ref.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/numbers.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
@@ -76,7 +77,8 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
     for (detail::spiller::progress seen;;) try {
         return this->ask(stream, bytes, alignment);
       } catch (out_of_memory& failure) {
-        if (this->taken(bytes, alignment) != 0 && spiller_.make_room(stream, bytes, seen)) continue;
+        bool const may_fit = this->taken(bytes, alignment) != 0 && !is_parked_below();
+        if (may_fit && spiller_.make_room(stream, bytes, seen)) continue;
         failure.passed_through(*this);
         throw;
       }
@@ -109,6 +111,15 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
   using base::upstream_;
   template <class T>
   friend class spillable;
+
+  /// Whether a pool below has no memory behind its addresses just now (`park`): from there nothing can be copied.
+  bool is_parked_below() const {
+    bool parked = false;
+    detail::for_each_layer_and_part(upstream_, [&](auto& layer, unsigned) {
+      parked = parked || detail::numbers_of_layer(layer).parked.has_value();
+    });
+    return parked;
+  }
 
   std::string name_;
   std::string label_;

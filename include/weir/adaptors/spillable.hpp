@@ -93,6 +93,7 @@ class spillable {
   /// contents stay where they are. Refused with `std::logic_error` where `stream` is being captured: pin before the
   /// capture, on another stream or the same, and hold the pin as long as the graph may run. On a default stream, the
   /// stack's device has to be current, here and where the pin ends; a pin on the per-thread one ends on its thread.
+  /// Not while a pool below is parked: that is not asked for, and there may be no memory at the address.
   [[nodiscard]] spill_pin<T> pin(stream_ref stream) {
     return owner_ == nullptr ? spill_pin<T>() : spill_pin<T>(*owner_, block_, stream, size_);
   }
