@@ -500,6 +500,29 @@ TEST_CASE("what is freed while the pool is parked is free afterwards, and not be
   CHECK(p.trim() == 2 * chunk);
 }
 
+TEST_CASE("the contents of what is freed while the pool is parked are not copied back") {
+  sim::reset();
+  test_growable memory;
+  host_resource host;
+  auto p = make_pool(memory);
+  std::vector<unsigned char*> blocks(4);
+  for (unsigned char*& b : blocks) {
+    b = static_cast<unsigned char*>(p.allocate(host_order, chunk / 2));
+    *b = 7;
+  }
+  p.park(share(host));
+  for (int i : {0, 2}) p.deallocate(host_order, blocks[static_cast<std::size_t>(i)], chunk / 2);
+  memory.fail_map = cudaErrorUnknown;
+  CHECK_THROWS_AS(p.unpark(), cuda_error);
+  p.deallocate(host_order, blocks[3], chunk / 2);
+  std::uint64_t const before = sim::calls("cudaMemcpyAsync");
+  p.unpark();
+  CHECK(sim::calls("cudaMemcpyAsync") == before + 1);
+  CHECK(*blocks[1] == 7);
+  p.deallocate(host_order, blocks[1], chunk / 2);
+  CHECK(p.trim() == 2 * chunk);
+}
+
 TEST_CASE("parking a pool waits for what other threads free while it gives idle memory back") {
   for (bool const at_work : {false, true}) {
     CAPTURE(at_work);

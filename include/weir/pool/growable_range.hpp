@@ -175,6 +175,7 @@ class growable_range {
     }
     if (parked_ == nullptr) return true;
     upstream_calls::attempt const attempt(calls_);
+    parked_->keep_live([&](void* p) { return bool{heap.find_block(p)}; });
     is_changing_ = true;
     bool done = false;
     try {

@@ -68,6 +68,14 @@ class parked_memory {
     blocks_[block_count_++] = {begin, bytes, filling_, spans_[filling_].contents_bytes};
     spans_[filling_].contents_bytes += (bytes + default_alignment - 1) / default_alignment * default_alignment;
   }
+  /// The contents of blocks that are not live any more, by `is_live(begin)`, are not copied back.
+  template <class IsLive>
+  void keep_live(IsLive is_live) noexcept {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < block_count_; ++i)
+      if (is_live(blocks_[i].begin)) blocks_[kept++] = blocks_[i];
+    block_count_ = kept;
+  }
   std::size_t bytes() const noexcept { return bytes_; }
 
   /// Copies the contents to the host, if they are kept. Throws what the store or CUDA throws; nothing is lost then.
