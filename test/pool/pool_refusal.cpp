@@ -82,6 +82,12 @@ TEST_CASE("the hint is the first remedy that alone would have served the request
   CHECK(contains(hint(holding(0, 0, 0, 0), 4_MiB), "larger than the pool may ever be (at most 4.00 MiB)"));
   CHECK(contains(refusal_hint(holding(0, 0, 0, 0), 0, 0, false), "no pool serves a request of that size"));
   CHECK(contains(refusal_hint(holding(0, 0, 0, 0), 8_MiB, 1, false), "less than a chunk"));
+  pool_snapshot in_range = holding(4_MiB, 0, 0, 4_MiB);
+  in_range.numbers.allocated.add(12_MiB);
+  in_range.range_bytes = 20_MiB;
+  CHECK(contains(hint(in_range), "the layer below gave no more"));
+  in_range.range_bytes = 18_MiB;
+  CHECK(contains(hint(in_range), "raise range_bytes"));
   pool_snapshot parked = holding(8_MiB, 0, 0, 8_MiB);
   parked.is_parked = true;
   CHECK(contains(hint(parked), "unpark()"));

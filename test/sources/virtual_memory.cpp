@@ -342,6 +342,23 @@ TEST_CASE("out of memory says what is held and mapped") {
   memory.deallocate(host_order, p, 1000);
 }
 
+TEST_CASE("what does not fit into the addresses is refused with a hint that names range_bytes") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{.range_bytes = 8_MiB});
+  auto memory = make(share(pages) | pool{});
+  void* const kept = memory.allocate(host_order, 6_MiB);
+  CHECK_THROWS_WITH_AS(pages.allocate(host_order, 16_MiB),
+                       doctest::Contains("larger than range_bytes of virtual_memory (8.00 MiB): raise it"),
+                       out_of_memory);
+  CHECK_THROWS_WITH_AS(
+      memory.allocate(host_order, 4_MiB),
+      doctest::Contains("no room for it among the pool's addresses (8.00 MiB) beside what is live: raise range_bytes"),
+      out_of_memory);
+  memory.deallocate(host_order, kept, 6_MiB);
+  CHECK_THROWS_WITH_AS(pages.allocate(host_order, std::size_t{32} << 30),
+                       doctest::Contains("larger than all memory of device 0"), out_of_memory);
+}
+
 TEST_CASE("a stack's numbers name mapped, held and spare bytes, and the limit") {
   fresh_world const world;
   auto memory = make(virtual_memory{.max_bytes = 8_MiB});

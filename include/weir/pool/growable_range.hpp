@@ -47,6 +47,7 @@ class growable_range {
   /// Bytes that have memory.
   std::size_t held() const noexcept { return reserved_.current; }
   std::size_t count() const noexcept { return range_.bytes != 0 ? 1 : 0; }
+  std::size_t range_bytes() const noexcept { return range_.bytes; }
   std::size_t host_bytes() const noexcept { return 0; }  // beside what is parked
   void count(pool_numbers& numbers) const noexcept {
     numbers.reserved = reserved_;

@@ -229,6 +229,7 @@ class pool_memory {
             .lanes = heap_.stream_count(),
             .host_bytes = heap_.host_bytes() + segments_.host_bytes() + lent_.host_bytes(),
             .under_way = segments_.calls().bytes(),
+            .range_bytes = segments_.range_bytes(),
             .is_parked = parked()};
   }
   pool_refused count_refusal_now(pool_attempts const& tried) {

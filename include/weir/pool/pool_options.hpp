@@ -241,6 +241,7 @@ struct pool_snapshot {
   std::size_t host_bytes = 0;    ///< bookkeeping, in host memory
   std::size_t under_way = 0;     ///< bytes that threads take from the upstream or give back just now; they count
                                  ///< against `max_bytes`, not as reserved
+  std::size_t range_bytes = 0;   ///< addresses that it reserved, on a growable upstream; 0: none
   bool is_parked = false;        ///< and refuses all requests
 };
 

@@ -131,6 +131,9 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
            (max_bytes < unit_bytes ? std::string("its max_bytes is less than a chunk")
                                    : "at most " + format_bytes(max_bytes)) +
            "): ask for less at a time (with_retry), or raise max_bytes";
+  if (s.range_bytes != 0 && needed > s.range_bytes - lesser(s.range_bytes, n.allocated.current))
+    return "there is no room for it among the pool's addresses (" + format_bytes(s.range_bytes) +
+           ") beside what is live: raise range_bytes of virtual_memory, free something, or ask for less at a time";
   std::size_t const room = max_bytes - lesser(max_bytes, n.reserved.current);  // none where there is no limit
   bool const is_in_pieces = n.free >= needed || (room < needed && n.free != 0 && n.free + room >= needed);
   if (s.largest_free < needed && is_in_pieces)

@@ -29,6 +29,8 @@ class upstream_segments {
   std::size_t count() const noexcept { return segments_.size(); }
   /// Bytes of host memory in use for bookkeeping.
   std::size_t host_bytes() const noexcept { return segments_.host_bytes(); }
+  /// Of addresses without memory; segments have none.
+  static constexpr std::size_t range_bytes() noexcept { return 0; }
   /// Adds what it knows to a pool's numbers.
   void count(pool_numbers& numbers) const noexcept {
     numbers.reserved = reserved_;

@@ -283,8 +283,15 @@ class virtual_memory_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, own, detail::full_source_hint(chunks_.now().held, bytes, max_bytes())));
+    own.hint(detail::hint_for(bytes, own, rounded > options_.range_bytes ? small_range_hint() : full_hint(bytes)));
     throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
+  }
+  std::string full_hint(std::size_t bytes) const {
+    return detail::full_source_hint(chunks_.now().held, bytes, max_bytes());
+  }
+  std::string small_range_hint() const {
+    return "the request is larger than range_bytes of virtual_memory (" + format_bytes(options_.range_bytes) +
+           "): raise it, or ask for less at a time (with_retry)";
   }
   std::string state() const {
     auto const n = chunks_.now();
