@@ -16,13 +16,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "support/destroyable_stream.hpp"
 #include "support/sim_fixture.hpp"
+#include "support/test_source.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -186,6 +189,33 @@ TEST_CASE("a pool is parked and unparked while other threads use another one on 
   }
   CHECK(wrong == 0);
   sleeper.deallocate(host_order, p, 4 * chunk);
+}
+
+TEST_CASE("a free that waits for its stream is taken though the pool is parked meanwhile") {
+  fresh_world const world;
+  sim::set_mode(sim::mode::threads);
+  static std::atomic<bool> go;
+  go = false;
+  auto memory = make(virtual_memory{} | pool{});
+  destroyable_stream const s;
+  void* const p = memory.allocate(s, chunk);
+  auto const until_go = [](void*) {
+    while (!go) std::this_thread::yield();
+  };
+  REQUIRE(cudaLaunchHostFunc(s.get(), until_go, nullptr) == cudaSuccess);  // work that uses no memory
+  std::uint64_t const waits = sim::calls("cudaStreamSynchronize");
+  sim::fail_call("cudaStreamGetId", 1, cudaErrorUnknown);
+  caught_misuse const misuse;
+  {
+    std::jthread const freeing([&] { memory.deallocate(s, p, chunk); });
+    while (sim::calls("cudaStreamSynchronize") == waits) std::this_thread::yield();
+    memory.park(drop_contents);
+    go = true;
+  }
+  CHECK(misuse.count() == 0);
+  CHECK(memory.numbers().allocated.current == 0);
+  memory.unpark();
+  CHECK(memory.numbers().free == chunk);
 }
 
 // ---- arenas, each of which grows in place

@@ -82,6 +82,43 @@ TEST_CASE("what a pool does not need is told to those that share its upstream, a
   CHECK(memory.deallocate(host_order, p, 2_MiB, 256));
 }
 
+TEST_CASE("what is freed while the pool is parked is the graph's that it is of, or that is being captured") {
+  watched_world const world;
+  auto memory = make(virtual_memory{} | pool{} | limit{64_MiB});
+  auto& kept = find<pool_resource>(memory);
+  stream const s, other;
+  void* const plain = memory.allocate(s, 2_MiB);
+  void* const from_outside = memory.allocate(s, 4_MiB);
+  void* of_graph = nullptr;
+  std::uint64_t first = 0, second = 0;
+  std::optional<captured_graph> graphs[2];
+  capture_scope const declared;
+  begin_capture(s, cudaStreamCaptureModeThreadLocal);
+  first = capture_id(s);
+  of_graph = memory.allocate(s, 6_MiB);
+  graphs[0].emplace(s);
+  kept.park(drop_contents);
+  memory.deallocate(s, plain, 2_MiB);
+  memory.deallocate(s, of_graph, 6_MiB);
+  begin_capture(other, cudaStreamCaptureModeThreadLocal);
+  second = capture_id(other);
+  memory.deallocate(other, from_outside, 4_MiB);
+  graphs[1].emplace(other);
+  CHECK(memory.captured() == 10_MiB);
+  kept.unpark();
+  CHECK(kept.numbers().captured == 10_MiB);
+  CHECK(memory.used() == 10_MiB);
+  void* const p = memory.allocate(s, 12_MiB);
+  for (void* const mine : {of_graph, from_outside}) CHECK((p > mine || static_cast<char*>(p) + 12_MiB <= mine));
+  memory.deallocate(s, p, 12_MiB);
+  graphs[0].reset();
+  CHECK(release_captured(memory, first) == 6_MiB);
+  CHECK(memory.used() == 4_MiB);
+  graphs[1].reset();
+  CHECK(release_captured(memory, second) == 4_MiB);
+  CHECK(memory.used() == 0);
+}
+
 TEST_CASE("what a graph keeps is captured while its pool is parked, and stays charged to a budget") {
   watched_world const world;
   auto memory = make(virtual_memory{} | pool{} | limit{8_MiB});

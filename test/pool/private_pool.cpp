@@ -115,6 +115,33 @@ TEST_CASE_FIXTURE(captured_memory, "a stream that was given the handle of one th
   cudaFree(memory);
 }
 
+TEST_CASE_FIXTURE(captured_memory,
+                  "a list that a free opened without a place for where its stream stands is nobody's") {
+  destroyable_stream const origin;
+  cudaEvent_t fork = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) == cudaSuccess);
+  begin_capture(origin);
+  REQUIRE(cudaEventRecord(fork, origin.get()) == cudaSuccess);
+  list_id lists[2] = {};
+  cudaStream_t handles[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    destroyable_stream const side;
+    handles[i] = side.get();
+    REQUIRE(cudaStreamWaitEvent(side.get(), fork, 0) == cudaSuccess);
+    auto const who = stream_identity::ask(side, stream_key::none);
+    if (i == 1) captured.enter(who);  // which makes places for all lists
+    lists[i] = captured.find_or_open(who);
+    REQUIRE(cudaLaunchHostFunc(
+                side.get(), [](void*) {}, nullptr) == cudaSuccess);
+    order(side, origin);
+  }
+  CHECK(handles[0] == handles[1]);  // else this shows nothing
+  CHECK(lists[0] != shared);
+  CHECK(lists[1] != lists[0]);
+  { captured_graph const graph(origin); }
+  cudaEventDestroy(fork);
+}
+
 TEST_CASE_FIXTURE(captured_memory, "released memory is everyone's, and lists do not come back") {
   CHECK(captured.release(capture_key::none) == 0);
   captured.give(take_for(who(1, 7)), who(1, 7));

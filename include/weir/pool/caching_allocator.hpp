@@ -390,16 +390,18 @@ class caching_allocator : public hot_path<Upstream> {
     if (!make_block_of(p, bytes, alignment)) return true;
     block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
-    if (parked()) return give_parked(id, bytes);
+    if (parked()) return give_parked(id, who, bytes);
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
     if (heap_.give_captured(id, who)) count_off(bytes, held);
     last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
-  bool give_parked(block_id id, std::size_t bytes) noexcept {
-    count_off(bytes, heap_[id].bytes());
-    heap_.give_parked(id);
+  bool give_parked(block_id id, stream_identity const& who, std::size_t bytes) noexcept {
+    std::size_t const held = heap_[id].bytes();
+    capture_key const owner = heap_.owner_parked(id, who);
+    if (heap_.give_parked(id, owner)) count_off(bytes, held);
+    if (owner != capture_key::none) last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
   /// There is no room to remember the streams: sees their work done, or never hands the block out again.
@@ -412,13 +414,14 @@ class caching_allocator : public hot_path<Upstream> {
       return all;
     });
     if (!make_block_of(p, bytes, alignment)) return true;
-    block_id const id = heap_.find_live(p, bytes, alignment);
+    block_id const id = heap_.find_any_live(p, bytes, alignment);
     if (id == 0) return false;
     if (!done) {
       has_lost_blocks_ = true;
       note_kept();
       return true;
     }
+    if (parked()) return give_parked(id, {}, bytes);  // somebody did that meanwhile
     count_off(bytes, heap_[id].bytes());
     block_id const free = heap_.give_done(id);
     if (is_above_threshold()) idle_.keep_threshold_after(free);

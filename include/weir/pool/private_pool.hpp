@@ -60,8 +60,16 @@ class private_pool {
   /// The capture that a live block is kept for when `who` frees it: the one it was allocated in, else that of `who`.
   capture_key owner(block_id id, stream_identity const& who) const noexcept {
     list_id const from = heap_.blocks()[id].captured;
-    return from != shared ? capture_of_list(from) : who.capture;
+    return from != shared ? capture_of(from) : who.capture;
   }
+  /// The capture of which a list is.
+  capture_key capture_of(list_id list) const noexcept {
+    std::size_t i = 0;
+    while (lists_[i].list != list) ++i;
+    return lists_[i].capture;
+  }
+  /// The list of what a capture keeps and nobody has again; `shared` if there is no room.
+  list_id list_for_nobody(capture_key capture) noexcept { return find_or_open(capture, stream_key::none); }
   /// Takes back a live block that was allocated in a capture, or that `who` frees in one. False if there is no room to
   /// remember that, for a block from outside: it stays live for good.
   bool give(block_id id, stream_identity const& who) noexcept {
@@ -71,7 +79,7 @@ class private_pool {
     bool const is_of_one = capture == who.capture && capture != capture_key::invalidated;
     bool const may_have_it_again = from != shared && is_of_one;
     list_id list = may_have_it_again ? find_or_open(who) : shared;
-    if (list == shared) list = find_or_open(capture, stream_key::none);
+    if (list == shared) list = list_for_nobody(capture);
     if (list == shared) return false;
     heap_.set_captured(id, shared);
     heap_.give(id, list, tracker_.on_free(list));
@@ -89,7 +97,7 @@ class private_pool {
       bytes += heap_.free_bytes(list);
       heap_.complete(list, tracker_.end_captured(list));
       lists_[i] = lists_[--count_];
-      if (count_ < positions_.size()) positions_[i] = positions_[count_];
+      if (i < positions_.size()) positions_[i] = count_ < positions_.size() ? positions_[count_] : capture_position();
     }
     // What is live is from now on like other blocks.
     heap_.forget_captured([&](list_id list) { return !tracker_.is_captured(list); });
@@ -134,11 +142,6 @@ class private_pool {
     list_id const opened = count_ < lists_.size() ? tracker_.open_captured() : shared;
     if (opened != shared) lists_[count_++] = {capture, stream, opened};
     return opened;
-  }
-  capture_key capture_of_list(list_id list) const noexcept {
-    std::size_t i = 0;
-    while (lists_[i].list != list) ++i;
-    return lists_[i].capture;
   }
 
   block_heap& heap_;

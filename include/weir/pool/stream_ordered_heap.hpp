@@ -145,7 +145,19 @@ class stream_ordered_heap {
         first, [&](list_id list) { return tracker_.is_captured(list); },
         [&](list_id list) { return tracker_.on_free(list); });
   }
-  void give_parked(block_id id) noexcept { heap_.give_parked(id); }
+  /// As `owner`, of a live block of a range that is parked.
+  capture_key owner_parked(block_id id, stream_identity const& who) const noexcept {
+    list_id const from = heap_.blocks()[id].captured;
+    return from == holes_ ? who.capture : private_.capture_of(from);
+  }
+  /// Takes it back: for everyone after `unpark`, but for its capture's if it has one. False if there is no room to
+  /// remember that: it stays live for good.
+  bool give_parked(block_id id, capture_key owner) noexcept {
+    list_id const list = owner == capture_key::none ? shared : private_.list_for_nobody(owner);
+    if (owner != capture_key::none && list == shared) return false;
+    heap_.give_parked(id, list);
+    return true;
+  }
   template <class F>
   void for_each_with_memory(block_id first, F f) const {
     heap_.for_each_with_memory(first, f);
@@ -259,7 +271,9 @@ class stream_ordered_heap {
   /// The block that a stream took where `make_small` gave it none is counted as one that it has.
   void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
   /// Keeps a live block that `who` freed for its stream; false if it is for the heap.
-  [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept { return small_.keep(tracker_.list_seen(who.key), id); }
+  [[gnu::always_inline]] bool keep(block_id id, stream_identity const& who) noexcept {
+    return small_.keep(tracker_.list_seen(who.key), id);
+  }
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
     return small_.find(p, bytes, alignment);
   }

@@ -117,5 +117,7 @@ TEST_CASE_FIXTURE(one_capture, "where CUDA does not say, nothing is known") {
   auto const unknown = of(origin);
   CHECK_FALSE(unknown.comes_after(first));
   CHECK_FALSE(later.comes_after(unknown));
+  CHECK_FALSE(later.comes_after(capture_position()));
+  CHECK_FALSE(capture_position().comes_after(later));
   CHECK(cudaGetLastError() == cudaSuccess);
 }

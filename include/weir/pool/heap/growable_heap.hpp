@@ -129,11 +129,11 @@ class growable_heap : public block_heap {
       b.set_held(b.list);
     }
   }
-  /// Takes back a live block of a range that is parked.
-  void give_parked(block_id id) noexcept {
+  /// Takes back a live block of a range that is parked, to be free in the list after `unpark`.
+  void give_parked(block_id id, list_id list) noexcept {
     table_.delist(id);
     table_[id].captured = shared;
-    table_[id].set_held(shared);
+    table_[id].set_held(list);
   }
   /// Free blocks are free again: those in lists that `is_captured(list)` where they were, all others for everyone,
   /// since their work is done. `number(list)` gives sequence numbers.

@@ -15,6 +15,7 @@ namespace weir::detail {
 /// known to come after anything. Any thread.
 class capture_position {
  public:
+  /// One that is not known: nothing comes after it.
   capture_position() = default;
   /// That of a stream, which may take part in none; not known where CUDA does not say. One CUDA call.
   explicit capture_position(cudaStream_t stream) noexcept {
@@ -96,7 +97,7 @@ class capture_position {
   }
 
   unsigned long long capture_ = 0;
-  bool is_known_ = true;
+  bool is_known_ = false;
   std::size_t count_ = 0;
   cudaGraphNode_t nodes_[most_nodes] = {};
 };
