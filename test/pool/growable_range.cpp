@@ -35,11 +35,13 @@ auto make_pool(test_growable& memory, pool const& options = {}) { return make(sh
 /// Lets something happen while a thread takes memory away, once: as another thread would do it then.
 class busy_growable : public test_growable {
  public:
+  using test_growable::test_growable;
   bool unmap(void* p, std::size_t bytes) noexcept {
     if (meanwhile) std::exchange(meanwhile, nullptr)();
-    return test_growable::unmap(p, bytes);
+    return !std::exchange(refuse_once, false) && test_growable::unmap(p, bytes);
   }
   std::function<void()> meanwhile;
+  bool refuse_once = false;
 };
 
 }  // namespace
@@ -659,8 +661,8 @@ TEST_CASE("a window begins in what the stream itself freed, though its work is n
 }
 
 TEST_CASE("of two holes the first is a hole again if there is no memory for the second") {
-  test_growable memory(6 * chunk);
-  auto p = make_pool(memory);
+  busy_growable memory(6 * chunk);
+  auto p = make(share(memory) | pool{});
   void* blocks[4];
   for (void*& b : blocks) b = p.allocate(host_order, chunk);
   for (int i : {0, 2}) p.deallocate(host_order, blocks[i], chunk);
@@ -669,6 +671,11 @@ TEST_CASE("of two holes the first is a hole again if there is no memory for the 
   p.deallocate(host_order, blocks[1], chunk);  // a hole, a free chunk, a hole
   memory.fail_map = cudaErrorUnknown;
   memory.maps_before_failure = 1;
+  CHECK_THROWS_AS(p.allocate(host_order, 3 * chunk), cuda_error);
+  CHECK(memory.in_use() == 2 * chunk);
+  memory.fail_map = cudaErrorUnknown;
+  memory.maps_before_failure = 1;
+  memory.refuse_once = true;  // as a driver does that reports an error of earlier work
   CHECK_THROWS_AS(p.allocate(host_order, 3 * chunk), cuda_error);
   CHECK(memory.in_use() == 2 * chunk);
   void* const large = p.allocate(host_order, 3 * chunk);

@@ -195,9 +195,26 @@ TEST_CASE_FIXTURE(range_of_a_device, "a call that fails once, for an error of ea
   }
 }
 
-TEST_CASE_FIXTURE(range_of_a_device, "addresses at which a view was left, since its unmap failed too, are an error") {
+TEST_CASE_FIXTURE(range_of_a_device, "a map that fails, and whose undo is refused once, leaves nothing behind") {
+  for (char const* call : {"cuMemMap", "cuMemSetAccess"}) {
+    CAPTURE(call);
+    std::uint64_t const last = std::strcmp(call, "cuMemMap") == 0 ? 3 : 1, mapped = last == 3 ? 2 : 3;
+    for (std::uint64_t k = 1; k <= mapped; ++k) {
+      CAPTURE(k);
+      sim::fail_call(call, last, cudaErrorUnknown);
+      sim::fail_call("cuMemUnmap", k, cudaErrorUnknown);
+      CHECK_THROWS_AS(ranges.map(at(0), 3 * chunk), cuda_error);
+      CHECK(chunks.now().mapped == 0);
+      CHECK(ranges.map(at(0), 3 * chunk));
+      CHECK(ranges.unmap(at(0), 3 * chunk));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(range_of_a_device, "addresses at which a view was left, since its unmap failed twice, are an error") {
   sim::fail_call("cuMemMap", 2, cudaErrorUnknown);
   sim::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
+  sim::fail_call(6, cudaErrorUnknown);  // after two chunks are created and mapped: the unmap's second try
   CHECK_THROWS_AS(ranges.map(at(0), 2 * chunk), cuda_error);
   CHECK_THROWS_AS(ranges.map(at(0), 2 * chunk), cuda_error);
   CHECK(ranges.map(at(2), 2 * chunk));
@@ -309,6 +326,7 @@ TEST_CASE_FIXTURE(scrubbed_ranges, "memory that cannot be zeroed is not mapped")
   CHECK(chunks.now().held == chunk);
   CHECK(chunks.now().mapped == 0);
   sim::fail_call("cudaMemsetAsync", 1, cudaErrorMemoryAllocation);
+  sim::fail_call("cuMemUnmap", 2, cudaErrorUnknown);  // the undo's
   CHECK_FALSE(clean.map(yours.begin, 2 * chunk));
   CHECK(chunks.now().held == chunk);
   CHECK(clean.map(yours.begin, 2 * chunk));

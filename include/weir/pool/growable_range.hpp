@@ -434,11 +434,12 @@ class growable_range {
     std::size_t const instead = lesser(moved_, (most - all.live) / 5 * 2);
     return most - lesser(most, all.held - lesser(all.held, instead));
   }
-  /// All or nothing.
+  /// All or nothing. An undo that is refused is tried again, as in `give_all`.
   bool map(piece_list& holes) {
     auto* done = holes.begin();
     auto const undo = [&] {
-      while (done-- != holes.begin()) upstream_.unmap(done->begin(), done->bytes);
+      while (done-- != holes.begin())
+        if (!upstream_.unmap(done->begin(), done->bytes)) upstream_.unmap(done->begin(), done->bytes);
     };
     try {
       for (; done != holes.end(); ++done)

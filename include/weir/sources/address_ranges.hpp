@@ -197,11 +197,11 @@ class address_ranges {
     std::size_t mapped = 0;
     for (chunk const* c : slots) {
       CUresult const code = driver_.cuMemMap(at + mapped * chunk_bytes(), chunk_bytes(), 0, c->handle, 0);
-      if (code != CUDA_SUCCESS) return {code, "cuMemMap", hide(at, slots.first(mapped)) == mapped};
+      if (code != CUDA_SUCCESS) return {code, "cuMemMap", undo(at, slots.first(mapped))};
       ++mapped;
     }
     CUresult const code = set_access(driver_, at, mapped * chunk_bytes(), users_.data(), users_.size());
-    if (code != CUDA_SUCCESS) return {code, "cuMemSetAccess", hide(at, slots) == mapped};
+    if (code != CUDA_SUCCESS) return {code, "cuMemSetAccess", undo(at, slots)};
     return {};
   }
 
@@ -217,7 +217,7 @@ class address_ranges {
       set_owner(slots, range);
       return {};
     }
-    bool const is_undone = !zeroed.is_under_way && hide(to_address(p), slots) == slots.size();
+    bool const is_undone = !zeroed.is_under_way && undo(to_address(p), slots);
     return {static_cast<CUresult>(zeroed.code), "zeroing memory that was another pool's", is_undone};
   }
 
@@ -226,6 +226,13 @@ class address_ranges {
     for (std::size_t i = 0; i < slots.size(); ++i)
       if (driver_.cuMemUnmap(at + i * chunk_bytes(), chunk_bytes()) != CUDA_SUCCESS) return i;
     return slots.size();
+  }
+  /// Unmaps what was just mapped. What the driver refuses is tried again: it may have reported an error of earlier
+  /// work.
+  bool undo(CUdeviceptr at, std::span<chunk* const> slots) noexcept {
+    std::size_t const gone = hide(at, slots);
+    auto const left = slots.subspan(gone);
+    return hide(at + gone * chunk_bytes(), left) == left.size();
   }
 
   /// Unmaps whatever is mapped in a range and gives its addresses back; false if the driver refuses. May be repeated.
