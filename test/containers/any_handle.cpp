@@ -102,6 +102,22 @@ TEST_CASE("handles are equal if they refer to one object, or own one stack toget
   CHECK(copy() == held);
 }
 
+TEST_CASE("handles with fewer promises hold the same, and are equal if that is") {
+  test::fresh_world const world;
+  auto memory = make(pinned{} | pool{});
+  any_host_device_handle const refers(memory);
+  CHECK(any_handle(refers) == any_handle(memory));
+  CHECK(!any_host_handle(refers).owns());
+  any_host_device_resource const owned(pinned{} | pool{});
+  CHECK(any_handle(owned) == any_handle(owned));
+  any_host_device_handle const owns(owned);
+  any_handle const for_device = owns;
+  CHECK(for_device.owns());
+  CHECK(for_device == any_handle(owned));
+  CHECK(for_device != any_handle(refers));
+  static_assert(!std::is_constructible_v<any_host_device_handle, any_handle>);
+}
+
 TEST_CASE("one that owned and was moved from serves nothing; one that refers still does") {
   fresh_record const record;
   auto memory = make(recorder<>{});

@@ -8,7 +8,9 @@
 
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 using namespace weir;
 
@@ -71,6 +73,24 @@ TEST_CASE("memory that both can reach keeps either promise") {
   CHECK(for_device.allocate(host_order, 1) != nullptr);
   CHECK(for_host.allocate(host_order, 1) != nullptr);
   CHECK(for_both.allocate(host_order, 1) != nullptr);
+}
+
+TEST_CASE("with fewer promises it shares the stack, and is equal to what does too") {
+  fresh_record const record;
+  {
+    any_host_device_resource both{recorder<true, true>{}};
+    any_resource const for_device = both, again(both);
+    any_host_resource const for_host(both);
+    CHECK(for_device == again);
+    CHECK(for_device == both);
+    CHECK(for_host == both);
+    CHECK(for_device != any_resource(any_host_device_resource{recorder<true, true>{}}));
+    built.clear();
+    both = any_host_device_resource{recorder<true, true>{}};
+    CHECK(built == std::vector<std::string>{"recorder"});  // the first stack is still there
+    CHECK(for_device.allocate(host_order, 1) != nullptr);
+  }
+  static_assert(!std::is_convertible_v<any_resource, any_host_device_resource>);
 }
 
 TEST_CASE("an erased resource that knows only streams understands host order all the same") {

@@ -65,6 +65,15 @@ class basic_any_handle {
   basic_any_handle(owner memory) noexcept : held_(std::move(memory)) {}
   template <detail::held_owner H>
   requires(!std::same_as<H, owner>) basic_any_handle(H const& memory) : held_(owner(memory)) {}
+  /// Holds what `other` does, in the same way, and forgets a promise; the other way round does not compile.
+  template <bool D, bool H>
+  basic_any_handle(basic_any_handle<D, H> const& other) noexcept requires((D || !Device) && (H || !Host))
+      : held_(other.ask([](auto const& held) -> std::variant<reference, owner> {
+          if constexpr (detail::is_reference<std::remove_cvref_t<decltype(held)>>)
+            return reference(held);
+          else
+            return owner(held);
+        })) {}
 
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) const {
     return ask([&](auto const& memory) { return memory.allocate(stream, bytes, alignment); });
@@ -105,6 +114,9 @@ class basic_any_handle {
   friend bool operator==(basic_any_handle const&, basic_any_handle const&) noexcept = default;
 
  private:
+  template <bool, bool>
+  friend class basic_any_handle;
+
   template <class F>
   auto ask(F const& f) const {
     if (auto const* const owned = std::get_if<owner>(&held_)) return f(*owned);

@@ -19,6 +19,64 @@
 
 namespace weir {
 
+namespace detail {
+
+/// A stack whose type is forgotten, by itself that of an `any_resource` that was moved from. Destroyed by those who
+/// know its type, so not by a virtual function: `none` must outlive all static objects.
+struct erased_stack {
+  virtual void* allocate(stream_ref, std::size_t bytes, std::size_t) {
+    if (bytes == 0) return nullptr;
+    throw std::logic_error("weir: allocate of " + std::to_string(bytes) + " B: " + moved_from);
+  }
+  virtual void deallocate(stream_ref, void* p, std::size_t bytes, std::size_t) noexcept {
+    if (p == nullptr) return;
+    report_misuse("weir: deallocate of " + hex(p) + " (" + std::to_string(bytes) + " B): " + moved_from);
+  }
+  virtual void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list,
+                                std::size_t alignment) noexcept {
+    deallocate(stream, p, bytes, alignment);
+  }
+  virtual void describe(report& out) const { out.below("moved from", moved_from); }
+  virtual int device() noexcept { return -1; }
+  virtual void visit_layers(layer_visitor&) {}
+  virtual std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return bytes; }
+  virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
+
+  static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
+};
+
+template <resource R>
+struct made_stack final : erased_stack {
+  template <recipe F>
+  explicit made_stack(F const& f) : held(f()) {}
+
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) override {
+    if constexpr (!weir::host_ordered<R>)
+      if (stream.is_host_order()) return weir::allocate_sync(held, bytes, alignment);
+    return held.allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept override {
+    if constexpr (!weir::host_ordered<R>)
+      if (stream.is_host_order()) return weir::deallocate_sync(held, p, bytes, alignment);
+    held.deallocate(stream, p, bytes, alignment);
+  }
+  void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
+                        std::size_t alignment) noexcept override {
+    weir::deallocate_after(held, stream, p, bytes, others, alignment);
+  }
+  void describe(report& out) const override { weir::describe(held, out); }
+  std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
+    return weir::taken(held, bytes, alignment);
+  }
+  bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held, capture); }
+  int device() noexcept override { return weir::device_of(held); }
+  void visit_layers(layer_visitor& visitor) override { detail::show_layers(held, visitor); }
+
+  R held;
+};
+
+}  // namespace detail
+
 /// Owns a stack whose type is forgotten; copies share it, the last one destroys it. Thread-safe as the stack is.
 /// One that was moved from serves zero bytes and null, and refuses everything else (`std::logic_error`, or the misuse
 /// handler) until a stack is assigned to it. Costs one virtual call a request. `Device` and `Host` are what it promises
@@ -34,7 +92,7 @@ class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Devic
   /// Makes the stack that `f` describes, in place.
   template <recipe F>
   requires(!std::same_as<F, basic_any_resource>) explicit basic_any_resource(F const& f)
-      : held_(detail::shared_owner<erased>::template make<model<made_by<F>>>(f)) {
+      : held_(detail::shared_owner<detail::erased_stack>::make<detail::made_stack<made_by<F>>>(f)) {
     static_assert(!Device || weir::device_accessible<made_by<F>>,
                   "any_resource promises memory that the device can reach; this stack's is not. "
                   "Use any_host_resource for host memory.");
@@ -42,6 +100,11 @@ class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Devic
                   "any_host_resource promises memory that the host can reach; this stack's is not. "
                   "Use any_resource for device memory.");
   }
+
+  /// Shares the stack of `other` and forgets a promise; the other way round does not compile.
+  template <bool D, bool H>
+  basic_any_resource(basic_any_resource<D, H> const& other) noexcept requires((D || !Device) && (H || !Host))
+      : held_(other.held_) {}
 
   /// Not to be called: a stack that is made has an owner.
   template <resource R>
@@ -92,70 +155,19 @@ class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Devic
   /// The stack that it holds, for who knows its type.
   template <resource R>
   R& stack() const noexcept {
-    return static_cast<model<R>&>(*held_).held;
+    return static_cast<detail::made_stack<R>&>(*held_).held;
   }
 
  private:
-  /// By itself the stack of one that was moved from. Destroyed by those who know its type, so not by a virtual
-  /// function: `none` must outlive all static objects.
-  struct erased {
-    virtual void* allocate(stream_ref, std::size_t bytes, std::size_t) {
-      if (bytes == 0) return nullptr;
-      throw std::logic_error("weir: allocate of " + std::to_string(bytes) + " B: " + moved_from);
-    }
-    virtual void deallocate(stream_ref, void* p, std::size_t bytes, std::size_t) noexcept {
-      if (p == nullptr) return;
-      detail::report_misuse("weir: deallocate of " + detail::hex(p) + " (" + std::to_string(bytes) +
-                            " B): " + moved_from);
-    }
-    virtual void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list,
-                                  std::size_t alignment) noexcept {
-      deallocate(stream, p, bytes, alignment);
-    }
-    virtual void describe(report& out) const { out.below("moved from", moved_from); }
-    virtual int device() noexcept { return -1; }
-    virtual void visit_layers(layer_visitor&) {}
-    virtual std::size_t taken(std::size_t bytes, std::size_t) const noexcept { return bytes; }
-    virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
+  template <bool, bool>
+  friend class basic_any_resource;
 
-    static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
-  };
-  static detail::shared_owner<erased> none() noexcept {
-    static constinit erased no_stack;
-    return detail::shared_owner<erased>::unowned(no_stack);
+  static detail::shared_owner<detail::erased_stack> none() noexcept {
+    static constinit detail::erased_stack no_stack;
+    return detail::shared_owner<detail::erased_stack>::unowned(no_stack);
   }
 
-  template <resource R>
-  struct model final : erased {
-    template <recipe F>
-    explicit model(F const& f) : held(f()) {}
-
-    void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment) override {
-      if constexpr (!weir::host_ordered<R>)
-        if (stream.is_host_order()) return weir::allocate_sync(held, bytes, alignment);
-      return held.allocate(stream, bytes, alignment);
-    }
-    void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept override {
-      if constexpr (!weir::host_ordered<R>)
-        if (stream.is_host_order()) return weir::deallocate_sync(held, p, bytes, alignment);
-      held.deallocate(stream, p, bytes, alignment);
-    }
-    void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,
-                          std::size_t alignment) noexcept override {
-      weir::deallocate_after(held, stream, p, bytes, others, alignment);
-    }
-    void describe(report& out) const override { weir::describe(held, out); }
-    std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept override {
-      return weir::taken(held, bytes, alignment);
-    }
-    bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held, capture); }
-    int device() noexcept override { return weir::device_of(held); }
-    void visit_layers(layer_visitor& visitor) override { detail::show_layers(held, visitor); }
-
-    R held;
-  };
-
-  detail::shared_owner<erased> held_;
+  detail::shared_owner<detail::erased_stack> held_;
 };
 
 using any_resource = basic_any_resource<true, false>;             ///< memory for kernels
