@@ -444,6 +444,30 @@ TEST_CASE("a capture that nobody declared, on a persistent stream, is not broken
   }
 }
 
+TEST_CASE("another device's stream that was first seen in a capture is waited for like any other") {
+  watched_world const world;
+  auto memory = make(device{.device = 0} | pool{.max_bytes = 4_MiB} | checked{"above"});
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  weir::stream const far;
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  weir::stream const near;
+  SUBCASE("that nobody declared") {
+    begin_capture(far, cudaStreamCaptureModeThreadLocal);
+    memory.deallocate(far, memory.allocate(far, 1_MiB), 1_MiB);
+    captured_graph const graph(far);
+  }
+  SUBCASE("or so it seemed, since CUDA did not say") {
+    sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorUnknown);
+    sim::fail_call(2, cudaErrorUnknown);
+  }
+  void* p = memory.allocate(far, 4_MiB);
+  write(far, p, 4_MiB);
+  memory.deallocate(far, p, 4_MiB);
+  p = memory.allocate(near, 4_MiB);
+  write(near, p, 4_MiB);
+  memory.deallocate(near, p, 4_MiB);
+}
+
 TEST_CASE("no stream is made to wait for another where that would break a capture") {
   watched_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 1_MiB, .max_bytes = 1_MiB, .synchronize = false});

@@ -431,7 +431,7 @@ class stream_ordered_heap {
       auto const upto = tracker_.issued(list);
       int const device = tracker_.device_of(list);
       bool done = false;
-      if (event != nullptr || tracker_.may_wait_for_device()) {
+      if (event != nullptr || (tracker_.knows_device_of(list) && tracker_.may_wait_for_device())) {
         // A stream that left no event behind can only be waited for together with its device.
         done = lock.unlocked(
             [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });

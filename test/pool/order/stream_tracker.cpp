@@ -225,6 +225,32 @@ TEST_CASE("events belong to the stream's device, whichever is current") {
   CHECK(current == 1);
 }
 
+TEST_CASE("a stream that captures when it is met is asked for its device once it does not") {
+  lazy_world const world;
+  clock_with_lists clock;
+  weir::stream const near;
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  weir::stream const far;
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamBeginCapture(far.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  auto const list = clock.list(far), other = clock.list(near);
+  CHECK_FALSE(clock.knows_device_of(list));
+  auto t = clock.on_free(list);
+  CHECK_FALSE(clock.cover(list));
+  CHECK_FALSE(clock.knows_device_of(list));
+  REQUIRE(cudaStreamEndCapture(far.get(), &graph) == cudaSuccess);
+  REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+  queue_work(far);
+  t = clock.on_free(list);
+  CHECK(clock.poll(list) < t);
+  CHECK(clock.knows_device_of(list));
+  CHECK(clock.device_of(list) == 1);
+  CHECK(clock.join(other, near, list, t));
+  sim::run_all();
+  CHECK(clock.poll(list) == t);
+}
+
 TEST_CASE("a free list that is met again for another device's stream gets events of that device") {
   lazy_world const world;
   {

@@ -209,6 +209,8 @@ class stream_tracker {
   /// The pool's device, and that of a free list's stream.
   int device() const noexcept { return device_; }
   int device_of(list_id list) const noexcept { return streams_[list].device; }
+  /// False while it is taken for the pool's, since CUDA could not be asked.
+  bool knows_device_of(list_id list) const noexcept { return streams_[list].is_device_known; }
   /// The stream's handle as a number; 0 for a list that is not of one stream.
   std::uint64_t stream_number(list_id list) const noexcept {
     return reinterpret_cast<std::uintptr_t>(streams_[list].handle);
@@ -238,6 +240,7 @@ class stream_tracker {
     cudaStream_t handle = nullptr;
     int device = 0;
     unsigned waiting = 0;  // threads that wait for one of its events just now, and joint lists that it is part of
+    bool is_device_known = true;
   };
 
   // ---- joint lists: the two lists that one is of are its key, and a free on it is one on each of them
@@ -275,28 +278,50 @@ class stream_tracker {
   std::uint64_t thread(list_id list) const noexcept { return identity::number_of(timeline_.key(list)); }
 
   bool meet(list_id list, cudaStream_t handle) noexcept {
+    bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
+    // One that captures is not asked, since that would break the capture: it is taken for one of the pool's device
+    // until an event is to be recorded on it. Who may be destroyed does not capture, since `stream_identity::ask` has
+    // asked just now.
+    bool const says = is_default || kind(list) == identity::destroyable || !may_break_capture(handle);
     int device = device_;
+    if (says && !ask_device(handle, device)) return false;
+    set_device(list, device);
+    streams_[list] = {handle, device, 0, says};
+    return true;
+  }
+  /// The same for one that captured when it was met, and does not now.
+  bool learn_device(list_id list) noexcept {
+    known_stream& s = streams_[list];
+    if (s.is_device_known) return true;
+    int device = s.device;
+    if (!ask_device(s.handle, device)) return false;
+    set_device(list, device);
+    s.is_device_known = true;
+    return true;
+  }
+  /// Leaves `device` as it is for a default stream.
+  static bool ask_device([[maybe_unused]] cudaStream_t handle, [[maybe_unused]] int& device) noexcept {
 #if CUDART_VERSION >= 12080
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-    // One that captures is not asked, since that would break the capture: it is taken for one of the pool's device. Who
-    // may be destroyed does not capture, since `stream_identity::ask` has asked just now.
-    bool const says = !is_default && (kind(list) == identity::destroyable || !may_break_capture(handle));
-    if (says && !succeeded(cudaStreamGetDevice(handle, &device))) return false;
+    return is_default || succeeded(cudaStreamGetDevice(handle, &device));
+#else
+    return true;
 #endif
-    known_stream& s = streams_[list];
-    if (s.device != device)  // an event can only be recorded on the device it was made on
+  }
+  void set_device(list_id list, int device) noexcept {
+    if (streams_[list].device != device)  // an event can only be recorded on the device it was made on
       timeline_.for_each_event(list, [](cudaEvent_t& event) {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
         event = nullptr;
       });
-    s = {handle, device, 0};
-    return true;
+    streams_[list].device = device;
   }
 
   /// On a stream that the caller does not use just now.
   bool record_elsewhere_on(list_id list, cudaStream_t handle) noexcept {
     record_elsewhere const record;
-    return record.allowed() && !may_break_capture(handle, streams_[list].device) && record_on(list, handle, 1);
+    return record.allowed() && !may_break_capture(handle, streams_[list].device) && learn_device(list) &&
+           record_on(list, handle, 1);
   }
 
   bool record(list_id list) noexcept {
