@@ -5,6 +5,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/tracking.hpp>
+#include <weir/core/any_ref.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
@@ -216,6 +217,49 @@ TEST_CASE("a free that waits for its stream is taken though the pool is parked m
   CHECK(memory.numbers().allocated.current == 0);
   memory.unpark();
   CHECK(memory.numbers().free == chunk);
+}
+
+TEST_CASE("where a budget is short, pools under it give back, and others need not") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{});
+  auto team = make(share(pages) | limit{8 * chunk});
+  auto mine = make(share(team) | pool{});
+  auto mate = make(share(team) | statistics{} | pool{});
+  auto outside = make(share(pages) | pool{.initial_bytes = 100 * chunk});
+  stream const s;
+  mate.deallocate(s, mate.allocate(s, 8 * chunk), 8 * chunk);
+  mate.synchronize();
+  std::size_t had = outside.numbers().reserved.current;
+  void* const p = mine.allocate(s, 6 * chunk);
+  CHECK(mate.numbers().reserved.current == 2 * chunk);
+  CHECK(outside.numbers().reserved.current == had);
+  mine.park(drop_contents);
+  mate.deallocate(s, mate.allocate(s, 8 * chunk), 8 * chunk);
+  mate.synchronize();
+  had = outside.numbers().reserved.current;
+  mine.unpark();
+  CHECK(outside.numbers().reserved.current == had);
+  mine.deallocate(s, p, 6 * chunk);
+}
+
+TEST_CASE("a minimum is kept from those too who take blocks of the source, whatever they know of its type") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{.max_bytes = 8 * chunk});
+  auto promised = make(share(pages) | pool{.min_bytes = 3 * chunk});
+  any_ref const erased = share(pages);
+  auto segments = make(erased | pool{.growth_bytes = chunk});
+  stream const s;
+  void* const block = pages.allocate(s, 4 * chunk);
+  CHECK_THROWS_AS(pages.allocate(s, 2 * chunk), out_of_memory);
+  void* const segment = segments.allocate(s, chunk);
+  CHECK_THROWS_AS(segments.allocate(s, chunk), out_of_memory);
+  void* const p = promised.allocate(s, 3 * chunk);
+  CHECK_THROWS_AS(promised.allocate(s, chunk), out_of_memory);
+  pages.deallocate(s, block, 4 * chunk);
+  void* const q = promised.allocate(s, 4 * chunk);
+  promised.deallocate(s, q, 4 * chunk);
+  promised.deallocate(s, p, 3 * chunk);
+  segments.deallocate(s, segment, chunk);
 }
 
 // ---- arenas, each of which grows in place

@@ -26,10 +26,12 @@ struct program final : tenant {
     return gone;
   }
   std::string name() const override { return what; }
+  void const* budget(std::size_t i) const noexcept override { return i < budgets.size() ? budgets[i] : nullptr; }
 
   std::string what;
   tenant_usage has;
   std::vector<std::size_t> asked;
+  std::vector<void const*> budgets = {};  // from the nearest one down
 };
 
 }  // namespace
@@ -65,6 +67,50 @@ TEST_CASE("others give back what they do not use: those above their low mark fir
   CHECK(kept.has.held == 70);
   CHECK(me.asked.empty());
   CHECK(all.reclaim(me, 1) == 0);
+}
+
+TEST_CASE("those under the same budget give back first, the nearest budget's before others'") {
+  int team = 0, company = 0, guests = 0;
+  tenants all(0);
+  program me("me", 0, 0), outside("outside", 100, 0), guest("guest", 100, 0), company_pool("company's", 100, 0),
+      team_mate("team mate", 100, 40);
+  me.budgets = {&team, &company};
+  team_mate.budgets = {&team, &company};
+  company_pool.budgets = {&company};
+  guest.budgets = {&guests, &company};
+  for (program* p : {&me, &team_mate, &company_pool, &guest, &outside})
+    all.join(*p);  // asked from the last to the first
+  CHECK(all.reclaim(me, 50) == 50);
+  CHECK(team_mate.has.held == 50);
+  CHECK(all.reclaim(me, 190) == 190);
+  CHECK(team_mate.has.held == 40);
+  CHECK(company_pool.has.held + guest.has.held == 20);
+  CHECK(outside.asked.empty());
+  CHECK(all.reclaim(me, 1000) == 120);
+  CHECK(outside.has.held == 0);
+}
+
+TEST_CASE("whoever is no tenant takes only what no promise needs") {
+  tenants all(100);
+  program promised("promised", 0, 0, 30), other("other", 0, 0);
+  all.join(promised);
+  all.join(other);
+  auto const yes = [] { return true; };
+  CHECK(all.take_alone(60, yes));
+  CHECK_FALSE(all.take_alone(20, yes));
+  CHECK(all.take_alone(10, yes));
+  CHECK_FALSE(all.take_alone(0 + 1, yes));
+  other.has = {10, 10};
+  CHECK_FALSE(all.take(other, yes));
+  all.give_alone(10);
+  CHECK(all.take(other, yes));
+  promised.has = {30, 30};
+  CHECK(all.take(promised, yes));  // whatever others have
+  CHECK_FALSE(all.take_alone(10, yes));
+  all.give_alone(60);
+  CHECK_FALSE(all.take_alone(10, [] { return false; }));
+  CHECK_THROWS_AS(all.take_alone(10, []() -> bool { throw std::runtime_error("no"); }), std::runtime_error);
+  CHECK(all.take_alone(60, yes));  // neither counts
 }
 
 TEST_CASE("a tenant above its minimum takes only what no promise needs") {

@@ -28,6 +28,8 @@ class tenant {
   /// Gives idle memory back, at most `bytes` rounded up to chunks. Does not wait. Returns how many bytes that was.
   virtual std::size_t give_idle(std::size_t bytes) noexcept = 0;
   virtual std::string name() const = 0;
+  /// The budget number `i` between it and the resource, from the nearest one down; null if there are not so many.
+  virtual void const* budget(std::size_t) const noexcept { return nullptr; }
 
   std::size_t min_bytes = 0;  ///< that it can always have
   std::size_t low_bytes = 0;  ///< up to this it is asked last to give back
@@ -38,6 +40,11 @@ class tenant {
 
  private:
   friend class tenants;
+  bool is_under(void const* wanted) const noexcept {
+    void const* mine = budget(0);
+    for (std::size_t i = 1; mine != nullptr && mine != wanted; ++i) mine = budget(i);
+    return mine == wanted;  // also null, which all are under
+  }
   tenant* next_ = nullptr;
 };
 
@@ -45,7 +52,7 @@ class tenant {
 ///
 /// Each may be promised a minimum. A tenant gets memory if it is below its own minimum, or if what is left serves all
 /// minimums that are not used yet: so a promise is kept without taking anything back. What tenants hold above their
-/// minimum and do not use goes to whoever needs it.
+/// minimum and do not use goes to whoever needs it. Who takes blocks of the resource itself has no minimum.
 class tenants {
  public:
   /// `capacity`: the most bytes of the resource; 0 where it has no limit of its own, and then nothing can be promised.
@@ -92,19 +99,17 @@ class tenants {
     return {peak_, all.held};
   }
 
-  /// Lets others give idle memory back, `bytes` in all if they have that: first those above their low mark, never below
-  /// a minimum. Returns how many bytes that was.
+  /// Lets others give idle memory back, `bytes` in all if they have that: first those under the same budget, whose
+  /// memory makes room there too, and of them those above their low mark; never below a minimum. Returns how many bytes
+  /// that was.
   std::size_t reclaim(tenant const& for_whom, std::size_t bytes) noexcept {
     detail::mutex_guard const lock(mutex_);
     std::size_t got = 0;
-    for (bool const last : {false, true})
-      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
-        if (t == &for_whom) continue;
-        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
-        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
-        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
-      }
-    return got;
+    for (std::size_t i = 0;; ++i) {
+      void const* const budget = for_whom.budget(i);
+      got += reclaim_under(budget, for_whom, bytes - got);
+      if (budget == nullptr || got >= bytes) return got;
+    }
   }
 
   /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
@@ -112,8 +117,22 @@ class tenants {
   /// would fit, but never both be let in. The list is not locked while `map()` runs: it may call the program.
   template <class F>
   bool take(tenant& who, F map) {
-    return (!has_promises() || keeps_promises(who)) && map();
+    return (!has_promises() || keeps_promises(&who)) && map();
   }
+  /// The same for whoever is no tenant, and takes `bytes` until `give_alone`.
+  template <class F>
+  bool take_alone(std::size_t bytes, F map) {
+    alone_.add(bytes);
+    try {
+      if ((!has_promises() || keeps_promises(nullptr)) && map()) return true;
+    } catch (...) {
+      alone_.subtract(bytes);
+      throw;
+    }
+    alone_.subtract(bytes);
+    return false;
+  }
+  void give_alone(std::size_t bytes) noexcept { alone_.subtract(bytes); }
 
   /// A line for each tenant.
   void describe(report& out) const {
@@ -137,13 +156,24 @@ class tenants {
     }
     return all;
   }
-  /// With what `who` has now, what is on its way included.
-  bool keeps_promises(tenant const& who) const noexcept {
+  std::size_t reclaim_under(void const* budget, tenant const& for_whom, std::size_t bytes) noexcept {
+    std::size_t got = 0;
+    for (bool const last : {false, true})
+      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
+        if (t == &for_whom || !t->is_under(budget)) continue;
+        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
+        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
+        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
+      }
+    return got;
+  }
+  /// With what `who` has now, what is on its way included; null: whoever is no tenant.
+  bool keeps_promises(tenant const* who) const noexcept {
     detail::mutex_guard const lock(mutex_);
-    std::size_t needed = 0;
+    std::size_t needed = alone_.load();
     for (tenant* t = first_; t != nullptr; t = t->next_) {
       std::size_t const held = t->usage().held;
-      if (t == &who && held <= t->min_bytes) return true;
+      if (t == who && held <= t->min_bytes) return true;
       needed += held > t->min_bytes ? held : t->min_bytes;
     }
     return needed <= capacity_;
@@ -159,6 +189,7 @@ class tenants {
   detail::mutex mutable mutex_;
   tenant* first_ = nullptr;
   detail::atomic<std::size_t> count_;
+  detail::atomic<std::size_t> alone_;  // bytes of whoever is no tenant
   std::size_t peak_ = 0;
 };
 

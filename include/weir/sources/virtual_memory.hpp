@@ -108,7 +108,8 @@ class virtual_memory_resource {
     detail::require_alignment(alignment);
     begin_call();
     std::size_t const whole = round_up_or_zero(bytes, chunk_bytes());
-    void* const p = detail::relaxed([&] { return take(whole); });
+    void* p = nullptr;
+    tenants_.take_alone(whole, [&] { return (p = detail::relaxed([&] { return take(whole); })) != nullptr; });
     if (p == nullptr) refuse(stream, bytes, whole);
     return p;
   }
@@ -123,6 +124,7 @@ class virtual_memory_resource {
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still use it.
     if (!stream.is_host_order() && !detail::wait_for(stream, device())) return detail::note_kept();
     release_range(range);
+    tenants_.give_alone(range.bytes);
   }
 
   // What `growable` asks for.
