@@ -286,7 +286,10 @@ TEST_CASE("what a capture kept is credited below when it is released, whether th
     captured_graph const graph(s);
   }
   CHECK(below.used() == 6_MiB);
+  CHECK(service.captured() == 2_MiB);  // the reserve covers the rest
+  CHECK(below.captured() == 2_MiB);
   release_captured(below);
+  CHECK(below.captured() == 0);
   below.deallocate(on, below.allocate(on, 60_MiB), 60_MiB);  // nobody asked search
   CHECK(below.used() == 4_MiB);
   CHECK(service.used() == 4_MiB);

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <cuda/stream_ref>
 
+#include <cstdint>
 #include <type_traits>
 
 using namespace weir;
@@ -19,6 +20,11 @@ struct like_rmm {  // gives its handle by value(), and by a conversion
 struct gives_both {
   cudaStream_t get() const noexcept { return cudaStreamLegacy; }
   cudaStream_t value() const noexcept { return cudaStreamPerThread; }
+};
+struct with_id {
+  cudaStream_t handle;
+  cudaStream_t get() const noexcept { return handle; }
+  std::uint64_t lasting_id() const noexcept { return 77; }
 };
 struct made_of_a_handle {
   cudaStream_t handle;
@@ -104,4 +110,14 @@ TEST_CASE("only a stream that is promised to last has an id") {
   weir::stream const owner;
   CHECK(stream_ref(owner).lasting_id() == owner.lasting_id());
   CHECK(owner.lasting_id() != 0);
+}
+
+TEST_CASE("a default stream is known by its name, whatever id comes along") {
+  for (cudaStream_t const handle : {cudaStreamLegacy, cudaStreamPerThread}) {
+    CHECK(stream_ref::lasting(handle, 77).lasting_id() == 0);
+    CHECK(stream_ref(with_id{handle}).lasting_id() == 0);
+  }
+  CHECK(stream_ref(with_id{some_handle()}).lasting_id() == 77);
+  CHECK(stream_ref::lasting(nullptr, 77).get() == stream_ref().get());
+  CHECK(stream_ref::lasting(nullptr, 77).lasting_id() == 0);
 }

@@ -170,6 +170,20 @@ TEST_CASE_FIXTURE(range_of_a_device, "whichever chunk cannot be unmapped, all st
   CHECK(ranges.unmap(at(0), 3 * chunk));
 }
 
+TEST_CASE_FIXTURE(range_of_a_device, "nor is anything lost where mapping it again is refused once") {
+  ranges.map(at(0), 3 * chunk);
+  for (char const* call : {"cuMemMap", "cuMemSetAccess"}) {
+    CAPTURE(call);
+    std::memset(at(0), 7, 3 * chunk);
+    sim::fail_call("cuMemUnmap", 3, cudaErrorUnknown);
+    sim::fail_call(call, 1, cudaErrorUnknown);
+    CHECK_FALSE(ranges.unmap(at(0), 3 * chunk));
+    sim::touch(cudaStreamPerThread, at(0), 3 * chunk, sim::access::read);
+    CHECK(static_cast<unsigned char*>(at(0))[0] == 7);
+  }
+  CHECK(ranges.unmap(at(0), 3 * chunk));
+}
+
 TEST_CASE_FIXTURE(range_of_a_device, "a range is given back with all that is mapped in it, and once") {
   address_range const other = ranges.reserve(2 * chunk);
   ranges.map(other.begin, 2 * chunk);

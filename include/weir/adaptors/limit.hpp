@@ -131,10 +131,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     credit_released();
     return used_.load();
   }
-  /// The part of `used()` that was freed, but is kept for the graphs of stream captures.
+  /// The part of `used()` that was freed, but is kept for the graphs of stream captures; of limits above too.
   std::size_t captured() const noexcept {
     credit_released();
-    return captured_.total();
+    return captured_now();
   }
   /// The part of `used()` that was freed, and kept for good by a layer below: nobody gets it again.
   std::size_t kept() const noexcept { return kept_.load(); }
@@ -154,7 +154,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   std::uint64_t refused() const noexcept { return refused_.load(); }
 
   void describe_layer(report& out) const {
-    std::size_t const now = used(), in_graphs = captured_.total(), most = max_bytes();
+    std::size_t const now = used(), in_graphs = captured_now(), most = max_bytes();
     std::string text = format_bytes(most) + ", " + format_bytes(now) + " charged" +
                        (in_graphs == 0 ? "" : " (" + format_bytes(in_graphs) + " of it captured)") + ", " +
                        (now > most ? format_bytes(now - most) + " too much" : format_bytes(most - now) + " left") +
@@ -305,6 +305,13 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
   // ---- captures
 
+  std::size_t captured_now() const noexcept { return captured_.total() + above_.captured(); }
+  /// How much of it is charged to the limit below, which has no account of it: what a reserve covers is not.
+  std::size_t captured_below() const noexcept {
+    if (reserve_.bytes() == 0) return above_.captured();
+    std::size_t const here = captured_now(), beyond = reserve_.beyond();
+    return here < beyond ? here : beyond;
+  }
   /// Credits what captures kept whose memory was released since, for limits above too; returns how much.
   std::size_t credit_released() const noexcept {
     std::size_t const above = above_.credit_released();
@@ -410,7 +417,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     base::refuse(request, label_, own, hint_for(request));
   }
   std::string hint_for(memory_request const& request) const {
-    std::size_t const most = max_bytes(), others = used() - captured_.total();
+    std::size_t const most = max_bytes(), others = used() - captured_now();
     if (request.rounded == 0 || request.rounded > most)
       return "the request is larger than the whole budget of " + label_ + " (" + format_bytes(most) +
              "): ask for less at a time (with_retry), or raise it (set_max_bytes)";
@@ -462,7 +469,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   detail::atomic<std::size_t> kept_;
   detail::limits_above above_;
   detail::limit_above as_above_{
-      this, [](void const* layer) noexcept { return static_cast<limit_resource const*>(layer)->credit_released(); }};
+      this, [](void const* layer) noexcept { return static_cast<limit_resource const*>(layer)->credit_released(); },
+      [](void const* layer) noexcept { return static_cast<limit_resource const*>(layer)->captured_below(); }};
 };
 
 }  // namespace weir

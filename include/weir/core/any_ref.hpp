@@ -31,6 +31,7 @@ struct erased_functions {
   bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
   int (*device)(void* r) noexcept;
   void (*visit_layers)(void* r, layer_visitor& visitor);
+  char const* type;
 };
 
 template <class R>
@@ -53,6 +54,7 @@ inline constexpr erased_functions functions_of = {
     },
     [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
     [](void* r, layer_visitor& visitor) { detail::show_layers(*static_cast<R*>(r), visitor); },
+    &type_mark<R>,
 };
 
 // References have constructors of their own: what they refer to is referred to directly.
@@ -129,11 +131,11 @@ class basic_any_ref : public detail::cuda_mr_calls<basic_any_ref<Device, Host>> 
   /// Shows all layers, outermost first, to those who look beyond references: what `weir::trim`, `numbers` and their
   /// like ask through.
   void visit_layers(layer_visitor& visitor) const {
-    if (visitor.how_far().enters(resource_)) functions_->visit_layers(resource_, visitor);
+    if (visitor.how_far().enters(referred())) functions_->visit_layers(resource_, visitor);
   }
 
   /// What it refers to.
-  void const* referred() const noexcept { return resource_; }
+  referred_object referred() const noexcept { return {resource_, functions_->type}; }
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.

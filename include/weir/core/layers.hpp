@@ -13,6 +13,27 @@ namespace weir {
 
 class layer_ref;  // in layer_ref.hpp
 
+/// What a reference refers to. The address alone would not do: a layer and the upstream that is its first member share
+/// one.
+struct referred_object {
+  void const* address = nullptr;
+  char const* type = nullptr;  ///< of each type another address
+
+  friend constexpr bool operator==(referred_object const&, referred_object const&) noexcept = default;
+};
+
+namespace detail {
+
+template <class R>
+inline constexpr char type_mark = 0;
+
+template <class R>
+constexpr referred_object referred_to(R& object) noexcept {
+  return {&object, &type_mark<std::remove_const_t<R>>};
+}
+
+}  // namespace detail
+
 /// What a stack whose type is forgotten shows its layers to. Such a type has one function for it,
 /// `visit_layers(layer_visitor&)`, which all questions go through.
 class layer_visitor {
@@ -22,16 +43,16 @@ class layer_visitor {
   class extent {
    public:
     static extent const all, own;
-    static constexpr extent above(void const* end) noexcept { return extent(true, end); }
+    static constexpr extent above(referred_object end) noexcept { return extent(true, end); }
 
     /// Whether to go on with what a reference refers to.
-    constexpr bool enters(void const* referred) const noexcept { return enters_ && referred != end_; }
+    constexpr bool enters(referred_object there) const noexcept { return enters_ && there != end_; }
 
    private:
-    constexpr extent(bool enters, void const* end) noexcept : enters_(enters), end_(end) {}
+    constexpr extent(bool enters, referred_object end) noexcept : enters_(enters), end_(end) {}
 
     bool enters_;
-    void const* end_;
+    referred_object end_;
   };
 
   explicit layer_visitor(extent how_far) noexcept : how_far_(how_far) {}
@@ -44,8 +65,8 @@ class layer_visitor {
  private:
   extent how_far_;
 };
-inline constexpr layer_visitor::extent layer_visitor::extent::all(true, nullptr);
-inline constexpr layer_visitor::extent layer_visitor::extent::own(false, nullptr);
+inline constexpr layer_visitor::extent layer_visitor::extent::all(true, {});
+inline constexpr layer_visitor::extent layer_visitor::extent::own(false, {});
 
 namespace detail {
 
@@ -74,7 +95,7 @@ void for_each_layer(Top& top, F&& f, layer_visitor::extent how_far = layer_visit
     calling_visitor<std::remove_reference_t<F>> visitor(f, how_far);
     layer.visit_layers(visitor);
   } else if constexpr (is_resource_ref<std::remove_const_t<Top>>) {
-    if (how_far.enters(&layer.upstream())) detail::for_each_layer(layer.upstream(), f, how_far);
+    if (how_far.enters(detail::referred_to(layer.upstream()))) detail::for_each_layer(layer.upstream(), f, how_far);
   } else {
     f(layer);
     if constexpr (requires { layer.upstream(); }) {

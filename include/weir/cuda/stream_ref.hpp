@@ -57,9 +57,8 @@ class stream_ref {
   stream_ref(cudaStream_t handle) noexcept : stream_ref(resolve<PerThread>(handle), 0) {}
 
   template <detail::gives_stream_by_get S, bool PerThread = detail::per_thread_default_stream>
-  stream_ref(S const& stream) noexcept(noexcept(stream.get())) : stream_ref(resolve<PerThread>(stream.get()), 0) {
-    if constexpr (requires { stream.lasting_id(); }) id_ = stream.lasting_id();
-  }
+  stream_ref(S const& stream) noexcept(noexcept(stream.get()))
+      : stream_ref(resolve<PerThread>(stream.get()), id_of(stream)) {}
 
   template <detail::gives_stream_by_value S, bool PerThread = detail::per_thread_default_stream>
   stream_ref(S const& stream) noexcept : stream_ref(resolve<PerThread>(stream.value()), 0) {}
@@ -71,11 +70,12 @@ class stream_ref {
   /// A stream that is never destroyed while memory resources live, with the id CUDA gave it (`cudaStreamGetId`).
   /// Pools need no CUDA call to recognise it. `weir::stream` makes these; a wrong promise here breaks stream order.
   /// A default stream is known without one.
+  template <bool PerThread = detail::per_thread_default_stream>
   static stream_ref lasting(cudaStream_t handle, std::uint64_t id) noexcept {
-    return {handle, handle == cudaStreamLegacy || handle == cudaStreamPerThread ? 0 : id};
+    return {resolve<PerThread>(handle), id};
   }
 
-  stream_ref(host_order_t) noexcept : stream_ref(cudaStreamLegacy, host_id) {}
+  stream_ref(host_order_t) noexcept : handle_(cudaStreamLegacy), id_(host_id) {}
 
   /// The handle to give to CUDA; never 0. In host order it is the legacy stream's.
   cudaStream_t get() const noexcept { return handle_; }
@@ -109,7 +109,15 @@ class stream_ref {
     return PerThread ? cudaStreamPerThread : cudaStreamLegacy;
   }
 
-  stream_ref(cudaStream_t handle, std::uint64_t id) noexcept : handle_(handle), id_(id) {}
+  template <class S>
+  static std::uint64_t id_of(S const& stream) noexcept {
+    if constexpr (requires { stream.lasting_id(); }) return stream.lasting_id();
+    return 0;
+  }
+
+  // One per-thread handle is a stream for each thread: a default stream is never known by an id.
+  stream_ref(cudaStream_t handle, std::uint64_t id) noexcept
+      : handle_(handle), id_(handle == cudaStreamLegacy || handle == cudaStreamPerThread ? 0 : id) {}
 
   cudaStream_t handle_;
   std::uint64_t id_;  // of a persistent stream; 0: ask CUDA

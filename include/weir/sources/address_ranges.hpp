@@ -116,7 +116,8 @@ class address_ranges {
     }
     std::size_t const gone = hide(to_address(p), slots);
     if (gone != slots.size()) {
-      show(to_address(p), slots.first(gone));
+      // What is refused is tried again: it may have been an error of earlier work.
+      if (show(to_address(p), slots.first(gone)).code != CUDA_SUCCESS) show(to_address(p), slots.first(gone));
       return false;
     }
     chunks_.drop(slots);

@@ -114,6 +114,14 @@ TEST_CASE("blocks are found and captured memory is released through a bin that i
   CHECK(release_captured(memory, 7) == 100);
   CHECK(upstream.released == std::vector<std::uint64_t>{7});
 
+  // A pool on the upstream's address, whose first member it is: small requests to the pool, large ones to its source.
+  auto whole = make(source{&state} | pool{});
+  auto below = make(share(whole.upstream()) | binning{.bins = {bin{1_KiB, [&](auto) { return share(whole); }}}});
+  void* const p = below.allocate(host_order, 1_KiB);
+  CHECK(find_block(below, p).bytes == 1_KiB);
+  deallocate_unsized(below, host_order, p);
+  CHECK(whole.numbers().requested.current == 0);
+
   captured_source other_captured;
   auto with_handle = make(source{&state} | binning{.bins = {bin{1_KiB, [&](auto) { return share(other_captured); }}}});
   CHECK(release_captured(with_handle, 8) == 100);

@@ -13,14 +13,16 @@ using weir::detail::limits_above;
 
 namespace {
 
-/// A limit that credits a byte each time it is asked.
+/// A limit that credits a byte each time it is asked, and has two captured.
 struct asked_limit {
   std::atomic<std::size_t> times{0};
-  limit_above above{this, [](void const* layer) noexcept -> std::size_t {
-                      auto& me = *const_cast<asked_limit*>(static_cast<asked_limit const*>(layer));
-                      ++me.times;
-                      return 1;
-                    }};
+  limit_above above{this, &credit, &captured};
+
+  static std::size_t credit(void const* layer) noexcept {
+    ++const_cast<asked_limit*>(static_cast<asked_limit const*>(layer))->times;
+    return 1;
+  }
+  static std::size_t captured(void const*) noexcept { return 2; }
 };
 
 }  // namespace
@@ -31,6 +33,7 @@ TEST_CASE("each is asked as long as it is in the list, whichever goes first") {
   asked_limit a, b, c;
   for (asked_limit* each : {&a, &b, &c}) list.add(each->above);
   CHECK(list.credit_released() == 3);
+  CHECK(list.captured() == 6);
   SUBCASE("the first") {
     list.remove(c.above);
     CHECK(list.credit_released() == 2);

@@ -13,6 +13,7 @@ namespace weir::detail {
 struct limit_above {
   void const* layer;
   std::size_t (*credit_released)(void const* layer) noexcept;  ///< see `limits_above::credit_released`
+  std::size_t (*captured)(void const* layer) noexcept;         ///< what of that is charged to the budget below
   limit_above* next = nullptr;
 };
 
@@ -35,15 +36,23 @@ class limits_above {
   /// Lets each credit what captures kept whose memory was released since, here and below; returns how many bytes that
   /// is. A load where there are none.
   std::size_t credit_released() const noexcept {
-    if (first_.load() == nullptr) return 0;
-    spin_guard const lock(mutex_);
-    std::size_t released = 0;
-    for (limit_above const* at = first_.load(); at != nullptr; at = at->next)
-      released += at->credit_released(at->layer);
-    return released;
+    return sum([](limit_above const& above) { return above.credit_released(above.layer); });
+  }
+  /// How many bytes are charged below for what captures keep of them. A load where there are none.
+  std::size_t captured() const noexcept {
+    return sum([](limit_above const& above) { return above.captured(above.layer); });
   }
 
  private:
+  template <class F>
+  std::size_t sum(F of) const noexcept {
+    if (first_.load() == nullptr) return 0;
+    spin_guard const lock(mutex_);
+    std::size_t all = 0;
+    for (limit_above const* at = first_.load(); at != nullptr; at = at->next) all += of(*at);
+    return all;
+  }
+
   mutable spin_lock mutex_;
   atomic<limit_above*> first_;
 };

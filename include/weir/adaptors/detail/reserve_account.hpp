@@ -20,6 +20,12 @@ class reserve_account {
     return left_;
   }
 
+  /// Bytes in use above the reserve.
+  std::size_t beyond() const noexcept {
+    spin_guard const lock(mutex_);
+    return in_use_ < bytes_ ? 0 : in_use_ - bytes_;
+  }
+
   /// A request of `bytes` begins. How many of them the reserve pays.
   std::size_t begin_request(std::size_t bytes) noexcept {
     if (bytes_ == 0) return 0;
