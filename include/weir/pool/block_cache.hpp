@@ -84,8 +84,8 @@ class block_cache {
   }
   /// Whether anything may be kept for a list.
   bool is_open(list_id list) const noexcept { return streams_[list] != nullptr; }
-  /// The same as `put` in a few instructions, for a list that is open, where the block is the list's own already and not the only one that is kept; false
-  /// elsewhere, and nothing done.
+  /// The same as `put` in a few instructions, for a list that is open, where the block is the list's own already and
+  /// not the only one that is kept; false elsewhere, and nothing done.
   [[gnu::always_inline]] bool put_at_once(list_id list, block_id id) noexcept {
     by_class& own = *streams_[list];
     if (heap_.blocks()[id].list != list || !own.has_some) [[unlikely]]

@@ -73,8 +73,7 @@ class hot_path : public pool_memory<Upstream> {
   }
   [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
     biased_owner_section const lock(mutex_);
-    if (!lock || captures_declared() || heap_.is_exiting() || is_above_threshold())
-        [[unlikely]]
+    if (!lock || captures_declared() || heap_.is_exiting() || is_above_threshold()) [[unlikely]]
       return false;
     stream_key const key = stream_identity::key_at_hand(stream, streams_last());
     std::size_t const held = heap_.give_at_once(key, p, bytes, alignment_log);
