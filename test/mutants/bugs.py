@@ -907,7 +907,7 @@ BUGS = [
     bug(0, "what the host's order holds is counted for the legacy stream", "adaptors/detail/holders.hpp",
         "key == held_by::stream && each.stream.is_host_order()", "false", "adaptors/detail/holders", random=False),
     bug(0, "a child reports its parent's blocks", "adaptors/tracking.hpp",
-        "::getpid() != process_ || ", "", "adaptors/tracking", random=False, case="a forked child"),
+        "::getpid() != process_ || ", "", "adaptors/tracking", random=False, case="a forked child does not report"),
     bug(0, "call stacks that share their innermost frame are one", "adaptors/detail/call_stacks.hpp",
         "for (std::size_t i = 0; i < frames_; ++i)\n      if (known", "for (std::size_t i = 0; i < 1; ++i)\n      if (known",
         "adaptors/detail/call_stacks", random=False),
