@@ -91,8 +91,8 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
     memory_[begin] = std::move(made);
   } else if (found != memory_.end() &&
              (found->second.allocated.operation == use.block || found->second.physical != 0)) {
-    replay_on_region(graph, use, m, known,
-                     *found);  // of views what lies there now: a parked pool got other memory back
+    // Of views, what lies there now: a parked pool gets other memory back.
+    replay_on_region(graph, use, m, known, *found);
   } else {
     report(order_problem::use_after_free,
            name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");

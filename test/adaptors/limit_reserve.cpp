@@ -334,6 +334,40 @@ TEST_CASE("what captures keep of a limit that ended stays charged below, and is 
   CHECK(charged() == std::vector<std::size_t>{8_MiB, 8_MiB, 0});
 }
 
+TEST_CASE("what a limit that ended left to a capture is not charged twice when another one uses it again") {
+  watched_world const world;
+  auto below = make(device{} | pool{} | limit{64_MiB});
+  auto service = make(share(below) | limit{64_MiB});
+  auto second = make(share(service) | reserving(40_MiB, 4_MiB));
+  weir::stream const s;
+  void *p = nullptr, *q = nullptr;
+  {
+    capture_scope const declared;
+    begin_capture(s);
+    {
+      auto first = make(share(service) | reserving(40_MiB, 4_MiB));
+      first.deallocate(s, first.allocate(s, 40_MiB), 40_MiB);
+    }
+    CHECK(below.used() == 44_MiB);  // with the reserve of `second`
+    p = second.allocate(s, 20_MiB);
+    CHECK(service.used() == 40_MiB);
+    CHECK(below.used() == 40_MiB);
+    CHECK(below.captured() == 20_MiB);
+    q = second.allocate(s, 20_MiB);
+    CHECK(service.used() == 40_MiB);
+    CHECK(below.used() == 40_MiB);
+    CHECK(below.captured() == 0);
+    captured_graph const graph(s);
+  }
+  release_captured(below);
+  CHECK(below.used() == 40_MiB);
+  second.deallocate(s, p, 20_MiB);
+  second.deallocate(s, q, 20_MiB);
+  CHECK(service.used() == 4_MiB);
+  CHECK(below.used() == 4_MiB);
+  CHECK(second.reserve_left() == 4_MiB);
+}
+
 TEST_CASE("a reserve pays what a request needs beyond the captured memory that it uses again") {
   watched_world const world;
   auto below = make(device{} | pool{} | limit{64_MiB});

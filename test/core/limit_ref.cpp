@@ -48,4 +48,9 @@ TEST_CASE("a reference to a limit asks the layer each time") {
   CHECK(limit.max_bytes() == 100);
   CHECK(limit.peak() == 8);
   CHECK(limit.refused() == 9);
+  CHECK(limit.reserve_left() == 0);
+  struct with_reserve : budget {
+    std::size_t reserve_left() const { return 5; }
+  } reserving;
+  CHECK(limit_ref(reserving).reserve_left() == 5);
 }

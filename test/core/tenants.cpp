@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -11,6 +12,13 @@
 using namespace weir;
 
 namespace {
+
+struct budget {
+  std::size_t used() const { return 0; }
+  std::size_t max_bytes() const { return 0; }
+  std::size_t peak() const { return 0; }
+  std::uint64_t refused() const { return 0; }
+};
 
 struct program final : tenant {
   program(std::string called, std::size_t held, std::size_t live, std::size_t min = 0, std::size_t low = 0)
@@ -25,13 +33,13 @@ struct program final : tenant {
     asked.push_back(bytes);
     return gone;
   }
+  bool is_under(limit_ref const& limit) noexcept override { return charged_to != nullptr && *charged_to == limit; }
   std::string name() const override { return what; }
-  void const* budget(std::size_t i) const noexcept override { return i < budgets.size() ? budgets[i] : nullptr; }
 
   std::string what;
   tenant_usage has;
   std::vector<std::size_t> asked;
-  std::vector<void const*> budgets = {};  // from the nearest one down
+  limit_ref const* charged_to = nullptr;
 };
 
 }  // namespace
@@ -69,48 +77,18 @@ TEST_CASE("others give back what they do not use: those above their low mark fir
   CHECK(all.reclaim(me, 1) == 0);
 }
 
-TEST_CASE("those under the same budget give back first, the nearest budget's before others'") {
-  int team = 0, company = 0, guests = 0;
+TEST_CASE("only those under a limit are asked where that is short") {
   tenants all(0);
-  program me("me", 0, 0), outside("outside", 100, 0), guest("guest", 100, 0), company_pool("company's", 100, 0),
-      team_mate("team mate", 100, 40);
-  me.budgets = {&team, &company};
-  team_mate.budgets = {&team, &company};
-  company_pool.budgets = {&company};
-  guest.budgets = {&guests, &company};
-  for (program* p : {&me, &team_mate, &company_pool, &guest, &outside})
-    all.join(*p);  // asked from the last to the first
-  CHECK(all.reclaim(me, 50) == 50);
-  CHECK(team_mate.has.held == 50);
-  CHECK(all.reclaim(me, 190) == 190);
-  CHECK(team_mate.has.held == 40);
-  CHECK(company_pool.has.held + guest.has.held == 20);
-  CHECK(outside.asked.empty());
-  CHECK(all.reclaim(me, 1000) == 120);
-  CHECK(outside.has.held == 0);
-}
-
-TEST_CASE("whoever is no tenant takes only what no promise needs") {
-  tenants all(100);
-  program promised("promised", 0, 0, 30), other("other", 0, 0);
-  all.join(promised);
-  all.join(other);
-  auto const yes = [] { return true; };
-  CHECK(all.take_alone(60, yes));
-  CHECK_FALSE(all.take_alone(20, yes));
-  CHECK(all.take_alone(10, yes));
-  CHECK_FALSE(all.take_alone(0 + 1, yes));
-  other.has = {10, 10};
-  CHECK_FALSE(all.take(other, yes));
-  all.give_alone(10);
-  CHECK(all.take(other, yes));
-  promised.has = {30, 30};
-  CHECK(all.take(promised, yes));  // whatever others have
-  CHECK_FALSE(all.take_alone(10, yes));
-  all.give_alone(60);
-  CHECK_FALSE(all.take_alone(10, [] { return false; }));
-  CHECK_THROWS_AS(all.take_alone(10, []() -> bool { throw std::runtime_error("no"); }), std::runtime_error);
-  CHECK(all.take_alone(60, yes));  // neither counts
+  budget first, second;
+  limit_ref const team(first), others(second);
+  program me("me", 0, 0), in("in", 50, 20), out("out", 50, 0), elsewhere("elsewhere", 50, 0);
+  in.charged_to = &team;
+  elsewhere.charged_to = &others;
+  for (program* p : {&me, &in, &out, &elsewhere}) all.join(*p);
+  CHECK(all.reclaim(me, 40, &team) == 30);
+  CHECK(in.has.held == 20);
+  CHECK(out.asked.empty());
+  CHECK(elsewhere.asked.empty());
 }
 
 TEST_CASE("a tenant above its minimum takes only what no promise needs") {
@@ -131,6 +109,30 @@ TEST_CASE("a tenant above its minimum takes only what no promise needs") {
   a.has.held = 41;
   CHECK_FALSE(all.take(a, map));
   CHECK_FALSE(all.take(b, [] { return false; }));
+}
+
+TEST_CASE("what is taken without a tenant counts as held, and takes only what no promise needs") {
+  tenants all(100);
+  program a("a", 0, 0, 40), b("b", 0, 0);
+  auto const map = [] { return true; };
+  CHECK(all.take_outside(70, map));
+  all.give_outside(70);
+  all.join(a);
+  all.join(b);
+  CHECK(all.spares(60));
+  CHECK_FALSE(all.spares(61));
+  CHECK_FALSE(all.take_outside(61, map));
+  CHECK_FALSE(all.take_outside(30, [] { return false; }));
+  CHECK_THROWS_AS(all.take_outside(30, []() -> bool { throw std::logic_error("no"); }), std::logic_error);
+  CHECK(all.take_outside(30, map));  // of those before it nothing is left
+  b.has.held = 30;
+  CHECK(all.take(b, map));
+  b.has.held = 31;
+  CHECK_FALSE(all.take(b, map));
+  a.has.held = 40;
+  CHECK(all.take(a, map));
+  all.give_outside(30);
+  CHECK(all.take(b, map));
 }
 
 TEST_CASE("while a tenant takes memory, the others can be asked") {
@@ -159,13 +161,23 @@ TEST_CASE("the report has a line for each, where there are several") {
   tenants all(100);
   program a("search", 50, 20, 30), b("train", 10, 10);
   all.join(a);
+  report promised;
+  all.describe(promised);
+  CHECK(promised.lines().find("search: holds 50 B") != std::string::npos);  // others may be refused for it
+  a.min_bytes = 0;
   report alone;
   all.describe(alone);
   CHECK(alone.lines().empty());
+  a.min_bytes = 30;
   all.join(b);
   report both;
   all.describe(both);
   CHECK(both.lines().find("search: holds 50 B, 20 B of it in use, at least 30 B") != std::string::npos);
   CHECK(both.lines().find("train: holds 10 B, 10 B of it in use") != std::string::npos);
   CHECK(both.chain().empty());  // they are no layers of the stack
+  CHECK(both.lines().find("without a pool") == std::string::npos);
+  all.take_outside(7, [] { return true; });
+  report with_blocks;
+  all.describe(with_blocks);
+  CHECK(with_blocks.lines().find("blocks without a pool: hold 7 B") != std::string::npos);
 }

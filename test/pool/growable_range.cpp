@@ -1,6 +1,7 @@
 // How a pool grows in place on a growable upstream: on memory of the host that counts its chunks.
 #include <weir/pool/growable_range.hpp>
 
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -380,6 +381,72 @@ TEST_CASE("what a pool is promised it gets, whatever others hold by then") {
   CHECK_THROWS_AS(other.allocate(host_order, chunk), out_of_memory);  // idle, but promised
   other.deallocate(host_order, most, 6 * chunk);
   CHECK_THROWS_AS(static_cast<void>(make(share(memory) | pool{.min_bytes = 7 * chunk})), std::invalid_argument);
+}
+
+TEST_CASE("those under a limit that is used up give what they do not use, and nobody else") {
+  shared_growable memory(100 * chunk);
+  auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});
+  auto idle = make(share(team) | pool{});
+  auto asks = make(share(team) | pool{});
+  idle.deallocate(host_order, idle.allocate(host_order, 8 * chunk), 8 * chunk);
+  auto outside = make(share(memory) | pool{.initial_bytes = 64 * chunk});
+  void* const p = asks.allocate(host_order, 5 * chunk);
+  CHECK(idle.numbers().reserved.current == 3 * chunk);
+  CHECK(outside.numbers().reserved.current == 64 * chunk);
+  void* const q = idle.allocate(host_order, 3 * chunk);
+  CHECK_THROWS_AS(asks.allocate(host_order, chunk), out_of_memory);  // which no memory of outside would help
+  CHECK(outside.numbers().reserved.current == 64 * chunk);
+  idle.deallocate(host_order, q, 3 * chunk);
+  asks.deallocate(host_order, p, 5 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("a pool under a limit that is used up moves what it does not use before it takes from others") {
+  shared_growable memory(100 * chunk);
+  auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});
+  auto other = make(share(team) | pool{.initial_bytes = 2 * chunk});
+  auto asks = make(share(team) | pool{});
+  void* const low = asks.allocate(host_order, 2 * chunk);
+  void* const kept = asks.allocate(host_order, chunk);
+  asks.deallocate(host_order, low, 2 * chunk);
+  void* const p = asks.allocate(host_order, 5 * chunk);  // the limit lets 3 through
+  CHECK(other.numbers().reserved.current == 2 * chunk);
+  CHECK(asks.numbers().reserved.current == 6 * chunk);
+  CHECK(asks.numbers().moved == 2 * chunk);
+  asks.deallocate(host_order, p, 5 * chunk);
+  asks.deallocate(host_order, kept, chunk);
+}
+
+TEST_CASE("those outside of a limit give too where the source has too little, also if a reserve pays") {
+  shared_growable memory(12 * chunk);
+  auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});
+  auto sure = make(share(team) | limit{.max_bytes = 8 * chunk, .reserve_bytes = 6 * chunk});
+  auto asks = make(share(sure) | pool{});
+  auto live = make(share(team) | pool{});
+  auto outside = make(share(memory) | pool{.initial_bytes = 10 * chunk});
+  void* const q = live.allocate(host_order, 2 * chunk);
+  void* const p = asks.allocate(host_order, 6 * chunk);
+  CHECK(outside.numbers().reserved.current <= 4 * chunk);
+  asks.deallocate(host_order, p, 6 * chunk);
+  live.deallocate(host_order, q, 2 * chunk);
+}
+
+TEST_CASE("a parked pool under a limit has from those under it what they do not use, and nothing of others") {
+  sim::reset();
+  shared_growable memory(100 * chunk);
+  auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});
+  auto idle = make(share(team) | pool{});
+  auto parked = make(share(team) | pool{});
+  void* const p = parked.allocate(host_order, 6 * chunk);
+  parked.park(drop_contents);
+  void* const q = idle.allocate(host_order, 4 * chunk);
+  auto outside = make(share(memory) | pool{.initial_bytes = 64 * chunk});
+  CHECK_THROWS_AS(parked.unpark(), out_of_memory);
+  idle.deallocate(host_order, q, 4 * chunk);
+  parked.unpark();
+  CHECK(idle.numbers().reserved.current == 2 * chunk);
+  CHECK(outside.numbers().reserved.current == 64 * chunk);
+  parked.deallocate(host_order, p, 6 * chunk);
 }
 
 TEST_CASE("above its high mark a pool gives idle chunks back by itself") {

@@ -2,6 +2,7 @@
 #include <weir/sources/virtual_memory.hpp>
 
 #include <weir/adaptors/pool.hpp>
+#include <weir/core/any_ref.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
@@ -357,6 +358,34 @@ TEST_CASE("what does not fit into the addresses is refused with a hint that name
   memory.deallocate(host_order, kept, 6_MiB);
   CHECK_THROWS_WITH_AS(pages.allocate(host_order, std::size_t{32} << 30),
                        doctest::Contains("larger than all memory of device 0"), out_of_memory);
+}
+
+TEST_CASE("what a pool is promised is kept from blocks of the source itself, and from pools that take those") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{.max_bytes = 32_MiB});
+  auto search = make(share(pages) | pool{.min_bytes = 8_MiB, .name = "search"});
+  auto other = make(share(pages) | pool{});
+  any_ref const erased = share(pages);
+  auto segments = make(erased | pool{});
+  CHECK_THROWS_AS(static_cast<void>(segments.allocate(host_order, 30_MiB)), out_of_memory);
+  try {
+    static_cast<void>(pages.allocate(host_order, 26_MiB));
+    FAIL("the last 8 MiB are promised");
+  } catch (out_of_memory const& error) {
+    CHECK(mentions(error.what(), "search: holds 0 B, 0 B of it in use, at least 8.00 MiB"));
+    CHECK(mentions(error.what(), "promised to pools (min_bytes)"));
+  }
+  void* const bare = pages.allocate(host_order, 16_MiB);
+  CHECK_THROWS_AS(static_cast<void>(other.allocate(host_order, 10_MiB)), out_of_memory);
+  CHECK(mentions(report_of(pages).lines(), "blocks without a pool: hold 16.00 MiB"));
+  void* const rest = other.allocate(host_order, 8_MiB);
+  void* const promised = search.allocate(host_order, 8_MiB);
+  search.deallocate(host_order, promised, 8_MiB);
+  other.deallocate(host_order, rest, 8_MiB);
+  pages.deallocate(host_order, bare, 16_MiB);
+  CHECK(search.trim() + other.trim() > 0);
+  void* const all_but_that = segments.allocate(host_order, 24_MiB);
+  segments.deallocate(host_order, all_but_that, 24_MiB);
 }
 
 TEST_CASE("a stack's numbers name mapped, held and spare bytes, and the limit") {

@@ -204,6 +204,17 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     captured_.keep(capture, bytes);
     if (reserve_.bytes() == 0) below_.adopt_captured(capture, bytes);
   }
+  /// A limit above was charged for what it used again of that.
+  void use_captured_again(std::uint64_t capture, std::size_t bytes) noexcept {
+    std::size_t const again = captured_.take(capture, bytes);
+    if (reserve_.bytes() != 0) {
+      give_back(again);
+      below_.use_captured_again(capture, bytes - again);
+    } else {
+      credit(again);
+      below_.use_captured_again(capture, bytes);  // which has an account of its own
+    }
+  }
 
  private:
   using base::upstream_;
@@ -312,18 +323,18 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     std::size_t const here = captured_now(), beyond = reserve_.beyond();
     return here < beyond ? here : beyond;
   }
-  /// Credits what captures kept whose memory was released since, for limits above too; returns how much.
-  std::size_t credit_released() const noexcept {
-    std::size_t const above = above_.credit_released();
+  /// Credits what captures kept whose memory was released since, for limits above too.
+  void credit_released() const noexcept {
+    above_.credit_released();
     if (captured_.total() == 0) [[likely]]
-      return above;
-    std::size_t const released =
-        captured_.release([&](std::uint64_t capture) { return weir::holds_captured(upstream_, capture); });
-    if (reserve_.bytes() != 0)
-      give_back(released);
-    else
-      credit(released);
-    return above + released;
+      return;
+    auto const is_held = [&](std::uint64_t capture) { return weir::holds_captured(upstream_, capture); };
+    captured_.release(is_held, [&](std::size_t released) {
+      if (reserve_.bytes() != 0)
+        give_back(released);
+      else
+        credit(released);
+    });
   }
 
   /// A request in a capture was served, as `last_call` says: what it uses again is charged already. Returns how much.
@@ -332,8 +343,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     detail::call_note const call = detail::last_call;
     captured_.reserve();
     bool const all = call.reused >= weir::taken(upstream_, bytes, alignment);
-    std::size_t const again = captured_.take(call.capture, all ? charge : call.reused & ~(granularity_ - 1));
+    std::size_t const reused = all ? charge : call.reused & ~(granularity_ - 1);
+    std::size_t const again = captured_.take(call.capture, reused);
     credit(again);
+    if (reserve_.bytes() != 0) below_.use_captured_again(call.capture, reused - again);
     return again;
   }
 
@@ -365,7 +378,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   }
   bool charge_own(std::size_t own, std::size_t& held) {
     held = charge_and_tell(own);
-    if (held == 0 && credit_released() != 0) held = charge_and_tell(own);
+    if (held != 0) return true;
+    credit_released();
+    held = charge_and_tell(own);  // in any case: another thread may have credited it just now
     return held != 0;
   }
   static std::size_t ahead_of(detail::paid_ahead const* told, std::size_t charge) noexcept {

@@ -29,12 +29,14 @@ struct budget_functions {
   std::size_t (*max_bytes)(void const* layer) noexcept;
   std::size_t (*peak)(void const* layer) noexcept;
   std::uint64_t (*refused)(void const* layer) noexcept;
+  std::size_t (*reserve_left)(void const* layer) noexcept;
   void (*set_max_bytes)(void* layer, std::size_t bytes);
   void (*reserve)(void* layer, std::size_t bytes, std::size_t granularity);
   void (*release_reserve)(void* layer, std::size_t bytes) noexcept;
   void (*add_above)(void* layer, limit_above& above) noexcept;
   void (*remove_above)(void* layer, limit_above& above) noexcept;
   void (*adopt_captured)(void* layer, std::uint64_t capture, std::size_t bytes) noexcept;
+  void (*use_captured_again)(void* layer, std::uint64_t capture, std::size_t bytes) noexcept;
 };
 template <budget Layer>
 inline constexpr budget_functions functions_of_budget = {
@@ -42,6 +44,12 @@ inline constexpr budget_functions functions_of_budget = {
     [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->max_bytes(); },
     [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->peak(); },
     [](void const* layer) noexcept { return static_cast<Layer const*>(layer)->refused(); },
+    [](void const* layer) noexcept -> std::size_t {
+      if constexpr (requires(Layer const& known) { std::size_t{known.reserve_left()}; })
+        return static_cast<Layer const*>(layer)->reserve_left();
+      else
+        return 0;
+    },
     [](void* layer, std::size_t bytes) {
       if constexpr (requires(Layer & known) { known.set_max_bytes(bytes); })
         static_cast<Layer*>(layer)->set_max_bytes(bytes);
@@ -69,6 +77,10 @@ inline constexpr budget_functions functions_of_budget = {
       if constexpr (requires(Layer & known) { known.adopt_captured(capture, bytes); })
         static_cast<Layer*>(layer)->adopt_captured(capture, bytes);
     },
+    [](void* layer, std::uint64_t capture, std::size_t bytes) noexcept {
+      if constexpr (requires(Layer & known) { known.use_captured_again(capture, bytes); })
+        static_cast<Layer*>(layer)->use_captured_again(capture, bytes);
+    },
 };
 
 }  // namespace detail
@@ -88,10 +100,15 @@ class limit_ref {
   std::size_t peak() const noexcept { return functions_->peak(layer_); }
   /// How many requests this limit refused.
   std::uint64_t refused() const noexcept { return functions_->refused(layer_); }
+  /// What is left of its reserve: 0 where it has none.
+  std::size_t reserve_left() const noexcept { return functions_->reserve_left(layer_); }
 
   /// Changes the budget, as `limit_resource::set_max_bytes`. Throws `std::logic_error` where the layer is one of yours
   /// that has no such function.
   void set_max_bytes(std::size_t bytes) const { functions_->set_max_bytes(layer_, bytes); }
+
+  /// Equal if they refer to the same layer. Of two that stand in one object both may have its address.
+  friend bool operator==(limit_ref const&, limit_ref const&) noexcept = default;
 
  private:
   friend class detail::limit_below;

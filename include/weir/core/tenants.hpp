@@ -2,6 +2,7 @@
 // Several pools on one set of memory: who has how much, what each is promised, and who gives back for whom.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/limit_ref.hpp>
 #include <weir/core/report.hpp>
 #include <weir/support/atomic.hpp>
 #include <weir/support/mutex.hpp>
@@ -27,9 +28,9 @@ class tenant {
   virtual tenant_usage usage() noexcept = 0;
   /// Gives idle memory back, at most `bytes` rounded up to chunks. Does not wait. Returns how many bytes that was.
   virtual std::size_t give_idle(std::size_t bytes) noexcept = 0;
+  /// Whether what it holds is charged to `limit`, which stands between it and the resource.
+  virtual bool is_under(limit_ref const& /*limit*/) noexcept { return false; }
   virtual std::string name() const = 0;
-  /// The budget number `i` between it and the resource, from the nearest one down; null if there are not so many.
-  virtual void const* budget(std::size_t) const noexcept { return nullptr; }
 
   std::size_t min_bytes = 0;  ///< that it can always have
   std::size_t low_bytes = 0;  ///< up to this it is asked last to give back
@@ -40,11 +41,6 @@ class tenant {
 
  private:
   friend class tenants;
-  bool is_under(void const* wanted) const noexcept {
-    void const* mine = budget(0);
-    for (std::size_t i = 1; mine != nullptr && mine != wanted; ++i) mine = budget(i);
-    return mine == wanted;  // also null, which all are under
-  }
   tenant* next_ = nullptr;
 };
 
@@ -52,7 +48,7 @@ class tenant {
 ///
 /// Each may be promised a minimum. A tenant gets memory if it is below its own minimum, or if what is left serves all
 /// minimums that are not used yet: so a promise is kept without taking anything back. What tenants hold above their
-/// minimum and do not use goes to whoever needs it. Who takes blocks of the resource itself has no minimum.
+/// minimum and do not use goes to whoever needs it.
 class tenants {
  public:
   /// `capacity`: the most bytes of the resource; 0 where it has no limit of its own, and then nothing can be promised.
@@ -99,17 +95,19 @@ class tenants {
     return {peak_, all.held};
   }
 
-  /// Lets others give idle memory back, `bytes` in all if they have that: first those under the same budget, whose
-  /// memory makes room there too, and of them those above their low mark; never below a minimum. Returns how many bytes
-  /// that was.
-  std::size_t reclaim(tenant const& for_whom, std::size_t bytes) noexcept {
+  /// Lets others give idle memory back, `bytes` in all if they have that: first those above their low mark, never below
+  /// a minimum. Returns how many bytes that was. `under`: only those whose memory is charged to that limit, if given.
+  std::size_t reclaim(tenant const& for_whom, std::size_t bytes, limit_ref const* under = nullptr) noexcept {
     detail::mutex_guard const lock(mutex_);
     std::size_t got = 0;
-    for (std::size_t i = 0;; ++i) {
-      void const* const budget = for_whom.budget(i);
-      got += reclaim_under(budget, for_whom, bytes - got);
-      if (budget == nullptr || got >= bytes) return got;
-    }
+    for (bool const last : {false, true})
+      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
+        if (t == &for_whom || (under != nullptr && !t->is_under(*under))) continue;
+        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
+        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
+        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
+      }
+    return got;
   }
 
   /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
@@ -119,30 +117,39 @@ class tenants {
   bool take(tenant& who, F map) {
     return (!has_promises() || keeps_promises(&who)) && map();
   }
-  /// The same for whoever is no tenant, and takes `bytes` until `give_alone`.
+  /// The same for `bytes` that no tenant asks for, as a block of the resource itself is. They count as held until
+  /// `give_outside`, and are taken only if what is left serves all minimums.
   template <class F>
-  bool take_alone(std::size_t bytes, F map) {
-    alone_.add(bytes);
+  bool take_outside(std::size_t bytes, F map) {
+    add_outside(bytes);
+    bool done = false;
     try {
-      if ((!has_promises() || keeps_promises(nullptr)) && map()) return true;
+      done = spares(0) && map();
     } catch (...) {
-      alone_.subtract(bytes);
+      give_outside(bytes);
       throw;
     }
-    alone_.subtract(bytes);
-    return false;
+    if (!done) give_outside(bytes);
+    return done;
   }
-  void give_alone(std::size_t bytes) noexcept { alone_.subtract(bytes); }
-
-  /// A line for each tenant.
-  void describe(report& out) const {
+  void give_outside(std::size_t bytes) noexcept {
     detail::mutex_guard const lock(mutex_);
-    if (count_.load() < 2) return;
+    outside_ -= bytes < outside_ ? bytes : outside_;
+  }
+  /// Whether `bytes` more, that no tenant asks for, would leave what is promised.
+  bool spares(std::size_t bytes) const noexcept { return !has_promises() || keeps_promises(nullptr, bytes); }
+
+  /// A line for each tenant, where there are several or one is promised something.
+  void describe(report& out) const {
+    bool const is_promised = has_promises();
+    detail::mutex_guard const lock(mutex_);
+    if (count_.load() < 2 && !is_promised) return;
+    auto const note = [&out](std::string const& text) { out.note("shared by", text); };
+    if (outside_ != 0) note("blocks without a pool: hold " + format_bytes(outside_));
     for (tenant* t = first_; t != nullptr; t = t->next_) {
       tenant_usage const has = t->usage();
-      out.note("shared by", t->name() + ": holds " + format_bytes(has.held) + ", " + format_bytes(has.live) +
-                                " of it in use" +
-                                (t->min_bytes == 0 ? std::string() : ", at least " + format_bytes(t->min_bytes)));
+      note(t->name() + ": holds " + format_bytes(has.held) + ", " + format_bytes(has.live) + " of it in use" +
+           (t->min_bytes == 0 ? std::string() : ", at least " + format_bytes(t->min_bytes)));
     }
   }
 
@@ -156,21 +163,14 @@ class tenants {
     }
     return all;
   }
-  std::size_t reclaim_under(void const* budget, tenant const& for_whom, std::size_t bytes) noexcept {
-    std::size_t got = 0;
-    for (bool const last : {false, true})
-      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
-        if (t == &for_whom || !t->is_under(budget)) continue;
-        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
-        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
-        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
-      }
-    return got;
-  }
-  /// With what `who` has now, what is on its way included; null: whoever is no tenant.
-  bool keeps_promises(tenant const* who) const noexcept {
+  void add_outside(std::size_t bytes) noexcept {
     detail::mutex_guard const lock(mutex_);
-    std::size_t needed = alone_.load();
+    outside_ += bytes;
+  }
+  /// With what `who` has now, what is on its way included, and `more` that nobody has.
+  bool keeps_promises(tenant const* who, std::size_t more = 0) const noexcept {
+    detail::mutex_guard const lock(mutex_);
+    std::size_t needed = outside_ + more;
     for (tenant* t = first_; t != nullptr; t = t->next_) {
       std::size_t const held = t->usage().held;
       if (t == who && held <= t->min_bytes) return true;
@@ -189,8 +189,8 @@ class tenants {
   detail::mutex mutable mutex_;
   tenant* first_ = nullptr;
   detail::atomic<std::size_t> count_;
-  detail::atomic<std::size_t> alone_;  // bytes of whoever is no tenant
   std::size_t peak_ = 0;
+  std::size_t outside_ = 0;  // held, and by no tenant
 };
 
 }  // namespace weir

@@ -1,6 +1,7 @@
 #pragma once
 // How a pool serves requests and takes memory back: whose it is, what is at hand, what it counts as.
 //
+//   allocate, deallocate        first `hot_path`: the lock's owner, and what its stream has at hand; else as follows
 //   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
 //     take_by_thread            while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
@@ -504,6 +505,7 @@ class caching_allocator : public hot_path<Upstream> {
     }
     return id;
   }
+
   block_sizes sizes_;
   std::size_t large_bytes_ = 0;  // of what is allocated, in blocks above 1 MiB
 };

@@ -3,12 +3,14 @@
 
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
+#include <weir/core/limit_ref.hpp>
 #include <weir/core/note_event.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/pool/caching_allocator.hpp>
 #include <weir/pool/idle_chunks.hpp>
+#include <weir/pool/limits_between.hpp>
 #include <weir/pool/parked_memory.hpp>
 #include <weir/pool/pending_move.hpp>
 #include <weir/pool/pool_options.hpp>
@@ -182,7 +184,8 @@ class growable_range {
     try {
       done = without(lock, parked_->bytes(), [&] {
         auto const map = [&] { return take([&] { return parked_->map(upstream_); }); };
-        if (!map() && (reclaim(parked_->bytes()), !map())) return false;
+        relieve_limits(parked_->bytes());
+        if (!map() && (reclaim(parked_->bytes(), parked_->bytes()), !map())) return false;
         parked_->load(upstream_, device);
         return true;
       });
@@ -331,6 +334,7 @@ class growable_range {
   template <class Lock>
   bool fill(Lock& lock, stream_ordered_heap& heap, piece_list& holes, stream_ordered_heap::held_window& held,
             stream_identity const& who, std::size_t fresh) {
+    fresh = lesser(fresh, room_below(lock, held.missing));
     return fill_moving(lock, heap, holes, held, who, held.missing - lesser(held.missing, lesser(room(), fresh))) ||
            fill_moving(lock, heap, holes, held, who, held.missing);
   }
@@ -349,7 +353,8 @@ class growable_range {
     if (shown != 0) with_views.show(holes, pending->chunks.pieces());
     bool const is_filled = without(lock, held.missing, [&] {
       if (!idle.unmap(upstream_)) return false;
-      if (from_others != 0) reclaim(from_others);
+      from_others -= lesser(from_others, relieve_limits(held.missing));
+      if (from_others != 0) reclaim(from_others, held.missing);
       if (shown != 0) pending->done.record(who.stream);
       return take([&] { return map(shown == 0 ? holes : with_views); });
     });
@@ -412,8 +417,26 @@ class growable_range {
     for (shared_owner<pending_move> move; (move = moved_before_done_).get() != nullptr; drop_moved(lock))
       without(lock, 0, [&] { return move->done.synchronize(), true; });
   }
-  void reclaim(std::size_t bytes) noexcept {
-    if constexpr (has_tenants<Upstream>) upstream_.tenancy().reclaim(*me_, bytes);
+  /// Lets others give back what they do not use, `bytes` in all; nobody where a limit has no room for `missing` anyway.
+  void reclaim(std::size_t bytes, std::size_t missing) noexcept {
+    if constexpr (has_tenants<Upstream>)
+      if (most_short(upstream_, missing) == 0) upstream_.tenancy().reclaim(*me_, bytes);
+  }
+  /// Lets others under the same limits give back what these lack to map `missing`. Returns how many bytes that was.
+  std::size_t relieve_limits(std::size_t missing) noexcept {
+    std::size_t got = 0;
+    if constexpr (has_tenants<Upstream>)
+      for_each_short_limit(upstream_, missing, [&](limit_ref const& limit, std::size_t by) {
+        got += upstream_.tenancy().reclaim(*me_, by, &limit);
+      });
+    return got;
+  }
+  /// How much of `missing` the limits below let through.
+  template <class Lock>
+  std::size_t room_below(Lock& lock, std::size_t missing) {
+    std::size_t most = 0;
+    without(lock, 0, [&] { return most = most_short(upstream_, missing), true; });
+    return missing - lesser(missing, most);
   }
   template <class F>
   bool take(F map) {

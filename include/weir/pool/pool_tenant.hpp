@@ -2,9 +2,8 @@
 // A pool as one of several tenants of a growable upstream.
 
 #include <weir/core/growable.hpp>
-#include <weir/core/layers.hpp>
-#include <weir/core/limit_ref.hpp>
 #include <weir/core/tenants.hpp>
+#include <weir/pool/limits_between.hpp>
 #include <weir/pool/pool_options.hpp>
 
 #include <cstddef>
@@ -49,15 +48,8 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
 
   tenant_usage usage() noexcept override { return allocator_.usage(); }
   std::size_t give_idle(std::size_t bytes) noexcept override { return allocator_.give_idle(bytes); }
+  bool is_under(limit_ref const& limit) noexcept override { return detail::is_under(upstream_, limit); }
   std::string name() const override { return name_ == nullptr || *name_ == 0 ? "a pool" : name_; }
-  void const* budget(std::size_t i) const noexcept override {
-    void const* found = nullptr;
-    for_each_layer(upstream_, [&]<class Layer>(Layer& layer) {
-      if constexpr (weir::detail::budget<Layer>)
-        if (i-- == 0) found = &layer;
-    });
-    return found;
-  }
 
  private:
   Allocator& allocator_;

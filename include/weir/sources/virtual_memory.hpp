@@ -108,8 +108,7 @@ class virtual_memory_resource {
     detail::require_alignment(alignment);
     begin_call();
     std::size_t const whole = round_up_or_zero(bytes, chunk_bytes());
-    void* p = nullptr;
-    tenants_.take_alone(whole, [&] { return (p = detail::relaxed([&] { return take(whole); })) != nullptr; });
+    void* const p = detail::relaxed([&] { return take(whole); });
     if (p == nullptr) refuse(stream, bytes, whole);
     return p;
   }
@@ -123,8 +122,8 @@ class virtual_memory_resource {
     if (!ranges_.knows(range)) return report_unknown(range);
     // Where not even the device can be waited for, the memory is kept: work that was not seen to end may still use it.
     if (!stream.is_host_order() && !detail::wait_for(stream, device())) return detail::note_kept();
-    release_range(range);
-    tenants_.give_alone(range.bytes);
+    if (!detail::relaxed([&] { return ranges_.release(range); })) return report_unknown(range);
+    tenants_.give_outside(range.bytes);
   }
 
   // What `growable` asks for.
@@ -263,8 +262,14 @@ class virtual_memory_resource {
     if (grows_nothing_) detail::check(cudaErrorNotSupported, "virtual_memory: growing, with WEIR_NO_CACHING=1,");
   }
 
+  /// Null where there is too little memory, beside what pools are promised.
   void* take(std::size_t bytes) {
     if (bytes == 0 || bytes > options_.range_bytes) return nullptr;
+    void* p = nullptr;
+    tenants_.take_outside(bytes, [&] { return (p = map_new_range(bytes)) != nullptr; });
+    return p;
+  }
+  void* map_new_range(std::size_t bytes) {
     address_range const made = ranges_.reserve(bytes);
     if (made.begin == nullptr) return nullptr;
     try {
@@ -285,15 +290,17 @@ class virtual_memory_resource {
 
   [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, own, rounded > options_.range_bytes ? small_range_hint() : full_hint(bytes)));
+    own.hint(detail::hint_for(bytes, own, hint(bytes, rounded)));
     throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
   }
-  std::string full_hint(std::size_t bytes) const {
-    return detail::full_source_hint(chunks_.now().held, bytes, max_bytes());
-  }
-  std::string small_range_hint() const {
-    return "the request is larger than range_bytes of virtual_memory (" + format_bytes(options_.range_bytes) +
-           "): raise it, or ask for less at a time (with_retry)";
+  std::string hint(std::size_t bytes, std::size_t rounded) const {
+    auto const n = chunks_.now();
+    if (rounded > options_.range_bytes)
+      return "the request is larger than range_bytes of virtual_memory (" + format_bytes(options_.range_bytes) +
+             "): raise it, or ask for less at a time (with_retry)";
+    if (bytes <= max_bytes() && rounded <= max_bytes() - n.mapped && !tenants_.spares(rounded))
+      return "what is left of max_bytes of the source is promised to pools (min_bytes): raise it, or ask for less";
+    return detail::full_source_hint(n.held, bytes, max_bytes());
   }
   std::string state() const {
     auto const n = chunks_.now();

@@ -199,8 +199,24 @@ TEST_CASE("a parked pool is charged for nothing, and stays parked while others u
   CHECK(device.used() == 5 * chunk);
   other.deallocate(host_order, q, 5 * chunk);
   sleeper.unpark();
-  CHECK(device.used() == 6 * chunk);
+  CHECK(device.used() == 10 * chunk);  // of the other's idle 5 it took the one that was missing
+  CHECK(other.numbers().reserved.current == 4 * chunk);
   sleeper.deallocate(host_order, p, 6 * chunk);
+}
+
+TEST_CASE("a limit between keeps what a pool is promised if a limit of the pool's own reserves it there") {
+  shared_growable below(64 * chunk);
+  auto team = make(share(below) | limit{.max_bytes = 16 * chunk});
+  auto sure =
+      make(share(team) | limit{.max_bytes = 16 * chunk, .reserve_bytes = 8 * chunk} | pool{.min_bytes = 8 * chunk});
+  auto other = make(share(team) | pool{});
+  CHECK_THROWS_AS(static_cast<void>(other.allocate(host_order, 9 * chunk)), out_of_memory);
+  void* const rest = other.allocate(host_order, 8 * chunk);
+  void* const promised = sure.allocate(host_order, 8 * chunk);
+  sure.deallocate(host_order, promised, 8 * chunk);
+  CHECK_THROWS_AS(static_cast<void>(other.allocate(host_order, chunk)), out_of_memory);  // idle, but promised
+  CHECK(sure.numbers().reserved.current == 8 * chunk);
+  other.deallocate(host_order, rest, 8 * chunk);
 }
 
 TEST_CASE("growth that crosses a soft limit is told, and what is thrown then leaves nothing charged") {

@@ -60,19 +60,25 @@ class captured_charges {
     return true;
   }
 
-  /// Takes off everything of captures that `holds(capture)` denies; returns how many bytes. `holds` is asked under the
-  /// lock, so that what is kept meanwhile is not taken for released.
-  template <class Holds>
-  std::size_t release(Holds holds) noexcept {
+  /// Takes off everything of captures that `holds(capture)` denies, and calls `credit(bytes)` with how much that is.
+  /// Both under the lock: what is kept meanwhile is not taken for released, and who finds nothing here any more finds
+  /// it credited.
+  template <class Holds, class Credit>
+  void release(Holds holds, Credit credit) noexcept {
     spin_guard const lock(mutex_);
     std::size_t released = 0;
     for (std::size_t i = count_; i-- > 0;) {
       account& a = accounts_[i];
-      if (a.bytes != 0 && !holds(a.capture)) released += take_off(a, a.bytes);
+      if (a.bytes != 0 && !holds(a.capture)) {
+        released += a.bytes;
+        a.bytes = 0;
+      }
       if (a.bytes != 0 || i == 0) continue;
       a = accounts_[--count_];
     }
-    return released;
+    if (released == 0) return;
+    credit(released);
+    total_.subtract(released);
   }
 
  private:

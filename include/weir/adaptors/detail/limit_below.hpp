@@ -48,6 +48,10 @@ class limit_below {
   void adopt_captured(std::uint64_t capture, std::size_t bytes) const noexcept {
     if (found_ && bytes != 0) found_->functions_->adopt_captured(found_->layer_, capture, bytes);
   }
+  /// A limit above was served, in a capture, with what it has no account of: those who adopted it credit it.
+  void use_captured_again(std::uint64_t capture, std::size_t bytes) const noexcept {
+    if (found_ && bytes != 0) found_->functions_->use_captured_again(found_->layer_, capture, bytes);
+  }
 
  private:
   std::optional<limit_ref> found_;

@@ -12,8 +12,8 @@ namespace weir::detail {
 /// below, at the same address as long as it is in there.
 struct limit_above {
   void const* layer;
-  std::size_t (*credit_released)(void const* layer) noexcept;  ///< see `limits_above::credit_released`
-  std::size_t (*captured)(void const* layer) noexcept;         ///< what of that is charged to the budget below
+  void (*credit_released)(void const* layer) noexcept;  ///< see `limits_above::credit_released`
+  std::size_t (*captured)(void const* layer) noexcept;  ///< what of that is charged to the budget below
   limit_above* next = nullptr;
 };
 
@@ -33,24 +33,23 @@ class limits_above {
       if (at->next == &above) return void(at->next = above.next);
   }
 
-  /// Lets each credit what captures kept whose memory was released since, here and below; returns how many bytes that
-  /// is. A load where there are none.
-  std::size_t credit_released() const noexcept {
-    return sum([](limit_above const& above) { return above.credit_released(above.layer); });
+  /// Lets each credit what captures kept whose memory was released since, here and below. A load where there are none.
+  void credit_released() const noexcept {
+    for_each([](limit_above const& above) { above.credit_released(above.layer); });
   }
   /// How many bytes are charged below for what captures keep of them. A load where there are none.
   std::size_t captured() const noexcept {
-    return sum([](limit_above const& above) { return above.captured(above.layer); });
+    std::size_t all = 0;
+    for_each([&](limit_above const& above) { all += above.captured(above.layer); });
+    return all;
   }
 
  private:
   template <class F>
-  std::size_t sum(F of) const noexcept {
-    if (first_.load() == nullptr) return 0;
+  void for_each(F f) const noexcept {
+    if (first_.load() == nullptr) return;
     spin_guard const lock(mutex_);
-    std::size_t all = 0;
-    for (limit_above const* at = first_.load(); at != nullptr; at = at->next) all += of(*at);
-    return all;
+    for (limit_above const* at = first_.load(); at != nullptr; at = at->next) f(*at);
   }
 
   mutable spin_lock mutex_;
