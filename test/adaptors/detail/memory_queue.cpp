@@ -39,6 +39,15 @@ TEST_CASE("the time ends") {
   CHECK(memory_queue::clock::now() - begin >= 2ms);
 }
 
+TEST_CASE("a time that is shorter than the patience ends first") {
+  memory_queue queue;
+  auto const begin = memory_queue::clock::now();
+  memory_queue::place own(queue, 5s, 2ms);
+  static_cast<void>(own.wait_for_turn());
+  CHECK_FALSE(own.wait_for_turn());
+  CHECK(memory_queue::clock::now() - begin < 5s);
+}
+
 TEST_CASE("a free gives the turn to the one in front, who gives it on where it is of no use") {
   memory_queue queue;
   std::atomic<int> turns{0};

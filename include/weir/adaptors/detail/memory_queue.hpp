@@ -65,8 +65,8 @@ class memory_queue {
       has_used_turn_ = true;
       while (!has_turn_) {
         if (may_close() && clock::now() >= closes_) queue_.closed_.store_release(true);
-        if (changed_.wait_until(lock, may_close() ? closes_ : end_) == std::cv_status::timeout && clock::now() >= end_)
-          return false;
+        auto const until = may_close() && closes_ < end_ ? closes_ : end_;
+        if (changed_.wait_until(lock, until) == std::cv_status::timeout && clock::now() >= end_) return false;
       }
       has_turn_ = false;
       return clock::now() < end_;
