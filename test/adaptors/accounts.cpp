@@ -1,6 +1,7 @@
 // What `limit` and `statistics` count over other layers: what a request takes there, whatever those do.
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
@@ -276,6 +277,29 @@ TEST_CASE("a full budget serves a capture from what that keeps, and from nothing
   CHECK_THROWS_AS(over.memory.allocate(other, 256_KiB), out_of_memory);
   capture(other, [&] { CHECK_THROWS_AS(over.memory.allocate(other, 256_KiB), out_of_memory); });
   over.expect_exact();
+}
+
+TEST_CASE("a full budget asks no source for what only a capture's own memory may serve") {
+  watched_world const world;
+  auto bins = make(device{} | binning{{bin{256_KiB, pool{}}}} | limit{1_MiB});
+  auto two = make(device{} | pool{} | fallback{pinned{}} | limit{1_MiB});
+  weir::stream const s;
+  capture_scope const declared;
+  auto const refuse_in_capture = [&](auto& memory) {
+    void* live[4];
+    for (void*& p : live) p = memory.allocate(s, 256_KiB);
+    memory.deallocate(s, live[0], 256_KiB);
+    memory.deallocate(s, live[2], 256_KiB);
+    std::size_t const blocks = sim::live_allocations();
+    // 512 KiB are kept, but not in one piece. What a source gave now it could not take back in the capture.
+    CHECK_THROWS_AS(memory.allocate(s, 512_KiB), out_of_memory);
+    CHECK(sim::live_allocations() == blocks);
+    CHECK(memory.used() == 1_MiB);
+    memory.deallocate(s, live[1], 256_KiB);
+    memory.deallocate(s, live[3], 256_KiB);
+  };
+  capture(s, [&] { refuse_in_capture(bins); });
+  capture(s, [&] { refuse_in_capture(two); });
 }
 
 TEST_CASE("what a capture allocated and others free later is kept and charged, too") {

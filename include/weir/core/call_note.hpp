@@ -42,7 +42,8 @@ class calls_of_its_own {
 };
 
 /// While it lives, a pool serves this thread's requests on captured streams only from what the same capture freed, and
-/// takes no more from its upstream for them. For a budget that has nothing left. Other requests are not affected.
+/// takes no more from its upstream for them; weir's sources refuse them. For a budget that has nothing left. Other
+/// requests are not affected.
 class captured_memory_only {
  public:
   captured_memory_only() noexcept { ++depth_; }

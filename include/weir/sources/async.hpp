@@ -114,6 +114,7 @@ class async_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
+    if (detail::wants_captured_memory(stream)) refuse(stream, bytes);
     if (life_.is_exiting()) detail::check(detail::process_exit::error, name_);
     life_.settle();
     return take(stream, bytes, alignment);

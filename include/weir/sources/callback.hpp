@@ -121,6 +121,7 @@ class callback_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
+    if (detail::wants_captured_memory(stream)) refuse(stream, bytes, "only captured memory was wanted");
     if (bytes > most_bytes) refuse(stream, bytes, "more than any address space has");
     if constexpr (Device) {
       if (life_.is_exiting()) detail::check(detail::process_exit::error, "callback");

@@ -9,6 +9,7 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/sources/source_device.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,7 @@ class host_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
+    if (detail::wants_captured_memory(stream)) refuse(stream, bytes);
     void* const p = bytes > largest ? nullptr : ::operator new(bytes, real_alignment(alignment), std::nothrow);
     if (p == nullptr) refuse(stream, bytes);
     return p;

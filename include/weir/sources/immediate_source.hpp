@@ -38,6 +38,7 @@ class immediate_source {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     require_alignment(alignment);
+    if (wants_captured_memory(stream)) refuse(stream, bytes);
     if (life_.is_exiting()) check(process_exit::error, Kind::name);
     life_.settle();
     void* const p = shifted_.allocate(

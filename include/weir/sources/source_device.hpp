@@ -1,11 +1,15 @@
 #pragma once
-// The device that a source is for: how options name it, what it can do, and its line in reports.
+// The device that a source is for: how options name it, what it can do, and its line in reports; and which requests no
+// source serves.
 
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/report.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
+#include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
 #include <stdexcept>
@@ -41,6 +45,12 @@ void for_each_peer(int home, F const& f) {
     if (other != home) check(cudaDeviceCanAccessPeer(&reaches, other, home), "cudaDeviceCanAccessPeer");
     if (reaches != 0) f(other);
   }
+}
+
+/// True for a request that only memory which the stream's capture freed may serve (`captured_memory_only`). A source
+/// has none, and refuses: what it gave for the moment it could not take back before the capture ends, and not after it.
+inline bool wants_captured_memory(stream_ref stream) noexcept {
+  return captured_memory_only::is_set() && capture_in(stream) != 0;
 }
 
 /// A line for the report. CUDA may be past answering when it is asked for. `held`: bytes of the device's memory that

@@ -80,6 +80,7 @@ class system_resource {
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     detail::require_alignment(alignment);
+    if (detail::wants_captured_memory(stream)) refuse(stream, bytes);
     life_.settle();
     std::size_t const real = alignment < default_alignment ? default_alignment : alignment;
     void* const p = bytes > most ? nullptr : std::aligned_alloc(real, round_up_or_zero(bytes, real));

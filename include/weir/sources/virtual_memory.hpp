@@ -108,6 +108,7 @@ class virtual_memory_resource {
     detail::require_alignment(alignment);
     begin_call();
     std::size_t const whole = round_up_or_zero(bytes, chunk_bytes());
+    if (detail::wants_captured_memory(stream)) refuse(stream, bytes, whole);
     void* const p = detail::relaxed([&] { return take(whole); });
     if (p == nullptr) refuse(stream, bytes, whole);
     return p;
