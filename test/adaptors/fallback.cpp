@@ -259,6 +259,28 @@ TEST_CASE("in a capture the second serves what the first refuses, and keeps it f
   CHECK(memory.used() == 0);
 }
 
+TEST_CASE("what a capture uses of the first again is not charged twice, though the second would take more") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | fallback{pinned{} | fixed_size{.block_bytes = 64_KiB}} | limit{256_KiB});
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  void* const kept = memory.allocate(s, 8_KiB);
+  memory.deallocate(s, memory.allocate(s, 4_KiB), 4_KiB);
+  memory.deallocate(s, kept, 8_KiB);
+  for (int i = 0; i < 10; ++i) {
+    void* const p = memory.allocate(s, 4_KiB);
+    CHECK(memory.used() == 128_KiB);
+    CHECK(memory.captured() == 64_KiB);
+    memory.deallocate(s, p, 4_KiB);
+  }
+  memory.set_max_bytes(128_KiB);
+  memory.deallocate(s, memory.allocate(s, 4_KiB), 4_KiB);  // the budget has no room for it twice
+  captured_graph const graph(s);
+  release_captured(memory);
+  CHECK(memory.used() == 0);
+}
+
 TEST_CASE("threads that pass blocks of both stacks around") {
   source_state first, second;
   {

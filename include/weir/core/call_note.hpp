@@ -17,9 +17,12 @@ struct call_note {
     captured,  ///< `allocate` served a request of a stream capture, `deallocate` kept the block for its graph
     kept,      ///< a `deallocate` was right, but the memory is kept for good: nobody gets it again
   };
+  /// All of a request, whatever a layer above takes that to be: more than its pool does, where a second stack would.
+  static constexpr std::size_t all = ~std::size_t{0};
+
   kind what = plain;
   std::uint64_t capture = 0;  ///< if `captured`: the capture's id
-  std::size_t reused = 0;     ///< and how many bytes `allocate` took of what was freed in the same capture
+  std::size_t reused = 0;     ///< and how many bytes `allocate` took of what was freed in the same capture, or `all`
 
   void clear() noexcept { what = plain; }
 };

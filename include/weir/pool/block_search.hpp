@@ -77,7 +77,7 @@ class block_search {
   /// For a stream in a capture: what the capture itself freed (`own_only`), or what is ready for it; 0 if that is
   /// nothing.
   block_id take_for_capture(stream_identity const& who, request const& r, bool own_only) {
-    return noting_reuse(who, [&] { return own_only ? heap_.take_own(who, r) : heap_.take_ready(who, r); });
+    return noting_reuse(who, r, [&] { return own_only ? heap_.take_own(who, r) : heap_.take_ready(who, r); });
   }
 
   /// Lets the host wait until all work on freed blocks is done, which are everyone's then.
@@ -122,16 +122,18 @@ class block_search {
 
   /// For a stream in a capture: takes a block by `take`, and tells the layers above how much of it was the capture's.
   template <class Take>
-  block_id noting_reuse(stream_identity const& who, Take take) {
+  block_id noting_reuse(stream_identity const& who, request const& r, Take take) {
     std::size_t const before = heap_.free_bytes(who);
     block_id const id = take();
-    if (id != 0)
-      last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), before - heap_.free_bytes(who)};
+    if (id == 0) return 0;
+    std::size_t const reused = before - heap_.free_bytes(who);
+    bool const all = reused >= std::size_t{r.size} * unit_bytes;
+    last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), all ? call_note::all : reused};
     return id;
   }
   block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
     auto const take = [&] { return heap_.take_done(who, r, looked_at); };
-    return who.capture == capture_key::none ? take() : noting_reuse(who, take);
+    return who.capture == capture_key::none ? take() : noting_reuse(who, r, take);
   }
   block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
     block_id const id = heap_.take_waiting(who, r, looked_at);
