@@ -5,6 +5,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/scrub.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/core/any_ref.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/numbers.hpp>
@@ -221,6 +222,33 @@ TEST_CASE("requests that a reclaimer makes on the way are none of the reserve's"
   device.deallocate(on, last, 1_KiB);
   for (void* const block : cached) device.deallocate(on, block, 2_KiB);
   CHECK(device.used() == 1_KiB);
+}
+
+TEST_CASE("a reserve that is filled up during a request is charged below no more than once") {
+  source_state state;
+  auto device = make(source{&state} | limit{8_KiB});
+  void* cached = nullptr;
+  auto const drop = [&](auto& memory) {
+    memory.deallocate(on, std::exchange(cached, nullptr), 5_KiB);
+    return 5_KiB;
+  };
+  any_ref* tenant = nullptr;
+  auto shared = make(share(device) | on_failure{{{"cache", [&](auto const&) { return drop(*tenant); }}}});
+  auto search = make(share(shared) | reserving(8_KiB, 2_KiB));
+  any_ref self = search;
+  tenant = &self;
+  cached = search.allocate(on, 5_KiB);
+  void* const of_others = device.allocate(on, 2_KiB);
+  void* const p = search.allocate(on, 2_KiB);  // begins while the reserve is used up, and ends when it is not
+  CHECK(search.used() == 2_KiB);
+  CHECK(search.reserve_left() == 0);
+  CHECK(device.used() == 4_KiB);
+  void* const all = device.allocate(on, 4_KiB);
+  device.deallocate(on, all, 4_KiB);
+  search.deallocate(on, p, 2_KiB);
+  CHECK(search.reserve_left() == 2_KiB);
+  device.deallocate(on, of_others, 2_KiB);
+  CHECK(device.used() == 2_KiB);
 }
 
 TEST_CASE("what a capture keeps stays charged in both, is used again, and fills the reserve up when it is gone") {

@@ -188,10 +188,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
       below_.reserve(bytes - paid, granularity);
     } catch (...) {
       credit(bytes);
-      reserve_.undo_request(paid);
+      below_.release(reserve_.undo_request(paid));
       throw;
     }
-    reserve_.end_request(bytes, paid);
+    below_.release(reserve_.end_request(bytes, paid));
     raise_peak(held);
   }
   /// Takes back what was charged by `reserve`, or for a request of the limit that called it.
@@ -256,7 +256,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     std::size_t const back = reserve_.begin_free(bytes);
     credit(bytes);
     below_.release(bytes - back);
-    reserve_.end_free(back);
+    below_.release(reserve_.end_free(back));
   }
 
   [[gnu::always_inline]] void take_back(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
@@ -288,7 +288,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + paid);
     auto const undo = [&] {
       credit(own);
-      reserve_.undo_request(paid);
+      below_.release(reserve_.undo_request(paid));
     };
     try {
       if (!map()) return undo(), false;
@@ -296,7 +296,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
       undo();
       throw;
     }
-    reserve_.end_request(own, paid);
+    below_.release(reserve_.end_request(own, paid));
     raise_peak(held);
     return true;
   }
@@ -306,9 +306,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     std::size_t const ahead = ahead_of(told, bytes), own = bytes - ahead;
     std::size_t const back = reserve_.begin_free(own);
     detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
-    if (!unmap()) return reserve_.undo_free(own, back), false;
+    if (!unmap()) return below_.release(reserve_.undo_free(own, back)), false;
     if (!credit(own)) this->report_excess(reinterpret_cast<std::uintptr_t>(p), bytes, this->chunk_bytes());
-    reserve_.end_free(back);
+    below_.release(reserve_.end_free(back));
     return true;
   }
 
@@ -365,13 +365,13 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     detail::last_call.clear();
     void* const p = this->pass(stream, bytes, alignment, [&] {
       credit(own);
-      reserve_.undo_request(paid);
+      below_.release(reserve_.undo_request(paid));
     });
     bool const reused = detail::last_call.what == detail::call_note::captured && told == nullptr;
     std::size_t const again = reused ? credit_reused(own, bytes, alignment) : 0;
     // What it used again needs no reserve; where the rest still needs some, that stays.
     std::size_t const needed = own - again, spared = paid - (needed < paid ? needed : paid);
-    reserve_.end_request(own - again, paid - spared, spared);
+    below_.release(reserve_.end_request(own - again, paid - spared, spared));
     if (tells(told)) below_.release(again - spared);
     raise_peak(held - again);
     return p;
@@ -403,11 +403,11 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     detail::last_call.clear();
     this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what != detail::call_note::plain) {
-      reserve_.undo_free(own, back);
+      below_.release(reserve_.undo_free(own, back));
       return stay_charged(own, told == nullptr);
     }
     if (!credit(own)) this->report_excess(address, bytes, alignment);
-    reserve_.end_free(back);
+    below_.release(reserve_.end_free(back));
   }
 
   /// Whether the limit below is told of a request: those of a limit with a reserve, and of limits below it, keep no

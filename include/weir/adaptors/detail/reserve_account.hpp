@@ -35,16 +35,22 @@ class reserve_account {
     under_way_ += paid;
     return paid;
   }
-  /// It was served. `bytes` may be less than was asked for, with less of it `paid`; `spared` goes back.
-  void end_request(std::size_t bytes, std::size_t paid, std::size_t spared = 0) noexcept {
-    if (bytes_ == 0) return;
+  /// It was served. `bytes` may be less than was asked for, with less of it `paid`; `spared` goes back. Returns what
+  /// the budgets below are to be credited with, as all that follow: frees that filled the reserve up did not yet know
+  /// that a request which it did not pay would be served.
+  [[nodiscard]] std::size_t end_request(std::size_t bytes, std::size_t paid, std::size_t spared = 0) noexcept {
+    if (bytes_ == 0) return 0;
     spin_guard const lock(mutex_);
     under_way_ -= paid + spared;
     left_ += spared;
     in_use_ += bytes;
+    std::size_t const covered = in_use_ + left_ + under_way_;
+    std::size_t const beyond = covered < bytes_ ? 0 : covered - bytes_, excess = beyond < left_ ? beyond : left_;
+    left_ -= excess;
+    return excess;
   }
   /// It failed.
-  void undo_request(std::size_t paid) noexcept { end_request(0, 0, paid); }
+  [[nodiscard]] std::size_t undo_request(std::size_t paid) noexcept { return end_request(0, 0, paid); }
 
   /// A free of `bytes` begins. How many of them fill the reserve up; the budgets below are credited with the rest.
   std::size_t begin_free(std::size_t bytes) noexcept {
@@ -57,9 +63,9 @@ class reserve_account {
     return back;
   }
   /// The memory is free.
-  void end_free(std::size_t back) noexcept { end_request(0, 0, back); }
+  [[nodiscard]] std::size_t end_free(std::size_t back) noexcept { return end_request(0, 0, back); }
   /// It was not freed after all.
-  void undo_free(std::size_t bytes, std::size_t back) noexcept { end_request(bytes, back); }
+  [[nodiscard]] std::size_t undo_free(std::size_t bytes, std::size_t back) noexcept { return end_request(bytes, back); }
 
  private:
   mutable spin_lock mutex_;
