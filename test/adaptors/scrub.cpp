@@ -335,6 +335,31 @@ TEST_CASE("what is freed for a capture that is over is zeroed before the next on
   memory.release_captured();
 }
 
+TEST_CASE("what one capture allocated and another freed stays charged until both are released") {
+  watched_world const world;
+  auto memory = make(device{} | pool{} | scrub{} | limit{4_MiB});
+  weir::stream const s;
+  capture_scope const declared;
+  for (bool const owner_first : {false, true}) {
+    begin_capture(s);
+    std::uint64_t const owner = capture_id(s);
+    void* const p = memory.allocate(s, 1_MiB);
+    captured_graph const first(s);
+    begin_capture(s);
+    std::uint64_t const user = capture_id(s);
+    memory.deallocate(s, p, 1_MiB);
+    captured_graph const second(s);
+    CHECK(memory.captured() == 1_MiB);
+    release_captured(memory, owner_first ? owner : user);
+    // The pool has it for the graph that it is of, or the scrub for the one that may use it.
+    CHECK(memory.captured() == 1_MiB);
+    CHECK(memory.used() == 1_MiB);
+    release_captured(memory, owner_first ? user : owner);
+    CHECK(memory.used() == 0);
+    CHECK(find<pool_resource>(memory).numbers().captured == 0);
+  }
+}
+
 TEST_CASE("what is held goes back, zeroed, at the end of the stack") {
   fresh_world const world;
   auto shared = make(device{} | pool{});

@@ -111,7 +111,8 @@ class scrub_resource : public detail::passing_adaptor<scrub_resource<Upstream>, 
     if (!is_right || !(has_to_wait ? blocks_.hold(p, capture, stream) : blocks_.take(p))) [[unlikely]]
       return report_wrong(p, bytes, alignment);
     if (has_to_wait) [[unlikely]] {
-      detail::last_call = {detail::call_note::captured, capture, 0};
+      // What another capture allocated is that one's when it goes back to the pool.
+      detail::last_call = {detail::call_note::captured, live->allocated_in != 0 ? live->allocated_in : capture, 0};
       return;
     }
     bool zeroed = !on_free_ || zero_for_free(stream, p, whole(bytes));

@@ -32,10 +32,11 @@ TEST_CASE("a block is live until it is taken, once") {
 
 TEST_CASE("a block that is held is not live, and is taken out once, by the capture that it is held for") {
   scrubbed_blocks blocks;
-  blocks.insert(memory, {100, 256, 0});
+  blocks.insert(memory, {100, 256, 5});
   blocks.insert(memory + 1, {30, 256, 0});
   blocks.insert(memory + 2, {1, 256, 0});
   CHECK(!blocks.holds(0));
+  CHECK(!blocks.holds(5));
   CHECK(blocks.hold(memory, 7, cudaStreamLegacy));
   CHECK(blocks.hold(memory + 1, 8, cudaStreamPerThread));
   CHECK(!blocks.hold(memory, 9, cudaStreamLegacy));
@@ -44,6 +45,7 @@ TEST_CASE("a block that is held is not live, and is taken out once, by the captu
   CHECK(blocks.held_bytes() == 130);
   CHECK(blocks.holds(0));
   CHECK(blocks.holds(7));
+  CHECK(blocks.holds(5));  // which allocated it
   CHECK(!blocks.holds(9));
   auto const of_7 = [](scrubbed_block const& b) { return b.held_for == 7; };
   auto const held = blocks.take_held(of_7);

@@ -72,11 +72,14 @@ class scrubbed_blocks {
     return std::nullopt;
   }
 
-  /// Whether a block is held for this capture; 0: for any.
+  /// Whether a block is held for this capture, or of this one; 0: for any.
   bool holds(std::uint64_t capture) const noexcept {
     std::lock_guard const lock(mutex_);
     if (held_bytes_ == 0 || capture == 0) return held_bytes_ != 0;
-    return std::any_of(blocks_.begin(), blocks_.end(), [&](auto const& at) { return at.second.held_for == capture; });
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](auto const& at) {
+      scrubbed_block const& b = at.second;
+      return b.held_for != 0 && (b.held_for == capture || b.allocated_in == capture);
+    });
   }
   /// Bytes that are held, as they were asked for.
   std::size_t held_bytes() const noexcept {
