@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+
 #include "support/sim_fixture.hpp"
 
 using namespace weir;
@@ -23,4 +25,8 @@ TEST_CASE("options are valid or say what is wrong") {
   CHECK(limit{.max_bytes = 8_GiB, .soft_bytes = 8_GiB, .reserve_bytes = 8_GiB}.valid());
   CHECK_FALSE(limit{}.valid());
   CHECK_FALSE(limit{.max_bytes = 8_GiB, .soft_bytes = 9_GiB}.valid());
+  // Rounded up it would be none at all.
+  CHECK_FALSE(limit{.max_bytes = ~std::size_t{0}, .reserve_bytes = ~std::size_t{0}}.valid());
+  CHECK(limit{.fraction = 0.5, .reserve_bytes = ~std::size_t{0}}.problem() ==
+        "limit: reserve_bytes is 18446744073709551615; no memory is as large");
 }

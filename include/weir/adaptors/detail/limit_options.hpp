@@ -62,6 +62,8 @@ struct limit {
              " and fraction_of_free is " + std::to_string(fraction_of_free) +
              "; give exactly one of them a value above 0";
     if (on_soft && soft_bytes == 0) return "limit: on_soft is given, but soft_bytes is not; give it, too";
+    if (reserve_bytes != 0 && round_up_or_zero(reserve_bytes, granularity) == 0)
+      return "limit: reserve_bytes is " + std::to_string(reserve_bytes) + "; no memory is as large";
     if (max_bytes == 0) return {};
     std::string const given = "limit: max_bytes is " + std::to_string(max_bytes);
     if (soft_bytes > max_bytes)
