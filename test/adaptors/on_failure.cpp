@@ -260,6 +260,41 @@ TEST_CASE("in a capture no reclaimer is called, and the capture is not broken") 
   CHECK(calls.order.empty());
 }
 
+TEST_CASE("what a reclaimer uses again in a capture is not taken for the request's") {
+  watched_world const world;
+  auto below = make(device{} | pool{.max_bytes = 2_MiB});
+  auto other = make(share(below) | limit{64_MiB});
+  weir::stream const s, captured;
+  void *cached = nullptr, *again = nullptr;
+  auto memory = make(share(below) |
+                     on_failure{{{"cache",
+                                  [&](memory_request const&) {
+                                    below.deallocate(host_order, cached, 1_MiB);
+                                    again = other.allocate(captured, 256_KiB);
+                                    return 1_MiB;
+                                  }}}} |
+                     limit{64_MiB});
+  capture_scope const declared;
+  begin_capture(captured);
+  void* const a = memory.allocate(captured, 256_KiB);
+  void* const between = memory.allocate(captured, 256_KiB);
+  void* const b = memory.allocate(captured, 512_KiB);
+  memory.deallocate(captured, a, 256_KiB);
+  memory.deallocate(captured, b, 512_KiB);
+  cached = below.allocate(host_order, 1_MiB);
+  CHECK(memory.captured() == 768_KiB);
+  void* const p = memory.allocate(s, 1_MiB);
+  REQUIRE(again != nullptr);
+  CHECK(memory.captured() == 768_KiB);
+  CHECK(memory.used() == 2_MiB);
+  other.deallocate(captured, again, 256_KiB);
+  memory.deallocate(captured, between, 256_KiB);
+  memory.deallocate(s, p, 1_MiB);
+  captured_graph const graph(captured);
+  below.release_captured();
+  CHECK(memory.used() == 0);
+}
+
 TEST_CASE("an erased stack keeps its reclaimers") {
   source_state state;
   state.fail = failing::out_of_memory;

@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/paid_ahead.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
@@ -251,6 +252,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
     bool call(std::size_t i) {
       detail::reclaiming_scope const inside(&layer_);
       detail::paid_ahead const hidden;
+      detail::calls_of_its_own const noted;
       call_under_way const counted(layer_);
       outcome& own = outcomes_[i];
       ++own.calls;
