@@ -33,5 +33,5 @@ TEST_CASE("a pointer that CUDA does not know is the caller's fault, and is named
   detail::freed(cudaErrorInvalidValue, "x", "cudaFree", reinterpret_cast<void*>(0x1000), 300);
   CHECK(misuse.last() ==
         "weir: x: deallocate of 0x1000 (300 B): cudaFree does not know this pointer; it was freed "
-        "before, or is not from this resource");
+        "before, is not from this resource, or went with its device (cudaDeviceReset)");
 }

@@ -20,7 +20,9 @@ inline bool freed(cudaError_t code, char const* source, char const* call, void* 
   char where[32];
   std::snprintf(where, sizeof where, "%p", p);
   report_misuse(std::string("weir: ") + source + ": deallocate of " + where + " (" + std::to_string(bytes) +
-                " B): " + call + " does not know this pointer; it was freed before, or is not from this resource");
+                " B): " + call +
+                " does not know this pointer; it was freed before, is not from this resource, or went with its device "
+                "(cudaDeviceReset)");
   return false;
 }
 
