@@ -3,6 +3,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/any_resource.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/captures.hpp"
 #include "support/sim_fixture.hpp"
 #include "support/test_source.hpp"
 
@@ -369,4 +371,24 @@ TEST_CASE_FIXTURE(fresh_world, "eight threads with a stream each, in all bins an
     CHECK(wrong == 0);
   }
   CHECK(sim::live_allocations() == 0);
+}
+
+TEST_CASE("a budget that is full in a capture makes bins give nothing back for it") {
+  watched_world const world;
+  auto memory = make(device{} | binning{{bin{256_KiB, pool{}}, bin{1_MiB, pool{}}}} | limit{1_MiB});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  void* live[4];
+  for (void*& p : live) p = memory.allocate(s, 256_KiB);
+  memory.deallocate(s, live[0], 256_KiB);
+  memory.deallocate(s, live[2], 256_KiB);
+  auto const& bins = find<binning_resource>(memory);
+  std::size_t const held = bins.reserved();
+  CHECK_THROWS_AS(memory.allocate(s, 512_KiB), out_of_memory);  // the capture freed as much, but in another bin
+  CHECK(bins.reserved() == held);
+  memory.deallocate(s, live[1], 256_KiB);
+  memory.deallocate(s, live[3], 256_KiB);
+  captured_graph const graph(s);
 }

@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/bin.hpp>
 #include <weir/core/any_ref.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
@@ -235,6 +236,7 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
 
   /// True if another try may succeed: something was given back. First without a wait, once more after one.
   bool make_room(int& tried) noexcept {
+    if (detail::captured_memory_only::is_set()) return false;  // what bins give back is no capture's
     if (tried == 0) {
       tried = 1;
       if (trim_layer() != 0) return true;
