@@ -1,5 +1,7 @@
 // needs: tsan
 #include <weir/adaptors/arena.hpp>
+#include <weir/adaptors/limit.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/device.hpp>
@@ -639,4 +641,27 @@ TEST_CASE("the memory of a capture is released in every arena") {
   }
   std::size_t const held = memory.numbers().reserved.current;
   CHECK(memory.trim() == held);
+}
+
+TEST_CASE("a budget that is full in a capture makes arenas give nothing back for it") {
+  watched_world const world;
+  auto below = make(device{} | arena{});
+  auto memory = make(share(below) | limit{1_MiB});
+  void* const beside = below.allocate(host_order, 1_MiB);
+  below.deallocate(host_order, below.allocate(host_order, 8_MiB), 8_MiB);
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  void* live[4];
+  for (void*& p : live) p = memory.allocate(s, 256_KiB);
+  memory.deallocate(s, live[0], 256_KiB);
+  memory.deallocate(s, live[2], 256_KiB);
+  std::size_t const held = below.numbers().reserved.current;
+  CHECK_THROWS_AS(memory.allocate(s, 512_KiB), out_of_memory);  // the capture freed as much, but not in one piece
+  CHECK(below.numbers().reserved.current == held);
+  CHECK(held > 8_MiB);
+  memory.deallocate(s, live[1], 256_KiB);
+  memory.deallocate(s, live[3], 256_KiB);
+  below.deallocate(host_order, beside, 1_MiB);
+  captured_graph const graph(s);
 }

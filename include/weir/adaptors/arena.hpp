@@ -4,6 +4,7 @@
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/adaptors/detail/arena_directory.hpp>
 #include <weir/adaptors/detail/passed_blocks.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
@@ -270,17 +271,18 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
 
   /// Out of memory: takes what another arena has; then lets all give back what is idle, and grows; then waits for work.
   void* gather(one& own, stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    bool const captured_only = detail::captured_memory_only::is_set();  // which no arena gets by giving back or waiting
     auto const from_any = [&] {
       void* p = nullptr;
       for_each([&](one& a) {
         if (p == nullptr) p = a.pool.allocate(stream, bytes, alignment, detail::pool_effort::reuse);
       });
-      if (p != nullptr) return p;
+      if (p != nullptr || captured_only) return p;
       trim_layer();  // even if that gave nothing back, another thread may have done so meanwhile
       return own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
     };
     void* p = from_any();
-    if (p == nullptr && options_.synchronize) {
+    if (p == nullptr && options_.synchronize && !captured_only) {
       synchronize();
       p = from_any();
     }
