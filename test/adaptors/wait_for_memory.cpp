@@ -1,9 +1,11 @@
 // needs: tsan
 #include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/core/layers.hpp>
+#include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/device.hpp>
@@ -13,12 +15,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "support/captures.hpp"
+#include "support/test_growable.hpp"
 #include "support/test_source.hpp"
 
 using namespace weir;
@@ -138,6 +142,65 @@ TEST_CASE("in a capture a request is refused at once, and the capture is not bro
   std::string const what = message_of<out_of_memory>([&] { memory.allocate(s, 8_MiB); });
   CHECK(contains(what, "this one did not wait: its stream is being captured"));
   captured_graph const graph(s);
+}
+
+TEST_CASE("a request from inside one that waits does not wait for that") {
+  source_state state;
+  wait_numbers inside;
+  std::string text;
+  std::function<void()> ask_inside;
+  auto memory = make(source{&state} |
+                     on_failure{{{"cache",
+                                  [&](memory_request const&) {
+                                    ask_inside();
+                                    return std::size_t{0};
+                                  }}}} |
+                     wait_for_memory{50});
+  ask_inside = [&] {
+    if (memory.numbers().waiting == 0) return;  // the first time, when nobody waits yet
+    text = message_of<out_of_memory>([&] { memory.allocate(on, 100); });
+    state.fail = failing::no;  // there is enough for a small one
+    memory.deallocate(on, memory.allocate(on, 100), 100);
+    state.fail = failing::out_of_memory;
+    inside = memory.numbers();
+  };
+  state.fail = failing::out_of_memory;
+  CHECK(contains(message_of<out_of_memory>([&] { memory.allocate(on, 1000); }), "this one waited to the end"));
+  CHECK(contains(text, "this one did not wait: it was made inside of one that waits"));
+  CHECK(inside.waiting == 1);
+  CHECK(inside.rescued == 0);
+  CHECK(inside.timed_out == 0);
+  CHECK(memory.numbers().timed_out == 1);
+}
+
+TEST_CASE("so does one that maps memory") {
+  test_growable below(0);
+  wait_numbers inside;
+  std::function<void()> map_inside;
+  auto memory = make(share(below) |
+                     on_failure{{{"cache",
+                                  [&](memory_request const&) {
+                                    map_inside();
+                                    return std::size_t{0};
+                                  }}}} |
+                     wait_for_memory{50});
+  constexpr std::size_t chunk = test_growable::chunk;
+  address_range const range = memory.reserve_range(2 * chunk);
+  void* const second = static_cast<std::byte*>(range.begin) + chunk;
+  map_inside = [&] {
+    if (memory.numbers().waiting == 0) return;
+    CHECK_FALSE(memory.map(second, chunk));
+    below.capacity = chunk;
+    CHECK(memory.map(second, chunk));
+    CHECK(memory.unmap(second, chunk));
+    below.capacity = 0;
+    inside = memory.numbers();
+  };
+  CHECK_FALSE(memory.map(range.begin, chunk));
+  CHECK(inside.waiting == 1);
+  CHECK(inside.rescued == 0);
+  CHECK(inside.timed_out == 0);
+  memory.release_range(range);
 }
 
 TEST_CASE("a failure of another kind ends a wait") {

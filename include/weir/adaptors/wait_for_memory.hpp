@@ -60,8 +60,8 @@ struct wait_numbers {
 /// Whoever has waited longest asks first after each free, then the next. In the first half of its time it lets those
 /// behind it, and new requests, have what it cannot use; in the second half they wait for it, so that what is freed
 /// adds up for a large request, too. Whose own time is over asks once more in any case. A request on a stream that is
-/// being captured is refused at once. While nobody waits, a request and a free cost a load more than without this
-/// layer.
+/// being captured is refused at once, and so is one that is made inside of one that waits, as by a reclaimer below
+/// (`on_failure`). While nobody waits, a request and a free cost a load more than without this layer.
 template <resource Upstream>
 class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<wait_for_memory_resource, Upstream>;
@@ -119,6 +119,7 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
 
   template <class Map>
   bool map_by(void*, std::size_t, Map map) {
+    if (queue_.has_one_of_this_thread()) return map();
     if (!queue_.is_closed() && map()) return true;
     bool const mapped = map_in_turn(map);
     (mapped ? rescued_ : timed_out_).add(1);
@@ -152,8 +153,9 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
   };
 
   /// Null if a request may wait.
-  char const* reason_not_to_wait(stream_ref stream, std::size_t bytes, std::size_t alignment) const noexcept {
+  char const* reason_not_to_wait(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept {
     if (this->taken(bytes, alignment) == 0) return "; no free could serve this one";
+    if (queue_.has_one_of_this_thread()) return "; this one did not wait: it was made inside of one that waits";
     return detail::capture_in(stream) != 0 ? "; this one did not wait: its stream is being captured" : nullptr;
   }
 

@@ -25,6 +25,16 @@ class memory_queue {
   /// Nobody may ask but the one in front. One load.
   bool is_closed() const noexcept { return closed_.load(); }
 
+  /// True if the calling thread is inside of a request that waits: what it asks for meanwhile, as a reclaimer may,
+  /// would wait for itself.
+  bool has_one_of_this_thread() noexcept {
+    if (size() == 0) return false;
+    std::lock_guard const lock(mutex_);
+    place const* at = first_;
+    while (at != nullptr && at->thread_ != thread_id()) at = at->after_;
+    return at != nullptr;
+  }
+
   /// After memory was given back: one load, while nobody waits. Whoever begins to wait is counted, and then asks once
   /// more: either that sees the memory, or this sees that one waits. That takes an order between what gave the memory
   /// back and this load, which a lock or an atomic operation below and `load_ordered` make on all processors.
