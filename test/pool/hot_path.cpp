@@ -133,6 +133,24 @@ TEST_CASE("nothing goes the short way while a capture is declared, above the thr
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
 }
 
+TEST_CASE(
+    "where large blocks have most of the memory the owner keeps no small one, though threads wait for each other") {
+  if (!can_own()) return;
+  owned_pool pool({.release_threshold = 64_MiB, .thread_caches = true});  // which has none, for the threshold
+  void* const large = pool.take(pool.a, 8_MiB);
+  void* const freed = pool.take(pool.a, 2_MiB);
+  // More than slots are for, which are the stream's in any case.
+  void* const kept = pool.take(pool.a, 100'000);
+  void* const p = pool.take(pool.a, 100'000);
+  CHECK(pool.memory.deallocate(pool.a, kept, 100'000, 256));
+  CHECK(pool.memory.deallocate(pool.a, freed, 2_MiB, 256));  // with which it looks what is live
+  CHECK(pool.memory.deallocate(pool.a, p, 100'000, 256));
+  CHECK(pool.memory.take_as_owner(pool.a, 100'000, 256) == kept);
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 100'000, 256)));
+  CHECK(pool.memory.deallocate(pool.a, kept, 100'000, 256));
+  CHECK(pool.memory.deallocate(pool.a, large, 8_MiB, 256));
+}
+
 TEST_CASE("a thread's own default stream has at hand what it freed there") {
   if (!can_own()) return;
   owned_pool pool;
