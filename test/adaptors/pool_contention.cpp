@@ -184,3 +184,26 @@ TEST_CASE("a request waits for the growth of another thread's arena") {
   }
   CHECK(upstream.live_bytes == 0);
 }
+
+TEST_CASE("an upstream that uses the arenas above it is not waited for, while another arena waits for it") {
+  source_state upstream;
+  auto memory = make(source{&upstream} | arena{.max_bytes = 2_MiB});
+  auto const asks = [] { return sim::calls("cudaThreadExchangeStreamCaptureMode"); };  // before it asks its upstream
+  std::thread other;
+  int refused = 0;
+  upstream.on_allocate = [&] {
+    if (other.joinable()) return;
+    std::size_t const before = asks();
+    other = std::thread([&] { CHECK_THROWS_AS(memory.allocate(host_order, 1_MiB), out_of_memory); });
+    while (asks() == before) std::this_thread::yield();
+    try {
+      memory.allocate(host_order, 256);
+    } catch (out_of_memory const&) {
+      ++refused;
+    }
+  };
+  void* const p = memory.allocate(host_order, 2_MiB);
+  other.join();
+  CHECK(refused == 1);
+  memory.deallocate(host_order, p, 2_MiB);
+}

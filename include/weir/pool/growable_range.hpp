@@ -485,7 +485,7 @@ class growable_range {
   std::size_t chunk_;
   address_range range_;
   block_id first_ = 0;
-  upstream_calls calls_;
+  upstream_calls calls_{calls_shared_below(upstream_)};
   parked_memory* parked_ = nullptr;
   shared_owner<pending_move> moved_before_done_;  // the first of a list
   bool is_changing_ = false;                      // it is being parked, or unparked, just now

@@ -17,7 +17,7 @@ namespace weir::detail {
 template <resource Upstream>
 class segment_source {
  public:
-  explicit segment_source(Upstream& upstream) : upstream_(upstream) {}
+  explicit segment_source(Upstream& upstream) : upstream_(upstream), calls_(calls_shared_below(upstream)) {}
 
   /// Bytes that may be taken by a pool that holds `reserved` and at most `max_bytes`.
   std::size_t room(std::size_t reserved, std::size_t max_bytes) const noexcept {

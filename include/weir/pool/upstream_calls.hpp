@@ -18,6 +18,12 @@ enum class growth { done, refused, contended };
 /// Memory that one thread is taking from an upstream or giving back may be just what another thread's request lacks:
 /// such a request waits here, then tries again. Guarded by its owner's lock; allocates nothing.
 class upstream_calls {
+  /// A call that a thread is in, and the one that it was in before that.
+  struct entered_call {
+    upstream_calls const* of;
+    entered_call const* outer;
+  };
+
  public:
   /// All that one thread does with the upstream for one purpose: one call, or several that ask for less and less. The
   /// owner's lock is held where it begins and where it ends.
@@ -56,12 +62,15 @@ class upstream_calls {
   template <class Lock>
   class call {
    public:
-    call(upstream_calls& all, Lock& lock, std::size_t bytes) noexcept : all_(all), lock_(lock), bytes_(bytes) {
+    [[gnu::noinline]] call(upstream_calls& all, Lock& lock, std::size_t bytes) noexcept
+        : all_(all), lock_(lock), bytes_(bytes), entered_{&all, innermost_} {
       all_.bytes_ += bytes_;
+      innermost_ = &entered_;
       lock_.unlock();
     }
     ~call() {
       lock_.lock();
+      innermost_ = entered_.outer;
       all_.bytes_ -= bytes_;
     }
     call(call const&) = delete;
@@ -71,10 +80,13 @@ class upstream_calls {
     upstream_calls& all_;
     Lock& lock_;
     std::size_t bytes_;
+    entered_call entered_;
     calls_of_its_own noted_;
   };
 
   upstream_calls() = default;
+  /// For one of several owners that share an upstream by `below`: their attempts may wait for each other there.
+  explicit upstream_calls(upstream_calls const* below) noexcept : below_(below) {}
   upstream_calls(upstream_calls const&) = delete;
   upstream_calls& operator=(upstream_calls const&) = delete;
 
@@ -84,8 +96,8 @@ class upstream_calls {
   void count_success() noexcept { ++successes_; }
 
   /// Waits, without the lock, until the attempts that other threads have under way now have ended; false if there is
-  /// none. Nor does a thread wait that is in a call itself, since an upstream may use what stands on it: two of those
-  /// would wait for each other.
+  /// none. Nor does a thread wait that is in a call itself, here or below, since an upstream may use what stands on it:
+  /// two of those would wait for each other.
   template <class Lock>
   bool wait(Lock& lock) const noexcept {
     std::uint64_t const latest = begun_;
@@ -135,11 +147,21 @@ class upstream_calls {
     lock.lock();
   }
   bool is_in_attempt() const noexcept {
+    if (below_ != nullptr && below_->is_in_call()) return true;
     for (attempt const* a = oldest_; a != nullptr; a = a->after_)
       if (::pthread_equal(a->thread_, ::pthread_self()) != 0) return true;
     return false;
   }
+  /// Whether the calling thread is. Any thread, without the lock.
+  bool is_in_call() const noexcept {
+    entered_call const* each = innermost_;
+    while (each != nullptr && each->of != this) each = each->outer;
+    return each != nullptr;
+  }
 
+  static inline constinit thread_local entered_call const* innermost_ = nullptr;
+
+  upstream_calls const* const below_ = nullptr;
   attempt* oldest_ = nullptr;
   attempt* newest_ = nullptr;
   std::uint64_t begun_ = 0;
@@ -148,5 +170,14 @@ class upstream_calls {
   std::uint64_t last_turn_ = 0;
   std::size_t bytes_ = 0;
 };
+
+/// What an owner over this upstream shares it by, or null.
+template <class Upstream>
+upstream_calls const* calls_shared_below([[maybe_unused]] Upstream const& upstream) noexcept {
+  if constexpr (requires { upstream.shared_upstream_calls(); })
+    return &upstream.shared_upstream_calls();
+  else
+    return nullptr;
+}
 
 }  // namespace weir::detail

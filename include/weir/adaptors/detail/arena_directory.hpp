@@ -96,6 +96,7 @@ class arena_directory {
   }
 
   Upstream& upstream() noexcept { return upstream_; }
+  upstream_calls const& calls() const noexcept { return calls_; }
 
   pool_level level() const noexcept {
     mutex_guard const lock(mutex_);
@@ -179,6 +180,9 @@ class arena_share {
   void deallocate(stream_ref, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     directory_.give(p, bytes, alignment);
   }
+
+  /// By which the arenas wait for each other: see `upstream_calls`.
+  upstream_calls const& shared_upstream_calls() const noexcept { return directory_.calls(); }
 
   // What `growable` asks for, and what a pool asks such an upstream.
   std::size_t chunk_bytes() const noexcept requires growable<Upstream> { return upstream().chunk_bytes(); }
