@@ -163,6 +163,23 @@ TEST_CASE("an upstream that uses the pool above it is not waited for") {
   CHECK(refused == 1);
 }
 
+TEST_CASE("an upstream that takes and gives back memory of the pool above it is not asked without end") {
+  source_state upstream;
+  auto memory = make(source{&upstream} | pool{});
+  int asked = 0;
+  bool inside = false;
+  upstream.on_allocate = [&] {
+    if (inside) return;
+    inside = true;
+    memory.deallocate(host_order, memory.allocate(host_order, 256), 256);
+    memory.trim();
+    inside = false;
+    if (++asked < 100) throw std::bad_alloc();
+  };
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(host_order, 2_MiB)), out_of_memory);
+  CHECK(asked < 10);
+}
+
 TEST_CASE("a request waits for the growth of another thread's arena") {
   lazy_world const world;
   source_state upstream;

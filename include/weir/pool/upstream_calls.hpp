@@ -92,8 +92,11 @@ class upstream_calls {
 
   /// Bytes that are being taken or given back.
   std::size_t bytes() const noexcept { return bytes_; }
-  /// A call has brought memory, or given it back.
-  void count_success() noexcept { ++successes_; }
+  /// A call has brought memory, or given it back. Not to who repeats an attempt, of its own: what its upstream takes
+  /// here and gives back in each would have it go on without end.
+  void count_success() noexcept {
+    if (::pthread_equal(repeats_, ::pthread_self()) == 0) ++successes_;
+  }
 
   /// Waits, without the lock, until the attempts that other threads have under way now have ended; false if there is
   /// none. Nor does a thread wait that is in a call itself, here or below, since an upstream may use what stands on it:
@@ -107,8 +110,8 @@ class upstream_calls {
   }
 
   /// For a request whose first attempt was contended: waits for the others, then lets it `try_again()`, which returns a
-  /// `growth`; true if that was done. Ends when it is refused with nobody in its way, or if meanwhile nobody got or
-  /// gave back anything. Requests that come to this take turns, so that two of them cannot refuse each other.
+  /// `growth`; true if that was done. Ends when it is refused with nobody in its way, or if meanwhile nobody else got
+  /// or gave back anything. Requests that come to this take turns, so that two of them cannot refuse each other.
   template <class Lock, class TryAgain>
   bool repeat(Lock& lock, TryAgain try_again) {
     if (is_in_attempt()) return false;
@@ -131,8 +134,12 @@ class upstream_calls {
     turn(upstream_calls& all, Lock& lock) noexcept : all_(all) {
       std::uint64_t const number = all_.last_turn_++;
       for (unsigned round = 0; all_.turn_ != number; ++round) pause(lock, round);
+      all_.repeats_ = ::pthread_self();
     }
-    ~turn() { ++all_.turn_; }
+    ~turn() {
+      all_.repeats_ = {};
+      ++all_.turn_;
+    }
     turn(turn const&) = delete;
     turn& operator=(turn const&) = delete;
 
@@ -168,6 +175,7 @@ class upstream_calls {
   std::uint64_t successes_ = 0;
   std::uint64_t turn_ = 0;
   std::uint64_t last_turn_ = 0;
+  pthread_t repeats_{};  // who has the turn, or nobody
   std::size_t bytes_ = 0;
 };
 
