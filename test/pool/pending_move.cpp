@@ -4,6 +4,7 @@
 
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/core/error.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <utility>
 
 #include "support/captures.hpp"
 #include "support/streams_at_work.hpp"
@@ -41,7 +43,8 @@ struct comb {
     for (int i : {0, 2, 4}) memory.deallocate(work, blocks[i], chunk);
   }
   ~comb() {
-    for (int i : {1, 3}) memory.deallocate(work, blocks[i], chunk);
+    for (int i : {1, 3})
+      if (blocks[i] != nullptr) memory.deallocate(work, blocks[i], chunk);
   }
   void give(stream_ref on, void* p, std::size_t bytes) { memory.deallocate(on, p, bytes); }
 
@@ -238,6 +241,32 @@ TEST_CASE("a pool that ends waits for the work that uses what it moved where it 
     c.give(c.work, memory.allocate(c.work, 3 * chunk), 3 * chunk);
   }
   CHECK(mapped(pages) == 0);
+}
+
+TEST_CASE("a pool ends where the driver took away a part of what was moved before it refused everything") {
+  watched_world const world;
+  static int misused = 0;
+  misused = 0;
+  misuse_handler const before = set_misuse_handler([](char const*) noexcept { ++misused; });
+  for (std::uint64_t k = 1; k <= 12; ++k) {
+    auto pages = make(five_chunks());
+    {
+      auto memory = make(share(pages) | moving);
+      comb c(memory);
+      void* const large = memory.allocate(c.work, 3 * chunk);  // shows two pieces that lie apart
+      c.work.synchronize();
+      memory.deallocate(host_order, large, 3 * chunk);
+      sim::fail_from(k, cudaErrorLaunchFailure);
+      memory.trim();
+      sim::clear_failure();
+      for (int i : {1, 3}) memory.deallocate(host_order, std::exchange(c.blocks[i], nullptr), chunk);
+      sim::fail_from(1, cudaErrorLaunchFailure);
+    }
+    sim::clear_failure();
+    CAPTURE(k);
+    CHECK(misused == 0);
+  }
+  set_misuse_handler(before);
 }
 
 TEST_CASE("a capture moves nothing that is pending") {

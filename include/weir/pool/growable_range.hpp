@@ -403,6 +403,7 @@ class growable_range {
       if (move->chunks.list() != not_done && without(lock, 0, drop)) {
         calls_.count_success();  // a budget below may have room again
       } else {
+        move->chunks.settle();  // some of it may have gone
         not_done = move->chunks.list();
         *end = std::move(move);
         end = &(*end)->next;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 namespace weir::detail {
 
@@ -72,11 +73,9 @@ class idle_chunks {
       held = hold_largest(chunk, missing);
   }
   ~idle_chunks() {
+    settle();
     for (piece_list::piece const& p : held_)
-      if (p.is_empty)
-        heap_.empty(p.block);
-      else if (!is_shown_)
-        heap_.put_back(p.block, list_);
+      if (!p.is_empty && !is_shown_) heap_.put_back(p.block, list_);
     if (!is_shown_) reserved_.current += bytes_ - emptied_;
   }
   idle_chunks(idle_chunks const&) = delete;
@@ -87,6 +86,12 @@ class idle_chunks {
   list_id list() const noexcept { return list_; }
   /// They are to be used at other addresses from now on: never again where they are, nor counted there.
   void set_shown() noexcept { is_shown_ = true; }
+  /// What was taken away so far is a hole from now on, though the rest is still held: whoever ends the heap, or parks
+  /// it, takes what is held for memory.
+  void settle() noexcept {
+    for (piece_list::piece& p : held_)
+      if (p.is_empty && p.block != 0) heap_.empty(std::exchange(p.block, 0));
+  }
   /// What `unmap` took away.
   std::size_t emptied() const noexcept { return emptied_; }
   /// Without the lock. False if the driver refuses some of it; may be repeated.
