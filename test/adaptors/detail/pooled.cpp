@@ -6,9 +6,12 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/deallocate_after.hpp>
+#include <weir/core/numbers.hpp>
+#include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
 
 #include <doctest/doctest.h>
+#include <support/test_growable.hpp>
 #include <support/test_source.hpp>
 
 #include <cstdlib>
@@ -107,4 +110,22 @@ TEST_CASE("every kind of pool reports a wrong free in its own name") {
     memory.deallocate(host_order, p, 1000);
     CHECK(misuse.count() == 1);
   });
+}
+
+TEST_CASE("a pool that cannot be unparked says whether others have its memory or a budget became too small for it") {
+  constexpr std::size_t chunk = test_growable::chunk;
+  shared_growable below(10 * chunk);
+  auto memory = make(share(below) | limit{.max_bytes = 8 * chunk} | pool{});
+  void* const p = memory.allocate(host_order, 6 * chunk);
+  memory.park(drop_contents);
+  auto const refusal = [&] { return message_of<out_of_memory>([&] { memory.unpark(); }); };
+  find_limit(memory).set_max_bytes(5 * chunk);
+  CHECK(contains(refusal(), "a budget below is less than what this pool had: raise it (set_max_bytes)"));
+  find_limit(memory).set_max_bytes(6 * chunk);
+  {
+    auto const promised = make(share(below) | pool{.min_bytes = 5 * chunk});
+    CHECK(contains(refusal(), "others use what this pool gave back, or are promised it (min_bytes)"));
+  }
+  memory.unpark();
+  memory.deallocate(host_order, p, 6 * chunk);
 }

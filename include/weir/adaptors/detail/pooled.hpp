@@ -10,6 +10,7 @@
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/limits_between.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/pool_refusal.hpp>
 
@@ -113,9 +114,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// Puts memory behind the addresses again, with the contents if those were kept, and returns when they are there.
   /// Throws `out_of_memory` or `cuda_error`, and then the pool stays parked, and this can be tried again.
   void unpark() requires growable<Upstream> {
-    if (!segments_.unpark())
-      refuse_at_once(host_order, segments_.numbers().parked, "cannot be unparked: ",
-                     "others use what this pool gave back: free some there, then call unpark() again");
+    if (segments_.unpark()) return;
+    std::size_t const parked = segments_.numbers().parked;
+    refuse_at_once(host_order, parked, "cannot be unparked: ", hint_to_unpark(parked));
   }
   bool is_parked() const noexcept { return segments_.is_parked(); }
 
@@ -260,6 +261,15 @@ class pooled : public adaptor_base<Derived, Upstream> {
       throw std::logic_error(
           "weir: pool: park on memory that was promised to stay where it is (virtual_memory{.movable = false}): other "
           "chunks would come back; make the source movable, or do not park");
+  }
+  char const* hint_to_unpark(std::size_t parked) {
+    bool is_too_small = false;  // a whole budget, so that nothing that others free helps
+    for_each_short_limit(upstream_, parked, [&](limit_ref const& limit, std::size_t) {
+      is_too_small = is_too_small || limit.max_bytes() < parked;
+    });
+    return is_too_small ? "a budget below is less than what this pool had: raise it (set_max_bytes), then call unpark()"
+                        : "others use what this pool gave back, or are promised it (min_bytes): free some there, then "
+                          "call unpark() again";
   }
   void describe_layer(report& out, char const* reason, pool_snapshot const& s) const {
     auto const& layer = static_cast<Derived const&>(*this);
