@@ -1,5 +1,9 @@
 // A library with stacks in static objects, to be unloaded.
+#include <weir/adaptors/tracking.hpp>
+#include <weir/bridges/per_device.hpp>
 #include <weir/weir.hpp>
+
+#include <optional>
 
 using namespace weir;
 
@@ -23,3 +27,11 @@ void use_the_plugin() {
 
 extern "C" [[gnu::visibility("default")]] std::uint64_t number_of_thread();
 std::uint64_t number_of_thread() { return detail::thread_registry::this_number(); }
+
+extern "C" [[gnu::visibility("default")]] void make_a_stack(std::optional<any_resource>& made);
+void make_a_stack(std::optional<any_resource>& made) { made.emplace(device{} | pool{} | tracking{}); }
+
+extern "C" [[gnu::visibility("default")]] void make_current(std::optional<per_device_scope>& scope);
+void make_current(std::optional<per_device_scope>& scope) {
+  scope.emplace(any_resource(device{} | limit{.max_bytes = 1_MiB, .name = "of the library"}));
+}

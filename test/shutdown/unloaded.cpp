@@ -1,5 +1,7 @@
 // A shared library with stacks in static objects gives everything back when it is unloaded, and leaves nothing behind
 // that `exit` falls over.
+#include <weir/adaptors/tracking.hpp>
+#include <weir/bridges/per_device.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/sim.hpp>
@@ -9,7 +11,9 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <optional>
 #include <set>
+#include <string>
 #include <thread>
 
 using namespace weir;
@@ -55,4 +59,90 @@ TEST_CASE("a pool that a library shares takes no two threads for one, though eac
       CHECK(in_plugin() != detail::thread_registry::this_number());  // else they are not two copies
     }).join();
   REQUIRE(::dlclose(library) == 0);
+}
+
+namespace {
+
+/// The library, and a stack that it made, which goes before it.
+class loaded_plugin {
+ public:
+  loaded_plugin() : library_(::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL)) {
+    REQUIRE_MESSAGE(library_ != nullptr, ::dlerror());
+    function<void (*)(std::optional<any_resource>&)>("make_a_stack")(stack);
+    REQUIRE(stack.has_value());
+  }
+  ~loaded_plugin() {
+    stack.reset();
+    ::dlclose(library_);
+  }
+  loaded_plugin(loaded_plugin const&) = delete;
+  loaded_plugin& operator=(loaded_plugin const&) = delete;
+
+  template <class Function>
+  Function function(char const* name) const {
+    auto const found = reinterpret_cast<Function>(::dlsym(library_, name));
+    REQUIRE(bool(found));
+    return found;
+  }
+
+  std::optional<any_resource> stack;
+
+ private:
+  void* library_;
+};
+
+unsigned misuses = 0;
+
+}  // namespace
+
+// Such a library has a copy of weir's functions of its own. What the process has one of, it has to share all the same.
+TEST_CASE("a library that hides its symbols knows of captures that the program declares") {
+  loaded_plugin plugin;
+  auto service = make(share(*plugin.stack) | limit{.max_bytes = 16_MiB});
+  weir::stream const stream;
+  cudaGraph_t graph = nullptr;
+  std::uint64_t id = 0;
+  void* of_graph = nullptr;
+  {
+    capture_scope const declared;
+    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    id = capture_id(stream);
+    of_graph = service.allocate(stream, 1_MiB);
+    service.deallocate(stream, of_graph, 1_MiB);
+    REQUIRE(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+  }
+  CHECK(service.captured() == 1_MiB);
+  void* const other = service.allocate(stream, 1_MiB);
+  CHECK(other != of_graph);  // the graph may be launched
+  service.deallocate(stream, other, 1_MiB);
+  REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(release_captured(service, id) == 1_MiB);
+  CHECK(service.used() == 0);
+}
+
+TEST_CASE("a library that hides its symbols has the program's tags and its misuse handler") {
+  loaded_plugin plugin;
+  auto service = make(share(*plugin.stack) | statistics{});
+  void* p = nullptr;
+  {
+    tag const scope{"of the program"};
+    p = service.allocate(host_order, 1000);
+  }
+  CHECK(report_of(service).lines().find("of the program") != std::string::npos);
+  misuses = 0;
+  misuse_handler const before = set_misuse_handler([](char const*) noexcept { ++misuses; });
+  service.deallocate(host_order, p, 999);
+  set_misuse_handler(before);
+  CHECK(misuses == 1);
+  CHECK(service.numbers().live() == 1);  // the library's layer told the program's
+  service.deallocate(host_order, p, 1000);
+}
+
+TEST_CASE("a library that hides its symbols sets the current memory of the whole process") {
+  loaded_plugin const plugin;
+  std::optional<per_device_scope> scope;
+  plugin.function<void (*)(std::optional<per_device_scope>&)>("make_current")(scope);
+  CHECK(report_of(current_memory()).lines().find("of the library") != std::string::npos);
+  scope.reset();
+  CHECK(report_of(current_memory()).lines().find("of the library") == std::string::npos);
 }

@@ -99,7 +99,7 @@ class reclaiming_scope {
   }
 
  private:
-  inline static constinit thread_local reclaiming_scope const* innermost_ = nullptr;
+  [[gnu::visibility("default")]] inline static constinit thread_local reclaiming_scope const* innermost_ = nullptr;
   void const* layer_;
   reclaiming_scope const* outer_;
 };

@@ -51,7 +51,7 @@ class statistics_scope;
 namespace detail {
 
 /// The scopes that this thread has open, innermost first.
-inline constinit thread_local statistics_scope* innermost_scope = nullptr;
+[[gnu::visibility("default")]] inline constinit thread_local statistics_scope* innermost_scope = nullptr;
 
 }  // namespace detail
 

@@ -73,7 +73,7 @@ class current_memories {
   }
 
  private:
-  static inline constinit current_memories* latest = nullptr;
+  [[gnu::visibility("default")]] static inline constinit current_memories* latest = nullptr;
 
   std::optional<any_resource> find(int device) {
     mutex_guard const lock(mutex_);

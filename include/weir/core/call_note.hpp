@@ -26,7 +26,7 @@ struct call_note {
 
   void clear() noexcept { what = plain; }
 };
-inline constinit thread_local call_note last_call{};
+[[gnu::visibility("default")]] inline constinit thread_local call_note last_call{};
 
 /// For a `deallocate` that must not give the memory back, since a graph, or work that nobody can wait for, may use it.
 inline void note_kept() noexcept { last_call.what = call_note::kept; }
@@ -57,7 +57,7 @@ class captured_memory_only {
   static bool is_set() noexcept { return depth_ != 0; }
 
  private:
-  inline static constinit thread_local unsigned depth_ = 0;
+  [[gnu::visibility("default")]] inline static constinit thread_local unsigned depth_ = 0;
 };
 
 }  // namespace weir::detail

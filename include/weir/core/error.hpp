@@ -125,7 +125,7 @@ inline void print_and_abort(char const* what) noexcept {
   std::abort();
 }
 // By the compilers' own atomics: <atomic> takes longer to compile than all of this header.
-inline misuse_handler current_misuse_handler = &print_and_abort;
+[[gnu::visibility("default")]] inline misuse_handler current_misuse_handler = &print_and_abort;
 
 inline void report_misuse(std::string const& what) noexcept {
   __atomic_load_n(&current_misuse_handler, __ATOMIC_ACQUIRE)(what.c_str());

@@ -80,8 +80,8 @@ class tag_table {
   }
 
   static constexpr std::size_t size = std::size_t{2} * most_tags;  // never full
-  static inline constinit atomic<tag_entry const*> entries[size];
-  static inline constinit unsigned next_id = 2;
+  [[gnu::visibility("default")]] static inline constinit atomic<tag_entry const*> entries[size];
+  [[gnu::visibility("default")]] static inline constinit unsigned next_id = 2;
 };
 
 }  // namespace detail
@@ -118,7 +118,7 @@ class tag_name {
 };
 
 namespace detail {
-inline constinit thread_local tag_name innermost_tag{};
+[[gnu::visibility("default")]] inline constinit thread_local tag_name innermost_tag{};
 }  // namespace detail
 
 /// The name that this thread's allocations carry now. A new thread has none; to pass one on, hand the worker the value:

@@ -15,11 +15,13 @@ namespace detail {
 
 /// Scopes that live, and events that are being recorded on streams of others just now. Changed by atomic operations
 /// only: `<atomic>` would cost each file that includes a pool more than all of this header.
-inline constinit unsigned declared_captures = 0;
-inline constinit unsigned records_elsewhere = 0;
+/// Visible like all that the process has one of: a library that hides its symbols would have one of its own, and its
+/// pools would give others what a graph of the program's uses.
+[[gnu::visibility("default")]] inline constinit unsigned declared_captures = 0;
+[[gnu::visibility("default")]] inline constinit unsigned records_elsewhere = 0;
 /// How many forks lie between this process and the first: a child begins with nothing declared, and a scope that it has
 /// of its parent ends without a trace.
-inline constinit unsigned forks = 0;
+[[gnu::visibility("default")]] inline constinit unsigned forks = 0;
 
 /// What a pool takes for the id of a capture that was invalidated: its graph will never be.
 inline constexpr std::uint64_t invalidated_capture = ~std::uint64_t{0};

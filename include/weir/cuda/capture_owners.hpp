@@ -9,7 +9,7 @@
 namespace weir::detail {
 
 /// While there are any, whose memory a capture's is has to be asked.
-inline constinit unsigned captures_of_others = 0;
+[[gnu::visibility("default")]] inline constinit unsigned captures_of_others = 0;
 
 /// Captures under way whose graphs share memory with that of an earlier capture, the owner, and never run beside it. To
 /// pools they are the owner's capture. Any thread.
@@ -56,9 +56,9 @@ class capture_owners {
   std::size_t count_ = 0;
 };
 
-inline constinit capture_owners owners_of_captures;
+[[gnu::visibility("default")]] inline constinit capture_owners owners_of_captures;
 
 /// What this thread gives back counts as given back in this capture; 0: as it is.
-inline constinit thread_local std::uint64_t acted_capture = 0;
+[[gnu::visibility("default")]] inline constinit thread_local std::uint64_t acted_capture = 0;
 
 }  // namespace weir::detail

@@ -30,7 +30,7 @@ class paid_ahead {
   }
 
  private:
-  inline static constinit thread_local paid_ahead const* now_ = nullptr;
+  [[gnu::visibility("default")]] inline static constinit thread_local paid_ahead const* now_ = nullptr;
   paid_ahead const* outer_;
   void const* budget_;
   void const* p_;
