@@ -5,6 +5,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/virtual_memory.hpp>
+#include <weir/tools/read_trace.hpp>
 #include <weir/tools/snapshot.hpp>
 #include <weir/tools/trace_of.hpp>
 
@@ -97,6 +98,24 @@ TEST_CASE("what PyTorch has no word for is left out, whichever layer it is of") 
                   {.address = 4096, .bytes = 1024, .layer = 0, .action = trace_action::free},
                   {.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::unmap}};
   CHECK(python(viewer, torch_memory(trace)) == "segment_map alloc free_requested free_completed segment_unmap; 1024");
+}
+
+TEST_CASE("requests that contradict earlier ones are left out") {
+  recorded_trace trace{.began = 1'000'000, .layers = {"trace"}};
+  auto const allocate = trace_action::allocate, free = trace_action::free;
+  trace.events = {{.address = 4096, .bytes = 1024, .action = free},  // of before the trace began
+                  {.address = 4096, .bytes = 1024, .action = free},  // again, and ignored
+                  {.address = 4096, .bytes = 1024, .action = allocate},
+                  {.address = 4096, .bytes = 512, .action = free},  // so are those of a wrong size
+                  {.address = 4096, .bytes = 1024, .action = free},
+                  {.address = 4096, .bytes = 1024, .action = free},
+                  {.address = 8192, .bytes = 256, .action = allocate},
+                  {.address = 8192, .bytes = 512, .action = allocate},  // its thread wrote it before another's free
+                  {.address = 8192, .bytes = 256, .action = free}};
+  std::string const file = torch_memory(trace);
+  CHECK(python(viewer, file) ==
+        "free_requested free_completed alloc free_requested free_completed alloc free_requested free_completed; 0");
+  CHECK(read_trace(file).events.size() == 6);  // the first one's block, too, was allocated
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a pool's growth, requests and refusals are shown, and what is live at the end") {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,7 +58,8 @@ class address_pieces {
 
 /// What the viewer is shown of one device. It starts from the segments at the end and goes back event by event, and
 /// stops with an error at an event that does not fit: so what does not fit is left out. A trace may begin in the
-/// middle, and requests may come between the trace and the snapshot.
+/// middle, and requests may come between the trace and the snapshot. So is a request that contradicts an earlier one,
+/// at which `read_trace` would stop.
 class torch_device {
  public:
   torch_device(recorded_trace const& trace, memory_snapshot const& snapshot, int device)
@@ -111,12 +113,31 @@ class torch_device {
 
   /// From the last to the first, as the viewer goes.
   void choose_events() {
+    std::vector<trace_event const*> const possible = possible_events();
     address_pieces now = held_;
-    for (std::size_t i = trace_.events.size(); i-- > 0;) {
-      trace_event const& e = trace_.events[i];
-      if (is_here(e.device) && fits(e, now)) events_.push_back(&e);
-    }
+    for (std::size_t i = possible.size(); i-- > 0;)
+      if (fits(*possible[i], now)) events_.push_back(possible[i]);
     std::reverse(events_.begin(), events_.end());
+  }
+  /// Without requests that contradict earlier ones: frees that were wrong and ignored, and what threads wrote into a
+  /// log in another order than it happened.
+  std::vector<trace_event const*> possible_events() const {
+    std::vector<trace_event const*> possible;
+    std::map<std::uint64_t, std::optional<std::uint64_t>> blocks;  // by address, as they are then: bytes if live
+    for (trace_event const& e : trace_.events) {
+      if (!is_here(e.device)) continue;
+      bool const is_of_block = e.action == trace_action::allocate || e.action == trace_action::free;
+      if (!is_of_block || e.layer != program_ || takes_place(e, blocks)) possible.push_back(&e);
+    }
+    return possible;
+  }
+  static bool takes_place(trace_event const& e, std::map<std::uint64_t, std::optional<std::uint64_t>>& blocks) {
+    auto const [block, is_new] = blocks.try_emplace(e.address);
+    bool const is_free = e.action == trace_action::free;
+    bool const takes_place = is_new || (is_free ? block->second == e.bytes : !block->second);
+    if (takes_place && is_free) block->second.reset();
+    if (takes_place && !is_free) block->second = e.bytes;
+    return takes_place;
   }
   bool fits(trace_event const& e, address_pieces& now) {
     std::uint64_t const end = e.address + e.bytes;
@@ -309,9 +330,10 @@ class torch_writer {
 /// The bytes of a snapshot file as PyTorch's `torch.cuda.memory._dump_snapshot` writes it, for its memory viewer and
 /// `torch.cuda._memory_viz`; write them to a file that is opened in binary mode. Shows the requests at the outermost
 /// `trace` layer and what the pool below took and gave back, where a `trace` layer saw that; tags are categories. What
-/// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for. Take the
-/// trace first, and let nothing allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that
-/// are no UTF-8 have U+FFFD in their place. May throw `std::bad_alloc`.
+/// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for, and
+/// requests that contradict earlier ones, as a free that was wrong and ignored. Take the trace first, and let nothing
+/// allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that are no UTF-8 have U+FFFD in
+/// their place. May throw `std::bad_alloc`.
 inline std::string torch_memory(recorded_trace const& trace, memory_snapshot const& snapshot = {}) {
   int last = 0;
   for (trace_event const& e : trace.events) last = std::max(last, int{e.device});
