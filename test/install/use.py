@@ -48,6 +48,8 @@ else:
     fetch, replaced = re.subn(r"GIT_REPOSITORY \S+\s+GIT_TAG v[0-9.]+", f'SOURCE_DIR "{source}"', block("cmake", "FetchContent"))
     assert replaced == 1, "the README fetches weir by GIT_REPOSITORY and GIT_TAG v..."
     (folder / "project" / "third_party" / "CMakeLists.txt").write_text(fetch)
+    # Its warnings are its own: more of them than weir's builds have, and they stop the build.
+    lists += "add_compile_options(-Wall -Wextra -Wsign-conversion -Wuseless-cast -Wnon-virtual-dtor -Werror)\n"
     lists += "add_subdirectory(third_party)\n" + use.replace("find_package(weir REQUIRED)", "")
 (folder / "project" / "CMakeLists.txt").write_text(lists)
 (folder / "project" / "app.cpp").write_text(block("cpp"))
