@@ -18,12 +18,16 @@ namespace weir::option {
 /// How the number of an option is written.
 enum class form { bytes, count, octal, part };
 
+/// A field's place in its options. By a name: nvcc writes such a member for g++ in a way that -Wall warns of.
+template <class Options, class T>
+using member_of = T Options::*;
+
 /// A flag or a text: any value will do.
 template <class Options, class T>
 struct plain {
   char const* word;
   char const* name;
-  T Options::*member;
+  member_of<Options, T> member;
   bool is_first = false;  ///< in text its value may stand without the word
 
   constexpr plain first() const {
@@ -40,7 +44,7 @@ template <class Options, class T>
 struct number {
   char const* word;
   char const* name;
-  T Options::*member;
+  member_of<Options, T> member;
   form written;
   bool is_first = false;
   bool has_least = false, has_most = false;
@@ -125,7 +129,7 @@ template <class Options, class T>
 struct choice {
   char const* word;
   char const* name;
-  T Options::*member;
+  member_of<Options, T> member;
   char const* words[2];
   T values[2];
 
