@@ -130,6 +130,21 @@ TEST_CASE("single elements are got and set on the stream, or on another") {
   CHECK_THROWS_AS(v.set_async(3, late), std::out_of_range);
 }
 
+TEST_CASE("an element whose type has an operator & of its own is copied from where it is") {
+  struct elsewhere {
+    int value;
+    elsewhere const* operator&() const { return nullptr; }
+  };
+  auto memory = make(async{} | pool{});
+  weir::stream const stream;
+  vector<elsewhere> elements(2, stream, memory);
+  elements.set(0, elsewhere{7});
+  elsewhere const stays{8};
+  elements.set_async(1, stays);
+  CHECK(elements.get(0).value == 7);
+  CHECK(elements.get(1).value == 8);
+}
+
 TEST_CASE("resize keeps elements; what cannot be had or counted changes nothing") {
   test::watched_world const world;
   auto memory = make(async{} | pool{} | limit{4_MiB} | checked{});
