@@ -9,7 +9,11 @@
 #define WEIR_VERSION_STRING "0.1.0"
 
 #if __cplusplus < 202002L
+#ifdef __CUDACC__
+#error "weir needs C++20: compile with -std=c++20 (CMake: target_compile_options(TARGET PRIVATE -std=c++20))"
+#else
 #error "weir needs C++20: compile with -std=c++20 (CMake: target_compile_features(TARGET PRIVATE cxx_std_20))"
+#endif
 // No such file: the compiler stops here, instead of printing the hundreds of errors that would follow from this one.
 #define WEIR_STOP <weir needs C++20>
 #include WEIR_STOP
