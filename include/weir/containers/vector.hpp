@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <limits>
-#include <memory>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -98,12 +97,12 @@ class vector {
   [[nodiscard]] T get(std::size_t i) const { return get(i, stream()); }
   /// Sets the element `i` on `stream`; waits, so that `value` may go. Throws as `get`.
   void set(std::size_t i, T const& value, stream_ref stream) {
-    bytes_.write(offset_of(i), std::addressof(value), sizeof(T), stream);
+    bytes_.write(offset_of(i), __builtin_addressof(value), sizeof(T), stream);
   }
   void set(std::size_t i, T const& value) { set(i, value, stream()); }
   /// The same without the wait: `value` has to stay as it is until the work on `stream` has come so far.
   void set_async(std::size_t i, T const& value, stream_ref stream) {
-    bytes_.write_async(offset_of(i), std::addressof(value), sizeof(T), stream);
+    bytes_.write_async(offset_of(i), __builtin_addressof(value), sizeof(T), stream);
   }
   void set_async(std::size_t i, T const& value) { set_async(i, value, stream()); }
   void set_async(std::size_t, T const&&, stream_ref) = delete;  // weir: a temporary is gone before the copy; use set

@@ -166,7 +166,7 @@ class upstream_calls {
     return each != nullptr;
   }
 
-  static inline constinit thread_local entered_call const* innermost_ = nullptr;
+  [[gnu::visibility("default")]] static inline constinit thread_local entered_call const* innermost_ = nullptr;
 
   upstream_calls const* const below_ = nullptr;
   attempt* oldest_ = nullptr;
