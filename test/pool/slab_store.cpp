@@ -45,7 +45,8 @@ struct store_on_a_heap : streamed_heap {
   }
   void* take() { return take(la, size_class, slot_bytes); }
   void* take(list_id list, unsigned number, std::size_t bytes, unsigned alignment_log = 8) {
-    return store.take(list, {number, slot_class::size(number)}, bytes, alignment_log);
+    slab* const s = store.with_free(list, number);
+    return s == nullptr ? nullptr : store.take(*s, slot_class::size(number), bytes, alignment_log);
   }
   /// All slots of a new slab, live.
   std::vector<void*> full_slab() {

@@ -309,6 +309,13 @@ TEST_CASE("waits before a thread had it for itself do not count") {
   CHECK_FALSE(lock.is_contended());
 }
 
+TEST_CASE("waits that are ignored do not count") {
+  biased_lock lock;
+  lock.ignore_waits();
+  for (int i = 0; i < 200; ++i) come_while_held(lock);
+  CHECK_FALSE(lock.is_contended());
+}
+
 TEST_CASE("an owner's section holds the lock for its owner, and nothing for others") {
   biased_lock lock;
   CHECK_FALSE(static_cast<bool>(biased_owner_section(lock)));

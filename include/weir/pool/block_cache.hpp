@@ -64,16 +64,16 @@ class block_cache {
     return streams_[list]->elsewhere[size_class] >= most_elsewhere / 2;
   }
 
-  /// A block of the class that was freed in the list, now live; 0 if there is none.
-  [[gnu::always_inline]] block_id take(list_id list, unsigned size_class, std::uint64_t requested,
-                                       unsigned alignment_log) noexcept {
+  /// A block of the class that was freed in the list, now live; null if there is none.
+  [[gnu::always_inline]] void* take(list_id list, unsigned size_class, std::uint64_t requested,
+                                    unsigned alignment_log) noexcept {
     by_class* const own = streams_[list];
     block_id const id = own == nullptr ? 0 : own->first[size_class];
     if (id == 0) [[unlikely]]
-      return 0;
+      return nullptr;
     own->first[size_class] = heap_.reuse(id, requested, alignment_log);
     ++own->room[size_class];
-    return id;
+    return reinterpret_cast<void*>(heap_.blocks()[id].address());
   }
   /// Keeps a live block that is freed; false if it is for the heap.
   [[gnu::always_inline]] bool put(list_id list, block_id id) noexcept {

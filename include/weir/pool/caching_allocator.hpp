@@ -196,7 +196,7 @@ class caching_allocator : public hot_path<Upstream> {
   using base::count_refusal_now, base::enter, base::enter_to_allocate, base::parked, base::require_life;
   using base::device_, base::has_lost_blocks_, base::heap_, base::idle_, base::keeps_, base::lent_, base::mutex_,
       base::numbers_, base::options_, base::search_, base::segments_;
-  using base::keeps_small, base::streams_last, base::may_have_caches, base::is_above_threshold;
+  using base::keeps_small, base::streams_last, base::is_above_threshold;
 
   [[gnu::noinline]] void* allocate_not_at_hand(stream_ref stream, stream_key key, std::size_t bytes,
                                                std::size_t alignment, std::size_t least_block) {
@@ -431,10 +431,9 @@ class caching_allocator : public hot_path<Upstream> {
 
   // ---- Threads' caches: see `lent_blocks`.
 
-  /// Null where there is none: for a stream that may end, without host memory, and where all has to go back at once.
-  /// Without the lock.
+  /// Null where there is none: for a stream that may end, and without host memory. Without the lock.
   [[gnu::always_inline]] thread_cache* cache_of_this_thread(stream_key key) noexcept {
-    if (key == stream_key::none || !sizes_.has_slots() || !may_have_caches()) return nullptr;
+    if (key == stream_key::none || !sizes_.has_slots()) return nullptr;
     if (!lent_.has_begun()) [[unlikely]]
       begin_to_lend();
     return lent_.cache_of_this_thread();

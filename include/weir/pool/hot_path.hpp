@@ -26,8 +26,8 @@ class hot_path : public pool_memory<Upstream> {
   /// False where nothing is at hand, which takes no lock to say. The size comes last: where large and small blocks take
   /// turns, and small ones are not kept, the processor need not guess which this is.
   [[gnu::always_inline]] bool may_be_at_hand(std::size_t block_bytes, std::size_t alignment) const noexcept {
-    return keeps_small && (keeps_.load() || (mutex_.is_contended() && may_have_caches())) &&
-           block_bytes - 1 < slot_class::most_bytes && alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
+    return keeps_small && (keeps_.load() || mutex_.is_contended()) && block_bytes - 1 < slot_class::most_bytes &&
+           alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
   }
 
   /// What `take_as_owner` returns to the owner where the stream has nothing at hand: nobody need look again.
@@ -54,8 +54,6 @@ class hot_path : public pool_memory<Upstream> {
   ~hot_path() = default;
 
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
-  /// Whether threads that wait for each other get caches: not where all has to go back at once.
-  bool may_have_caches() const noexcept { return options_.release_threshold == pool{}.release_threshold; }
   bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
 
   using base::heap_, base::keeps_, base::mutex_, base::numbers_, base::options_, base::segments_;

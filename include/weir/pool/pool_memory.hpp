@@ -187,7 +187,10 @@ class pool_memory {
         tenant_(*this, upstream, options_) {
     if (options_.release_threshold != pool{}.release_threshold) heap_.keep_ages();
     if constexpr (growable<Upstream>) segments_.set_tenant(tenant_.get());
-    if (options_.thread_caches) mutex_.set_contended();
+    if (options_.release_threshold != pool{}.release_threshold)
+      mutex_.ignore_waits();  // threads get no caches where all has to go back at once
+    else if (options_.thread_caches)
+      mutex_.set_contended();
     tenant_.join();  // last: from now on it is asked
   }
   /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.

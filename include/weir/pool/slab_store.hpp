@@ -55,18 +55,17 @@ class slab_store {
     unsigned alignment_log() const noexcept { return in->alignment_log(slot); }
   };
 
-  /// A free slot of the list's own slabs, now live; null if there is none. Null for any list without slabs.
-  [[gnu::always_inline]] void* take(list_id list, slot_class::sized size_class, std::size_t bytes,
-                                    unsigned alignment_log) noexcept {
+  /// A slab with a free slot of the list's own; null if there is none. Null for any list without slabs.
+  [[gnu::always_inline]] slab* with_free(list_id list, unsigned size_class) noexcept {
     by_class* const own = streams_[list].classes;
-    slab* const s = own == nullptr ? nullptr : own->with_free[size_class.number];
-    if (s == nullptr) [[unlikely]]
-      return nullptr;
-    std::uint32_t const record = slab::record_of(size_class.size, bytes, alignment_log);
-    free_bytes_ -= s->slot_bytes();
-    std::uintptr_t const address = s->take(record);
-    if (!s->has_free()) [[unlikely]]
-      unlist(*s);
+    return own == nullptr ? nullptr : own->with_free[size_class];
+  }
+  /// A slot of such a slab, now live.
+  [[gnu::always_inline]] void* take(slab& s, units size, std::size_t bytes, unsigned alignment_log) noexcept {
+    free_bytes_ -= s.slot_bytes();
+    std::uintptr_t const address = s.take(slab::record_of(size, bytes, alignment_log));
+    if (!s.has_free()) [[unlikely]]
+      unlist(s);
     return reinterpret_cast<void*>(address);
   }
 

@@ -44,9 +44,9 @@ class small_blocks {
   [[gnu::always_inline]] void* take(list_id list, slot_class::sized size_class, std::size_t bytes,
                                     unsigned alignment_log) noexcept {
     if (size_class.number < slab_store::classes)
-      if (void* const p = slabs_.take(list, size_class, bytes, alignment_log); p != nullptr) return p;
-    block_id const id = cache_.take(list, size_class.number, bytes, alignment_log);
-    return id == 0 ? nullptr : reinterpret_cast<void*>(heap_.blocks()[id].address());
+      if (slab* const s = slabs_.with_free(list, size_class.number); s != nullptr)
+        return slabs_.take(*s, size_class.size, bytes, alignment_log);
+    return cache_.take(list, size_class.number, bytes, alignment_log);
   }
   /// A slot after making room: what other streams gave back is the stream's again, or there is a new slab. Null if the
   /// request is for a block, which is counted. `held`: bytes that the pool holds. Only for a list whose stream does not
@@ -163,7 +163,10 @@ class small_blocks {
 
  private:
   [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
-    auto const take = [&] { return slabs_.take(list, {size_class, r.size}, r.requested, r.alignment_log); };
+    auto const take = [&]() -> void* {
+      slab* const s = slabs_.with_free(list, size_class);
+      return s == nullptr ? nullptr : slabs_.take(*s, r.size, r.requested, r.alignment_log);
+    };
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;
     std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);

@@ -56,6 +56,8 @@ class basic_biased_lock {
   [[gnu::always_inline]] bool is_contended() const noexcept { return __atomic_load_n(&contended_, __ATOMIC_RELAXED); }
   /// From now on.
   void set_contended() noexcept { __atomic_store_n(&contended_, true, __ATOMIC_RELAXED); }
+  /// They may wait as often as they like: for who has nothing better. Before other threads know the lock.
+  void ignore_waits() noexcept { counts_waits_ = false; }
   /// From now on no thread owns it. Without the lock.
   void end_ownership() noexcept {
     enter_slowly();
@@ -116,7 +118,7 @@ class basic_biased_lock {
   [[gnu::noinline]] void enter_slowly() noexcept {
     if (!lock_.try_lock()) {
       lock_.lock();
-      if (++waits_ == many_waits) set_contended();
+      if (counts_waits_ && ++waits_ == many_waits) set_contended();
     }
     if (has_owner()) take_away();
     if (latest_ != this_thread()) streak_ = 0;
@@ -145,7 +147,7 @@ class basic_biased_lock {
   }
 
   seat* owner_ = &nobody_;
-  bool contended_ = false, may_have_owner_ = true;
+  bool contended_ = false, may_have_owner_ = true, counts_waits_ = true;
   bool* entered_ = nullptr;  // what `enter` returned to who holds it: only that one looks
   seat seats_[seats];
   seat nobody_;  // never written: so that an entry has one question less
