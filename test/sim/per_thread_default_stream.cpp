@@ -52,12 +52,12 @@ TEST_CASE_FIXTURE(fresh_and_lazy, "the work of a thread's stream outlives the th
 TEST_CASE_FIXTURE(fresh, "a thread's stream is there until the last of its thread_local objects is gone") {
   struct asks_at_its_end {
     unsigned long long& id;
-    ~asks_at_its_end() { ok(cudaStreamGetId(nullptr, &id)); }
+    ~asks_at_its_end() { ok(cudaStreamGetId(cudaStreamPerThread, &id)); }
   };
   unsigned long long before = 0, at_the_end = 0;
   std::thread([&] {
     thread_local asks_at_its_end const made_first{at_the_end};
-    ok(cudaStreamGetId(nullptr, &before));
+    ok(cudaStreamGetId(cudaStreamPerThread, &before));
   }).join();
   CHECK(before != 0);
   CHECK_EQ(at_the_end, before);
