@@ -13,6 +13,7 @@
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 #include <support/filled.hpp>
@@ -330,13 +331,9 @@ TEST_CASE("whatever a program does with handles, contents stay and everything is
     sim::set_seed(seed);
     sim::check_order(true);
     bool lost = false;
-    {
+    auto const run_on = [&](auto const& pools) {
       auto host = make(host_stack(seed % 3 == 0 ? 2_MiB : 0));
-      auto memory = make(device{} |
-                         pool{.max_bytes = 2_MiB + seed % 5 * 1_MiB,
-                              .pending = seed % 2 == 0 ? when_pending::wait : when_pending::grow,
-                              .synchronize = seed % 4 < 2} |
-                         checked{"device"} | spill{.to = share(host)});
+      auto memory = make(pools | checked{"device"} | spill{.to = share(host)});
       program run(memory, seed);
       for (std::uint64_t i = 0; i < steps && sim::report_count() == 0 && run.wrong() == 0; ++i) run.step();
       run.finish();
@@ -345,7 +342,14 @@ TEST_CASE("whatever a program does with handles, contents stay and everything is
       spill_numbers const n = memory.numbers();
       spills += n.spills;
       returns += n.returns;
-    }
+    };
+    if (seed % 5 == 0)
+      run_on(virtual_memory{.max_bytes = 4_MiB + seed / 5 % 2 * 2_MiB} |
+             pool{.max_waste = 0, .move_pending = seed / 5 % 3 != 1});
+    else
+      run_on(device{} | pool{.max_bytes = 2_MiB + seed % 5 * 1_MiB,
+                             .pending = seed % 2 == 0 ? when_pending::wait : when_pending::grow,
+                             .synchronize = seed % 4 < 2});
     sim::run_all();
     expect_in_order();
     CHECK((lost || sim::live_allocations() == 0));
