@@ -366,7 +366,7 @@ BUGS = [
         "give_idle_of(lock, heap, excess(wanted, most));", "static_cast<void>(0);", "pool/upstream_segments", random=False,
         case="before it would"),
     bug(0, "a request is refused while idle segments could make room", SEGMENTS,
-        "if (give_idle_of(lock, heap, wanted) != 0) continue;", "", "pool/upstream_segments", random=False,
+        "give_idle_of(lock, heap, wanted) != 0 && ", "", "pool/upstream_segments", random=False,
         case="where the upstream"),
     Bug(0, "a segment goes back while work may still use it",
         [(SEGMENTS, "!heap.is_idle(s.first)) continue;", "!heap.will_be_idle(s.first)) continue;"),

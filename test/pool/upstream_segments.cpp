@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "support/test_source.hpp"
@@ -166,6 +167,22 @@ TEST_CASE("where the upstream refuses, idle segments go and it is asked again") 
   s.state.on_allocate = [&] { s.state.fail = s.state.live_bytes > 8_MiB ? failing::out_of_memory : failing::no; };
   CHECK(s.grow(4_MiB, 12_MiB) == growth::done);
   CHECK(s.segments.held() == 12_MiB);  // the smallest was enough
+}
+
+TEST_CASE("an upstream that makes an idle segment anew each time is not asked without end") {
+  held_segments s({});
+  int asked = 0;
+  bool inside = false;
+  s.state.on_allocate = [&] {
+    if (inside) return;
+    inside = true;
+    spin_guard const again(s.mutex);
+    s.heap.give_done(s.take_whole(256));  // as a reclaimer below a pool does that uses it
+    inside = false;
+    if (++asked < 100) throw std::bad_alloc();
+  };
+  CHECK(s.grow(4_MiB, 4_MiB) != growth::done);
+  CHECK(asked < 10);
 }
 
 TEST_CASE("where no more may be held, idle segments go to make room") {

@@ -64,10 +64,14 @@ class upstream_segments {
     std::size_t wanted = growth_for(options_, least, r.max_split, held(), has_small);
     give_idle_of(lock, heap, excess(wanted, most));
     if (options_.growth_bytes == 0) wanted = whole_requests(lesser(wanted, greatest_step(least, most)), least);
-    for (;;) {
+    for (std::size_t least_held = ~std::size_t{0};;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
       if (bytes >= least && grow_by(lock, heap, bytes)) return growth::done;
-      if (give_idle_of(lock, heap, wanted) != 0) continue;
+      // As long as less is held each time: an upstream that uses the pool itself may make new what goes back here.
+      if (give_idle_of(lock, heap, wanted) != 0 && held() < least_held) {
+        least_held = held();
+        continue;
+      }
       if (bytes <= least) return attempt.refusal();
       wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
     }
