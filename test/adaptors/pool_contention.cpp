@@ -4,6 +4,7 @@
 #include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/core/any_ref.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
@@ -178,6 +179,34 @@ TEST_CASE("an upstream that takes and gives back memory of the pool above it is 
   };
   CHECK_THROWS_AS(static_cast<void>(memory.allocate(host_order, 2_MiB)), out_of_memory);
   CHECK(asked < 10);
+}
+
+TEST_CASE("an upstream that uses a pool on its pool is not waited for, while another request there waits for it") {
+  source_state upstream;
+  auto lower = make(source{&upstream} | pool{.max_bytes = 2_MiB});
+  auto const asks = [] { return sim::calls("cudaThreadExchangeStreamCaptureMode"); };  // before it asks its upstream
+  auto const run = [&](auto handle) {
+    auto one = make(handle | pool{}), another = make(handle | pool{});
+    std::thread other;
+    int refused = 0;
+    upstream.on_allocate = [&] {
+      if (other.joinable()) return;
+      std::size_t const before = asks();
+      other = std::thread([&] { CHECK_THROWS_AS(another.allocate(host_order, 1_MiB), out_of_memory); });
+      while (asks() == before) std::this_thread::yield();
+      try {
+        another.allocate(host_order, 256);
+      } catch (out_of_memory const&) {
+        ++refused;
+      }
+    };
+    void* const p = one.allocate(host_order, 2_MiB);
+    other.join();
+    CHECK(refused == 1);
+    one.deallocate(host_order, p, 2_MiB);
+  };
+  SUBCASE("of a known type") { run(share(lower)); }
+  SUBCASE("of a type that is forgotten") { run(any_ref(lower)); }
 }
 
 TEST_CASE("a request waits for the growth of another thread's arena") {

@@ -103,13 +103,15 @@ TEST_CASE("a thread that is in an attempt itself neither waits nor repeats") {
 TEST_CASE("nor does one that is in a call of what they share below") {
   upstream_calls below, unrelated;
   upstream_calls all(&below);
-  attempt_elsewhere other(all);
+  upstream_calls above(&all);
+  attempt_elsewhere other(all), other_above(above);
   scripted_lock lock, lock_below;
   lock.meanwhile = [&] { other.under_way.reset(); };
   {
     upstream_calls::call<scripted_lock> const outer(below, lock_below, 1);
     upstream_calls::call<scripted_lock> const inner(unrelated, lock_below, 1);
     CHECK_FALSE(all.wait(lock));
+    CHECK_FALSE(above.wait(lock));
     CHECK_FALSE(all.repeat(lock, [] { return growth::done; }));
   }
   CHECK(lock.dropped == 0);

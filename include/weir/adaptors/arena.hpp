@@ -207,6 +207,9 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
     return count;
   }
 
+  /// See `detail::upstream_calls`.
+  detail::upstream_calls const* shared_upstream_calls() const noexcept { return &directory_.calls(); }
+
   void describe_layer(report& out) const { describe_layer(out, ""); }
 
  private:

@@ -19,6 +19,7 @@ namespace weir {
 namespace detail {
 
 class memory_visitor;  // in shown_memory.hpp
+class upstream_calls;  // in pool/upstream_calls.hpp
 
 /// The functions of a layer whose type is forgotten; one table a type.
 struct layer_functions {
@@ -37,6 +38,7 @@ struct layer_functions {
   void (*show_memory)(void* layer, memory_visitor& visitor);
   void (*show_events)(void const* layer, event_visitor& visitor);
   bool (*note_event)(void* layer, trace_action action, void const* p, std::size_t bytes, stream_ref stream) noexcept;
+  upstream_calls const* (*shared_upstream_calls)(void const* layer) noexcept;
 };
 template <class Layer>
 layer_functions const& functions_of_layer() noexcept;
@@ -83,6 +85,11 @@ class layer_ref {
     return functions_->note_event(layer_, action, p, bytes, stream);
   }
 
+  /// By which those who stand on it wait for each other; null where this layer is no pool.
+  detail::upstream_calls const* shared_upstream_calls() const noexcept {
+    return functions_->shared_upstream_calls(layer_);
+  }
+
   /// Shows the layers that stand beside the upstream, as those of bins do.
   void visit_parts(layer_visitor& visitor) const { functions_->visit_parts(layer_, visitor); }
 
@@ -105,6 +112,15 @@ std::optional<limit_ref> limit_of(Layer& layer) noexcept {
 template <class Layer>
 void visit_parts(Layer& layer, layer_visitor& visitor) {
   if constexpr (requires { layer.visit_parts(visitor); }) layer.visit_parts(visitor);
+}
+
+/// By which those who stand on a layer wait for each other: see `upstream_calls`. Null where it is no pool.
+template <class Layer>
+upstream_calls const* calls_of_layer(Layer const& layer) noexcept {
+  if constexpr (requires { layer.shared_upstream_calls(); })
+    return layer.shared_upstream_calls();
+  else
+    return nullptr;
 }
 
 template <class Layer>
@@ -140,6 +156,7 @@ layer_functions const& functions_of_layer() noexcept {
       [](void* layer, trace_action action, void const* p, std::size_t bytes, stream_ref stream) noexcept {
         return detail::note_event_in(*static_cast<Layer*>(layer), action, p, bytes, stream);
       },
+      [](void const* layer) noexcept { return detail::calls_of_layer(*static_cast<Layer const*>(layer)); },
   };
   return functions;
 }

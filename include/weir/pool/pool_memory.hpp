@@ -61,6 +61,8 @@ class pool_memory {
     return idle_.release_idle(lesser(keep, options_.release_threshold));
   }
 
+  upstream_calls const& calls() const noexcept { return segments_.calls(); }
+
   /// For others that share the upstream: what this has of it, and what it can do without.
   tenant_usage usage() const noexcept {
     auto const lock = enter();

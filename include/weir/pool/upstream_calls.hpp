@@ -2,6 +2,8 @@
 // What threads are taking from an upstream and giving back just now, and how a request waits for that.
 
 #include <weir/core/call_note.hpp>
+#include <weir/core/layer_ref.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <pthread.h>
@@ -85,7 +87,8 @@ class upstream_calls {
   };
 
   upstream_calls() = default;
-  /// For one of several owners that share an upstream by `below`: their attempts may wait for each other there.
+  /// For one of several owners that share an upstream by `below`: their attempts may wait for each other there, or
+  /// further down.
   explicit upstream_calls(upstream_calls const* below) noexcept : below_(below) {}
   upstream_calls(upstream_calls const&) = delete;
   upstream_calls& operator=(upstream_calls const&) = delete;
@@ -154,7 +157,8 @@ class upstream_calls {
     lock.lock();
   }
   bool is_in_attempt() const noexcept {
-    if (below_ != nullptr && below_->is_in_call()) return true;
+    for (upstream_calls const* below = below_; below != nullptr; below = below->below_)
+      if (below->is_in_call()) return true;
     for (attempt const* a = oldest_; a != nullptr; a = a->after_)
       if (::pthread_equal(a->thread_, ::pthread_self()) != 0) return true;
     return false;
@@ -179,13 +183,14 @@ class upstream_calls {
   std::size_t bytes_ = 0;
 };
 
-/// What an owner over this upstream shares it by, or null.
+/// What owners over this upstream share it by: the calls of the first pool below. Null where there is none.
 template <class Upstream>
-upstream_calls const* calls_shared_below([[maybe_unused]] Upstream const& upstream) noexcept {
-  if constexpr (requires { upstream.shared_upstream_calls(); })
-    return &upstream.shared_upstream_calls();
-  else
-    return nullptr;
+upstream_calls const* calls_shared_below(Upstream& upstream) {
+  upstream_calls const* found = nullptr;
+  detail::for_each_layer(upstream, [&](auto& layer) {
+    if (found == nullptr) found = detail::calls_of_layer(layer);
+  });
+  return found;
 }
 
 }  // namespace weir::detail

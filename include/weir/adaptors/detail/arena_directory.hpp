@@ -161,7 +161,7 @@ class arena_directory {
   Upstream& upstream_;
   std::size_t max_bytes_;
   mutex mutable mutex_;
-  upstream_calls calls_;
+  upstream_calls calls_{calls_shared_below(upstream_)};
   address_map<segment> segments_;
   pool_level level_;
 };
@@ -182,7 +182,7 @@ class arena_share {
   }
 
   /// By which the arenas wait for each other: see `upstream_calls`.
-  upstream_calls const& shared_upstream_calls() const noexcept { return directory_.calls(); }
+  upstream_calls const* shared_upstream_calls() const noexcept { return &directory_.calls(); }
 
   // What `growable` asks for, and what a pool asks such an upstream.
   std::size_t chunk_bytes() const noexcept requires growable<Upstream> { return upstream().chunk_bytes(); }

@@ -128,6 +128,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
     return pass_through_ ? base::holds_captured(capture) : segments_.holds_captured(capture);
   }
 
+  /// See `upstream_calls`.
+  upstream_calls const* shared_upstream_calls() const noexcept { return &segments_.calls(); }
+
   /// The block that serves a request. One that is kept whole (`max_split_bytes`) counts as the segment made for it.
   std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept {
     if (cuts_to_size_) [[likely]]
