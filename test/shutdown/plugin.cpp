@@ -1,6 +1,7 @@
 // A library with stacks in static objects, to be unloaded.
 #include <weir/adaptors/tracking.hpp>
 #include <weir/bridges/per_device.hpp>
+#include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
 #include <optional>
@@ -35,3 +36,11 @@ extern "C" [[gnu::visibility("default")]] void make_current(std::optional<per_de
 void make_current(std::optional<per_device_scope>& scope) {
   scope.emplace(any_resource(device{} | limit{.max_bytes = 1_MiB, .name = "of the library"}));
 }
+
+using limited_chunks = limit_resource<virtual_memory_resource>;
+extern "C" [[gnu::visibility("default")]] void make_a_pool_on(limited_chunks& chunks,
+                                                              std::optional<any_resource>& made);
+void make_a_pool_on(limited_chunks& chunks, std::optional<any_resource>& made) { made.emplace(share(chunks) | pool{}); }
+
+extern "C" [[gnu::visibility("default")]] bool refers_to(any_ref reference, limited_chunks& chunks);
+bool refers_to(any_ref reference, limited_chunks& chunks) { return reference == any_ref(chunks); }

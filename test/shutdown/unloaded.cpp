@@ -2,6 +2,7 @@
 // that `exit` falls over.
 #include <weir/adaptors/tracking.hpp>
 #include <weir/bridges/per_device.hpp>
+#include <weir/sources/virtual_memory.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/sim.hpp>
@@ -145,4 +146,16 @@ TEST_CASE("a library that hides its symbols sets the current memory of the whole
   CHECK(report_of(current_memory()).lines().find("of the library") != std::string::npos);
   scope.reset();
   CHECK(report_of(current_memory()).lines().find("of the library") == std::string::npos);
+}
+
+TEST_CASE(
+    "a pool of a library that hides its symbols gives chunks back for one of the program's below the same limit") {
+  loaded_plugin const plugin;
+  auto chunks = make(virtual_memory{} | limit{.max_bytes = 8_MiB});
+  std::optional<any_resource> other;
+  plugin.function<void (*)(decltype(chunks)&, std::optional<any_resource>&)>("make_a_pool_on")(chunks, other);
+  other->deallocate(host_order, other->allocate(host_order, 6_MiB), 6_MiB);
+  auto memory = make(share(chunks) | pool{});
+  memory.deallocate(host_order, memory.allocate(host_order, 4_MiB), 4_MiB);
+  CHECK(plugin.function<bool (*)(any_ref, decltype(chunks)&)>("refers_to")(any_ref(chunks), chunks));
 }

@@ -31,7 +31,7 @@ struct erased_functions {
   bool (*holds_captured)(void const* r, std::uint64_t capture) noexcept;
   int (*device)(void* r) noexcept;
   void (*visit_layers)(void* r, layer_visitor& visitor);
-  char const* type;
+  type_mark type;
 };
 
 template <class R>
@@ -54,7 +54,7 @@ inline constexpr erased_functions functions_of = {
     },
     [](void* r) noexcept { return weir::device_of(*static_cast<R*>(r)); },
     [](void* r, layer_visitor& visitor) { detail::show_layers(*static_cast<R*>(r), visitor); },
-    &type_mark<R>,
+    type_mark::of<R>(),
 };
 
 // References have constructors of their own: what they refer to is referred to directly.
@@ -139,7 +139,7 @@ class basic_any_ref : public detail::cuda_mr_calls<basic_any_ref<Device, Host>> 
 
   basic_any_ref operator()() const noexcept { return *this; }
   // The address alone would not do: a layer and the upstream that is its first member share one.
-  friend bool operator==(basic_any_ref, basic_any_ref) noexcept = default;
+  friend bool operator==(basic_any_ref a, basic_any_ref b) noexcept { return a.referred() == b.referred(); }
 
  private:
   template <bool, bool>

@@ -3,6 +3,7 @@
 
 #include <weir/core/handle.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/support/type_mark.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -17,7 +18,7 @@ class layer_ref;  // in layer_ref.hpp
 /// one.
 struct referred_object {
   void const* address = nullptr;
-  char const* type = nullptr;  ///< of each type another address
+  detail::type_mark type = {};
 
   friend constexpr bool operator==(referred_object const&, referred_object const&) noexcept = default;
 };
@@ -25,11 +26,8 @@ struct referred_object {
 namespace detail {
 
 template <class R>
-inline constexpr char type_mark = 0;
-
-template <class R>
 constexpr referred_object referred_to(R& object) noexcept {
-  return {&object, &type_mark<std::remove_const_t<R>>};
+  return {&object, type_mark::of<std::remove_const_t<R>>()};
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 #pragma once
 // A budget of a stack, whatever the stack's type.
 
+#include <weir/support/type_mark.hpp>
 #include <weir/version.hpp>
 
 #include <cstddef>
@@ -37,6 +38,7 @@ struct budget_functions {
   void (*remove_above)(void* layer, limit_above& above) noexcept;
   void (*adopt_captured)(void* layer, std::uint64_t capture, std::size_t bytes) noexcept;
   void (*use_captured_again)(void* layer, std::uint64_t capture, std::size_t bytes) noexcept;
+  type_mark type;
 };
 template <budget Layer>
 inline constexpr budget_functions functions_of_budget = {
@@ -81,6 +83,7 @@ inline constexpr budget_functions functions_of_budget = {
       if constexpr (requires(Layer & known) { known.use_captured_again(capture, bytes); })
         static_cast<Layer*>(layer)->use_captured_again(capture, bytes);
     },
+    type_mark::of<Layer>(),
 };
 
 }  // namespace detail
@@ -108,7 +111,9 @@ class limit_ref {
   void set_max_bytes(std::size_t bytes) const { functions_->set_max_bytes(layer_, bytes); }
 
   /// Equal if they refer to the same layer. Of two that stand in one object both may have its address.
-  friend bool operator==(limit_ref const&, limit_ref const&) noexcept = default;
+  friend bool operator==(limit_ref const& a, limit_ref const& b) noexcept {
+    return a.layer_ == b.layer_ && a.functions_->type == b.functions_->type;
+  }
 
  private:
   friend class detail::limit_below;
