@@ -525,8 +525,9 @@ class world {
       any_device = any_device && on > per_thread;
       others.push_back(streams_[b.on].ref());
     }
-    // What is from outside is that capture's from now on.
+    // What is from outside is that capture's from now on; another one's it has borrowed.
     if (common != nullptr && b.owner == 0) common->made.after |= behind;
+    if (common != nullptr && b.owner != 0 && b.owner != common->made.id) common->made.borrows.push_back(b.owner);
     forget_behind(which, behind);
     auto const give = [&] {
       with_device(any_device, s.x, [&] {
