@@ -369,8 +369,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     });
     bool const reused = detail::last_call.what == detail::call_note::captured && told == nullptr;
     std::size_t const again = reused ? credit_reused(own, bytes, alignment) : 0;
-    // What it used again needs no reserve; where the rest still needs some, that stays.
-    std::size_t const needed = own - again, spared = paid - (needed < paid ? needed : paid);
+    // What it used again needs no reserve; where the rest still needs some, that comes back as more than the reserve.
+    std::size_t const spared = again < paid ? again : paid;
     below_.release(reserve_.end_request(own - again, paid - spared, spared));
     if (tells(told)) below_.release(again - spared);
     raise_peak(held - again);
