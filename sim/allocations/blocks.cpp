@@ -73,7 +73,7 @@ range look_up(runtime& r, void const* p, std::size_t bytes) {
   if (after != r.allocations.begin()) {
     auto const& [begin, a] = *std::prev(after);
     std::size_t const offset = address - begin;
-    if (offset < a.bytes) return {!a.freeing && bytes <= a.bytes - offset, &a};
+    if (offset < a.bytes) return {!a.freeing && bytes <= a.bytes - offset, &a, false, true};
   }
   std::size_t offset = 0;
   if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};

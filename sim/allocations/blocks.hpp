@@ -10,6 +10,7 @@ struct range {
   bool valid = false;              // false: it leaves its allocation, or its free was called
   allocation const* in = nullptr;  // null for memory that CUDA does not know
   bool shared = false;             // such memory, which devices reach all the same
+  bool ours = false;               // the runtime made it, not the program
   bool device_only() const { return in != nullptr && !in->on_host(); }
   bool reached_by_devices() const { return in != nullptr || shared; }
   bool pageable() const { return in == nullptr; }

@@ -118,7 +118,7 @@ range look_up_views(runtime& r, std::uintptr_t at, std::size_t bytes) {
     open = next != end && next->first == at + known && is_open(next);
     if (open) known += next->second.bytes;
   }
-  return {open, &first->second};
+  return {open, &first->second, false, true};
 }
 
 bool map(runtime& r, std::uintptr_t at, std::size_t bytes, physical_memory& memory) {
@@ -166,7 +166,7 @@ bool set_access(views range, int device, bool open) {
 }
 
 void drop_virtual_memory(runtime& r) {
-  for (auto const& [begin, a] : r.virtual_memory.views) allow(at_address(begin), a.bytes);
+  for (auto const& [begin, a] : r.virtual_memory.views) unpoison(at_address(begin), a.bytes);
   for (auto const& [begin, bytes] : r.virtual_memory.reserved) give_addresses_back(at_address(begin), bytes);
   r.virtual_memory.reserved.clear();
   r.virtual_memory.views.clear();

@@ -6,6 +6,7 @@
 #include "api/entry.hpp"
 #include "api/pitch.hpp"
 #include "checker/checker.hpp"
+#include "model/heap.hpp"
 #include "scheduler/capture.hpp"
 #include "scheduler/schedule.hpp"
 #include "scheduler/streams.hpp"
@@ -188,11 +189,14 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
     auto const tell = [&](order_checker& check, mark m) { check_rows(check, *t, m, to, what, use::write); };
-    submit_and_wait(r, held, *t, operation_kind::set, waits_for_end, tell, [to, value, what](held_lock& lock) {
-      unlocked(lock, [to, value, what] {
-        each_row(what, [&](std::size_t row, std::size_t) {
-          std::memset(static_cast<unsigned char*>(to) + row, value, what.width);
-        });
+    auto const write = [value, width = what.width, ours = target.ours,
+                        views = target.is(memory_kind::mapped)](unsigned char* row) {
+      if (value == 0 && ours) return zero(row, width, views);
+      std::memset(row, value, width);
+    };
+    submit_and_wait(r, held, *t, operation_kind::set, waits_for_end, tell, [to, what, write](held_lock& lock) {
+      unlocked(lock, [to, what, write] {
+        each_row(what, [&](std::size_t row, std::size_t) { write(static_cast<unsigned char*>(to) + row); });
       });
     });
     return cudaSuccess;

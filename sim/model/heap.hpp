@@ -15,6 +15,12 @@ void give_to_heap(void* p, std::size_t bytes, bool waited);
 /// Between the two, the address sanitizer reports every access to the memory.
 void forbid(void* p, std::size_t bytes);
 void allow(void* p, std::size_t bytes);
+/// Of what is no block of the heap: ends what the program itself said of it.
+void unpoison(void* p, std::size_t bytes);
+
+/// Overwrites memory of a block, or of views, with 0. Most of its pages go back to the host, whose new ones are 0: a
+/// program that zeroes gigabytes is to take no memory for it.
+void zero(void* p, std::size_t bytes, bool views);
 
 /// Overwrites memory with bytes that differ from call to call: all of a small block, both ends of a large one.
 void scribble(void* p, std::size_t bytes, unsigned char pattern);

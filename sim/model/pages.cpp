@@ -54,6 +54,10 @@ void* reserve_addresses(void* hint, std::size_t bytes, std::size_t alignment) {
 
 void give_addresses_back(void* p, std::size_t bytes) { munmap(p, bytes); }
 
+bool zero_pages(void* p, std::size_t bytes, bool views) {
+  return madvise(p, bytes, views ? MADV_REMOVE : MADV_DONTNEED) == 0;
+}
+
 std::optional<std::size_t> take_pages(std::size_t bytes) {
   page_file& f = file();
   if (f.descriptor < 0 || ftruncate(f.descriptor, offset(f.end + bytes)) != 0) return std::nullopt;
@@ -84,7 +88,7 @@ bool open_pages(void* at, std::size_t bytes, bool open) {
 }
 
 bool unmap_pages(void* at, std::size_t bytes) {
-  allow(at, bytes);  // whoever poisoned the memory did so for this view of it
+  unpoison(at, bytes);  // whoever poisoned the memory did so for this view of it
   return map_nothing(at, bytes, MAP_FIXED) != nullptr;
 }
 

@@ -11,6 +11,9 @@ namespace weir::sim::detail {
 void* reserve_addresses(void* hint, std::size_t bytes, std::size_t alignment);
 void give_addresses_back(void* p, std::size_t bytes);
 
+/// Whole pages, of the heap or of views that are open, are 0 afterwards, without a write. False if the host refuses.
+bool zero_pages(void* p, std::size_t bytes, bool views);
+
 /// Takes memory: its place in the file, where nobody was before. None if the host has no room.
 std::optional<std::size_t> take_pages(std::size_t bytes);
 /// The memory goes back to the host.

@@ -4,6 +4,7 @@
 
 #include <weir/sim/sim.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -186,6 +187,28 @@ TEST_CASE_FIXTURE(fresh, "copies and sets move real bytes") {
   ok(cudaMemset(p, 'x', 8));
   ok(cudaMemcpy(back, p, 8, cudaMemcpyDeviceToHost));
   CHECK_EQ(back[7], 'x');
+}
+
+TEST_CASE_FIXTURE(fresh, "a set of a large block to 0 writes what it names, and nothing beside it") {
+  constexpr std::size_t bytes = std::size_t{3} << 20;
+  std::vector<unsigned char> own(bytes);
+  void* block = own.data();
+  SUBCASE("device memory") { block = device_block(bytes); }
+  SUBCASE("managed memory") { ok(cudaMallocManaged(&block, bytes)); }
+  SUBCASE("pinned memory") { ok(cudaMallocHost(&block, bytes)); }
+  SUBCASE("the program's own memory") { ok(cudaHostRegister(block, bytes, cudaHostRegisterDefault)); }
+  auto* const p = static_cast<unsigned char*>(block);
+  for (std::size_t const begin : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{5000}}) {
+    ok(cudaMemset(p, 7, bytes));
+    std::size_t const size = bytes - begin - 1;
+    ok(cudaMemset(p + begin, 0, size));
+    std::vector<unsigned char> read(bytes);
+    ok(cudaMemcpy(read.data(), p, bytes, cudaMemcpyDefault));
+    std::vector<unsigned char> expected(bytes, 7);
+    std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(begin), size, static_cast<unsigned char>(0));
+    CHECK(read == expected);
+  }
+  if (p == own.data()) ok(cudaHostUnregister(p));
 }
 
 TEST_CASE_FIXTURE(fresh_and_lazy, "a copy or set takes place when its stream gets there") {

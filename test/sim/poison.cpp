@@ -5,6 +5,9 @@
 
 #include <weir/sim/sim.hpp>
 
+#include <sys/uio.h>
+#include <unistd.h>
+
 using namespace sim_test;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -20,15 +23,26 @@ extern "C" void* __asan_region_is_poisoned(void* p, std::size_t bytes);
 
 namespace {
 
-constexpr std::size_t bytes = 1000;
+constexpr std::size_t small_bytes = 1000;
+constexpr std::size_t large_bytes = (std::size_t{3} << 20) + 1000;  // pages of their own, under the sanitizer
+
+#ifdef WEIR_TEST_POISON
+bool is_forbidden(char* p) {
+  char byte = 0;
+  iovec to{&byte, 1};
+  iovec from{p, 1};
+  return __asan_region_is_poisoned(p, 1) != nullptr || process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1;
+}
+#endif
 
 /// 'o': all of the memory may be touched; 'x': no byte of it.
-char state([[maybe_unused]] void* p) {
+char state([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 #ifdef WEIR_TEST_POISON
-  std::size_t forbidden = 0;
-  for (std::size_t i = 0; i < bytes; ++i)
-    forbidden += __asan_region_is_poisoned(static_cast<char*>(p) + i, 1) != nullptr;
-  return forbidden == 0 ? 'o' : forbidden == bytes ? 'x' : '?';
+  std::size_t const step = bytes == small_bytes ? 1 : 1000;
+  std::size_t forbidden = 0, looked_at = 0;
+  for (std::size_t i = 0; i < bytes; i += step, ++looked_at) forbidden += is_forbidden(static_cast<char*>(p) + i);
+  forbidden += is_forbidden(static_cast<char*>(p) + bytes - 1), ++looked_at;
+  return forbidden == 0 ? 'o' : forbidden == looked_at ? 'x' : '?';
 #else
   return 'o';
 #endif
@@ -43,7 +57,10 @@ constexpr char forbidden = 'o';
 struct two_streams : fresh_and_lazy {
   cudaStream_t a = make_stream(), b = make_stream();
   cudaEvent_t event = make_event();
+  std::size_t bytes = small_bytes;
   two_streams() {
+    SUBCASE("a small block") {}
+    SUBCASE("a large block") { bytes = large_bytes; }
     cudaMemPool_t pool = nullptr;
     ok(cudaDeviceGetDefaultMemPool(&pool, 0));
     std::uint64_t most = ~std::uint64_t{0};
@@ -54,6 +71,7 @@ struct two_streams : fresh_and_lazy {
     ok(cudaMallocAsync(&p, bytes, s));
     return p;
   }
+  char state(void* p) const { return ::state(p, bytes); }
 };
 
 }  // namespace
@@ -128,4 +146,22 @@ TEST_CASE_FIXTURE(two_streams, "memory of a graph may be touched where a launch 
     ok(cudaStreamSynchronize(a));
     CHECK_EQ(state(p), forbidden);
   }
+}
+
+TEST_CASE_FIXTURE(fresh, "nobody may touch what is beside a block, nor the block once it is gone") {
+  std::size_t bytes = small_bytes;
+  SUBCASE("a small block") {}
+  SUBCASE("a large block") { bytes = large_bytes; }
+  void* p = nullptr;
+  ok(cudaMalloc(&p, bytes));
+  auto* const first = static_cast<char*>(p);
+  CHECK_EQ(state(p, bytes), 'o');
+  CHECK_EQ(state(first - small_bytes / 10, small_bytes / 10), forbidden);
+  CHECK_EQ(state(first + bytes, small_bytes), forbidden);
+  ok(cudaFree(p));
+  CHECK_EQ(state(p, bytes), forbidden);
+  void* next = nullptr;
+  ok(cudaMalloc(&next, bytes));
+  CHECK_EQ(state(p, bytes), forbidden);  // the next block is another one, so that a late use is seen
+  ok(cudaFree(next));
 }

@@ -5,6 +5,7 @@
 
 #include <weir/sim/sim.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <stdexcept>
@@ -83,6 +84,19 @@ TEST_CASE_FIXTURE(reserved, "memory is used through views of it") {
   ok(cu.release(memory));
   ok(cu.free(base, 16 * MiB));
   CHECK_EQ(sim::live_allocations(), 0);
+}
+
+TEST_CASE_FIXTURE(reserved, "a set of views to 0 writes what it names, seen through every view") {
+  auto const memory = cu.create(chunk);
+  auto* const p = static_cast<unsigned char*>(usable(0, memory));
+  void* const other = usable(chunk, memory);
+  ok(cudaMemset(p, 7, chunk));
+  ok(cudaMemset(p + 5000, 0, chunk - 5001));
+  std::vector<unsigned char> read(chunk), expected(chunk, 0);
+  std::fill_n(expected.begin(), 5000, static_cast<unsigned char>(7));
+  expected.back() = 7;
+  ok(cudaMemcpy(read.data(), other, chunk, cudaMemcpyDeviceToHost));
+  CHECK(read == expected);
 }
 
 TEST_CASE_FIXTURE(reserved, "two views of one memory hold the same bytes, also after one is gone") {
