@@ -58,6 +58,36 @@ TEST_CASE("a stream is not kept for the next while it captures: that would be pa
   CHECK((one.get() == handle || next.get() == handle));
 }
 
+TEST_CASE("a stream that cudaDeviceReset took along is not kept for the next") {
+  sim::reset();
+  {
+    weir::stream const lives_on;
+    { std::vector<weir::stream> const kept(2); }
+    REQUIRE(cudaDeviceReset() == cudaSuccess);
+  }
+  std::vector<weir::stream> const next(4);
+  for (weir::stream const& s : next) {
+    CHECK_NOTHROW(s.synchronize());
+    CHECK(detail::stream_id(s.get()) == s.lasting_id());
+  }
+}
+
+TEST_CASE("the handle of a stream that cudaDeviceReset took along may be another's by now") {
+  sim::reset();
+  std::vector<cudaStream_t> theirs(8);
+  {
+    std::vector<weir::stream> const ours(8);
+    REQUIRE(cudaDeviceReset() == cudaSuccess);
+    for (cudaStream_t& handle : theirs)
+      REQUIRE(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking) == cudaSuccess);
+  }
+  {
+    weir::stream const next;
+    for (cudaStream_t const handle : theirs) CHECK(next.get() != handle);
+  }
+  for (cudaStream_t const handle : theirs) CHECK(cudaStreamDestroy(handle) == cudaSuccess);
+}
+
 TEST_CASE("kinds and devices do not share kept streams") {
   sim::reset();
   cudaStream_t handle = nullptr;

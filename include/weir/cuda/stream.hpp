@@ -48,14 +48,18 @@ class stream_cache {
     int const device = current_device();
     {
       mutex_guard const lock(mutex_);
-      for (std::size_t i = 0; i < count_; ++i) {
+      for (std::size_t i = 0; i < count_;) {
         persistent_stream& candidate = idle_[i];
         bool const fits = candidate.device == device && candidate.flags == flags;
         // What joined a capture is part of it until that ends, and would draw its next user's work into the graph.
-        if (!fits || may_break_capture(candidate.handle)) continue;
+        if (!fits || may_break_capture(candidate.handle)) {
+          ++i;
+          continue;
+        }
         persistent_stream const found = candidate;
         candidate = idle_[--count_];
-        return found;
+        if (!is_gone(found)) return found;
+        --made_;
       }
       if (++made_ > idle_.size()) idle_.grow(made_ + made_ / 2);  // so that `give_back` never allocates
     }
@@ -76,6 +80,14 @@ class stream_cache {
   }
 
  private:
+  /// Whether `cudaDeviceReset` took the stream along: then its handle is nobody's, or that of another stream. Not for
+  /// one that captures.
+  static bool is_gone(persistent_stream const& known) noexcept {
+    unsigned long long id = 0;
+    cudaError_t const code = cudaStreamGetId(known.handle, &id);
+    return succeeded(code) ? id != known.id : code == cudaErrorInvalidResourceHandle;
+  }
+
   static inline constinit stream_cache* latest = nullptr;
 
   process_exit life_;  // sees to it that forks are counted
@@ -91,9 +103,9 @@ class stream_cache {
 /// Owns a stream on the current device; a pool serves it without any CUDA call as long as it frees where it allocated.
 ///
 /// The destructor does not destroy the CUDA stream but keeps it for the next `weir::stream` of the same device and
-/// kind (work still queued simply comes first in that one; the next is another one while this captures). Use it for
-/// streams that carry allocations; not where each of thousands of short tasks must have a stream that no earlier task
-/// used.
+/// kind (work still queued simply comes first in that one; the next is another one while this captures, and where
+/// `cudaDeviceReset` took this along). Use it for streams that carry allocations; not where each of thousands of short
+/// tasks must have a stream that no earlier task used.
 class stream {
  public:
   enum class kind : unsigned {
