@@ -4,6 +4,7 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/cuda/capture.hpp>
+#include <weir/cuda/device.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
@@ -170,6 +171,43 @@ TEST_CASE_FIXTURE(fresh_world, "bins take nothing before they are used, and no m
   memory.deallocate(host_order, p, 60_MiB);
   memory.deallocate(host_order, q, 200);
   CHECK(state.calls == 2);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a bin of another device than the upstream's is refused when it is made") {
+  auto other = make(device{.device = 1} | pool{});
+  auto const made = [&](int upstream) {
+    static_cast<void>(
+        make(device{.device = upstream} | binning{.bins = {bin{1_KiB, [&](auto) { return share(other); }}}}));
+  };
+  CHECK(contains(message_of<std::invalid_argument>([&] { made(0); }),
+                 "weir: binning: the upstream is for device 0, the bin for 1024 B for device 1; make both for one"));
+  CHECK_NOTHROW(made(1));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a bin that is elsewhere and names no device is made for the upstream's") {
+  auto memory = make(device{.device = 1} | binning{.bins = {bin{1_KiB, [](auto) { return async{} | pool{}; }}}});
+  void* const p = memory.allocate(host_order, 100);
+  cudaPointerAttributes attributes{};
+  REQUIRE(cudaPointerGetAttributes(&attributes, p) == cudaSuccess);
+  CHECK(attributes.device == 1);
+  CHECK(current_device() == 0);
+  memory.deallocate(host_order, p, 100);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a bin whose memory is out of reach is refused when it is made") {
+  auto for_host = make(host{} | pool{});
+  auto for_both = make(pinned{} | pool{});
+  auto for_device = make(device{} | pool{});
+  auto const refused = [](auto const& upstream, auto& other) {
+    return message_of<std::invalid_argument>([&] {
+      static_cast<void>(make(upstream | binning{.bins = {bin{1_KiB, [&](auto) { return share(other); }}}}));
+    });
+  };
+  CHECK(contains(refused(device{}, for_host), "weir: binning: the device cannot reach memory of the bin for 1024 B"));
+  CHECK(contains(refused(pinned{}, for_device), "weir: binning: the host cannot reach memory of the bin for 1024 B"));
+  CHECK(contains(refused(host{}, for_device), "weir: binning: the host cannot reach memory of the bin for 1024 B"));
+  CHECK_NOTHROW(static_cast<void>(
+      make(device{} | binning{.bins = {bin{1_KiB, [&](auto) { return share(for_both); }}, bin{2_KiB, pool{}}}})));
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a bin may be any stack on the shared upstream, or something else altogether") {

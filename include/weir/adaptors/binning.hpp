@@ -10,6 +10,7 @@
 #include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
+#include <weir/cuda/device.hpp>
 
 #include <array>
 #include <bit>
@@ -79,14 +80,18 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   static constexpr bool host_ordered = true;
   static constexpr char const* layer_name = "binning";
 
-  /// Makes the bins' resources, and throws what they throw.
+  /// Makes the bins' resources, and throws what they throw; `std::invalid_argument` for a bin of another device than
+  /// the upstream's, or whose memory is out of reach of whoever reaches the upstream's.
   template <recipe F>
   binning_resource(F const& upstream, binning const& options)
       : base(upstream), count_(detail::require_valid(options).bins.size()) {
     basic_any_ref<base::device_accessible, base::host_accessible> const shared(upstream_);
+    int const device = device_of(upstream_);
+    detail::device_switch const on_device(device);  // for bins that are elsewhere, and name no device
     for (std::size_t i = 0; i < count_; ++i) {
       bins_[i] = options.bins[i].maker_->make_on(shared);
       bytes_[i] = options.bins[i].bytes();
+      require_device(device, i);
     }
     bytes_[count_] = ~std::size_t{0};
     std::size_t first = 0;
@@ -212,6 +217,15 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
 
  private:
   using base::upstream_;
+
+  void require_device(int device, std::size_t i) const {
+    int const other = bins_[i]->device();
+    if (device >= 0 && other >= 0 && device != other)
+      throw std::invalid_argument("weir: binning: the upstream is for device " + std::to_string(device) +
+                                  ", the bin for " + std::to_string(bytes_[i]) + " B for device " +
+                                  std::to_string(other) +
+                                  "; make both for one device, by the option `device` of their sources");
+  }
 
   static constexpr auto own_layers = layer_visitor::extent::own;
   /// All that a bin stands on but for the upstream that all share.

@@ -76,7 +76,8 @@ TEST_CASE("a bin gives back what its own layers took from the upstream, and leav
     return std::pair(reserved, memory.trim());
   };
   CHECK(used_once([&](auto) { return share(other) | limit{1_MiB}; }) == std::pair(0_MiB, 0_MiB));
-  CHECK(used_once([&](auto) { return any_resource(share(other)) | limit{1_MiB}; }) == std::pair(0_MiB, 0_MiB));
+  CHECK(used_once([&](auto) { return any_host_device_resource(share(other)) | limit{1_MiB}; }) ==
+        std::pair(0_MiB, 0_MiB));
   CHECK(other_state.live_bytes == 2_MiB);
   // The pool holds 2 MiB of the 4 MiB that the layer below it took.
   auto const two_layers = [](auto up) { return up | fixed_size{.block_bytes = 2_MiB, .blocks_per_chunk = 2} | pool{}; };

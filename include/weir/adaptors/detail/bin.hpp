@@ -12,6 +12,8 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -33,6 +35,8 @@ class bin_resource {
   virtual void visit_layers(layer_visitor& visitor) = 0;
   virtual std::size_t taken(std::size_t bytes, std::size_t alignment) const noexcept = 0;
   virtual bool holds_captured(std::uint64_t capture) const noexcept = 0;
+  /// The device that its memory is of (`device_of`).
+  virtual int device() noexcept = 0;
 };
 
 template <resource R>
@@ -56,6 +60,7 @@ class bin_model final : public bin_resource {
     return weir::taken(held_, bytes, alignment);
   }
   bool holds_captured(std::uint64_t capture) const noexcept override { return weir::holds_captured(held_, capture); }
+  int device() noexcept override { return weir::device_of(held_); }
 
  private:
   R held_;
@@ -63,7 +68,8 @@ class bin_model final : public bin_resource {
 
 }  // namespace detail
 
-/// One bin: requests up to `bytes()`, and above the bin before it. Its resource stands on the upstream that all share.
+/// One bin: requests up to `bytes()`, and above the bin before it. Its resource stands on the upstream that all share,
+/// or is elsewhere, on the same device and in reach of whoever reaches the upstream's memory.
 class bin {
  public:
   /// Served by `fixed_size` blocks of `bytes`; a chunk has 128 of them, or fewer so that it stays within 64 MiB.
@@ -121,7 +127,23 @@ class bin {
         else
           return how(upstream);
       }();
-      return made::make<detail::bin_model<made_by<decltype(f)>>>(f);
+      using bins = made_by<decltype(f)>;
+      if constexpr (!serves<bins, true>(device_accessible<decltype(upstream)>)) refuse_kind("device");
+      if constexpr (!serves<bins, false>(host_accessible<decltype(upstream)>)) refuse_kind("host");
+      return made::make<detail::bin_model<bins>>(f);
+    }
+    /// Whether the device, or the host, reaches a bin's memory where that is promised. One that says nothing of itself
+    /// is taken at its maker's word.
+    template <resource Bin, bool OfDevice>
+    static constexpr bool serves(bool promised) {
+      constexpr bool says_its_kind = device_accessible<Bin> || host_accessible<Bin>;
+      return !promised || !says_its_kind || (OfDevice ? device_accessible<Bin> : host_accessible<Bin>);
+    }
+    void refuse_kind(char const* who) const {
+      throw std::invalid_argument("weir: binning: the " + std::string(who) + " cannot reach memory of the bin for " +
+                                  std::to_string(bytes) +
+                                  " B, and the upstream says that it can; give the bin memory that it reaches, such as "
+                                  "pinned or managed");
     }
     std::size_t bytes;
     How how;
