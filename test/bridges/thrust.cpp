@@ -70,6 +70,39 @@ TEST_CASE("a vector on a stack is a thrust::device_vector, made in every way tha
   CHECK(memory.clean());
 }
 
+TEST_CASE("a vector is made of and assigned from vectors of Thrust's, and keeps its memory and stream") {
+  weir::sim::reset();
+  device_memory memory, other;
+  weir::stream const stream, elsewhere;
+  {
+    std::vector<int> const expected{3, 1, 2};
+    thrust::host_vector<int> const on_host(expected.begin(), expected.end());
+    thrust::device_vector<int> const plain(on_host);
+    weir::device_vector<short> const narrow({3, 1, 2}, other, elsewhere);
+    weir::device_vector<int> const same({3, 1, 2}, other, elsewhere);
+    CHECK(contents(weir::device_vector<int>(on_host, memory, stream)) == expected);
+    CHECK(contents(weir::device_vector<int>(plain, memory, stream)) == expected);
+    CHECK(contents(weir::device_vector<int>(narrow, memory, stream)) == expected);
+    weir::device_vector<int> const copied(same, memory, stream);
+    CHECK(contents(copied) == expected);
+    CHECK(copied.memory() == weir::any_ref(memory));
+
+    weir::device_vector<int> v(memory, stream);
+    v = on_host;
+    CHECK(contents(v) == expected);
+    v = thrust::device_vector<int>(5, 4);
+    CHECK(contents(v) == std::vector<int>(5, 4));
+    v = narrow;
+    CHECK(contents(v) == expected);
+    CHECK(v.memory() == weir::any_ref(memory));
+    CHECK(v.stream() == weir::stream_ref(stream));
+    thrust::host_vector<int> back = v;
+    CHECK(std::vector<int>(back.begin(), back.end()) == expected);
+  }
+  CHECK(memory.live.empty());
+  CHECK(other.live.empty());
+}
+
 TEST_CASE("memory is asked for and given back on the vector's stream, aligned to 256 bytes") {
   weir::sim::reset();
   device_memory memory;

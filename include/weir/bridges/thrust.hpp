@@ -11,6 +11,7 @@
 #include <thrust/device_vector.h>
 #include <thrust/execution_policy.h>
 #include <thrust/fill.h>
+#include <thrust/host_vector.h>
 
 #include <cstddef>
 #include <initializer_list>
@@ -191,6 +192,14 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   device_vector(std::vector<U, A> const& values, any_ref memory, stream_ref stream)
       : base(values.begin(), values.end(), thrust_allocator<T>(memory, stream)) {}
 
+  template <class U, class A>
+  device_vector(thrust::host_vector<U, A> const& values, any_ref memory, stream_ref stream)
+      : device_vector(values.begin(), values.end(), memory, stream) {}
+  /// Of any stack, stream and type of elements.
+  template <class U, class A>
+  device_vector(thrust::device_vector<U, A> const& values, any_ref memory, stream_ref stream)
+      : device_vector(values.begin(), values.end(), memory, stream) {}
+
   /// A copy has the same memory and stream.
   device_vector(device_vector const&) = default;
   device_vector(device_vector&&) = default;  // NOLINT(performance-noexcept-move-constructor): as Thrust's is
@@ -211,6 +220,19 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   }
   template <class U, class A>
   device_vector& operator=(std::vector<U, A> const& values) {
+    assign(values.begin(), values.end());
+    return *this;
+  }
+
+  template <class U, class A>
+  device_vector& operator=(thrust::host_vector<U, A> const& values) {
+    assign(values.begin(), values.end());
+    return *this;
+  }
+  /// Elements of another type, or in memory of another allocator: this vector's own stays as it is.
+  template <class U, class A>
+  requires(!std::is_same_v<A, thrust_allocator<T>>) device_vector& operator=(
+      thrust::device_vector<U, A> const& values) {
     assign(values.begin(), values.end());
     return *this;
   }
