@@ -176,6 +176,15 @@ struct telling_mr : plain_mr {
   void* allocate(std::size_t n, std::size_t a) { return allocate_sync(n, a); }
 };
 
+/// Never has any.
+struct full_mr : plain_mr {
+  struct full : std::bad_alloc {
+    char const* what() const noexcept override { return "their pool is full\n"; }
+  };
+  void* allocate_sync(std::size_t, std::size_t) { throw full(); }
+  void* allocate(std::size_t n, std::size_t a) { return allocate_sync(n, a); }
+};
+
 /// Host memory.
 struct host_mr {
   void* allocate_sync(std::size_t n, std::size_t a) { return ::operator new (n, std::align_val_t{a}); }
@@ -282,6 +291,24 @@ TEST_CASE("a resource that has no more is weir's out of memory, whichever way it
   CHECK_THROWS_AS(telling.allocate(host_order, 2_MiB), out_of_memory);
 }
 
+TEST_CASE("a refusal has the words of the resource that threw it") {
+  fresh_world const world;
+  auto memory = make(from_cuda_mr(somebody::full_mr{}) | limit{1_MiB});
+  std::string const words = weir::test::message_of<out_of_memory>([&] { memory.allocate(host_order, 1000, 4096); });
+  CHECK(weir::test::contains(words, "1000 B"));
+  CHECK(weir::test::contains(words, "a cuda::mr resource: their pool is full\\n"));
+}
+
+TEST_CASE("a refusal of weir's own keeps its report on the way through cuda::mr") {
+  fresh_world const world;
+  auto inner = make(device{} | limit{.max_bytes = 1_KiB, .name = "theirs"});
+  auto memory = make(from_cuda_mr(share(inner)) | statistics{});
+  std::string const words = weir::test::message_of<out_of_memory>([&] { memory.allocate(host_order, 2000); });
+  CHECK(weir::test::contains(words, "refused by theirs: limit"));
+  CHECK_FALSE(weir::test::contains(words, "refused by cuda_mr"));
+  CHECK(memory.numbers().failures == 1);
+}
+
 TEST_CASE("memory without streams is given back once the stream's work is done") {
   lazy_world const world;
   auto memory = make(from_cuda_mr(plain_mr{}));
@@ -312,6 +339,10 @@ TEST_CASE("a stack on a cuda::mr resource knows the device it was told") {
   auto memory = make(from_cuda_mr(plain_mr{}, 1) | pool{});
   CHECK(device_of(memory) == 1);
   CHECK_THROWS_AS(static_cast<void>(make(from_cuda_mr(plain_mr{}, 7))), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(static_cast<void>(make(from_cuda_mr(plain_mr{}, -2))),
+                       "weir: cuda_mr: device is -2; it must be at least -1, which is the current device",
+                       std::invalid_argument);
+  CHECK_FALSE(from_cuda_mr(plain_mr{}, -2).valid());
 }
 
 TEST_CASE("a resource of whichever device is current gives memory of the source's") {

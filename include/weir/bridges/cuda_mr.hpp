@@ -8,7 +8,9 @@
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/handle.hpp>
+#include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
+#include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
@@ -133,19 +135,20 @@ class cuda_mr_source<R>::type {
   type(type const&) = delete;  // weir: neither copied nor moved; pass weir::share(memory)
   type& operator=(type const&) = delete;
 
-  /// Throws `out_of_memory` where the resource throws `std::bad_alloc` or says `cudaErrorMemoryAllocation`,
-  /// `cuda_error` for its other `cuda::cuda_error`s, `std::invalid_argument` for an alignment beyond 2 MiB, and all
-  /// else that it throws.
+  /// Throws `out_of_memory` where the resource throws `std::bad_alloc` or says `cudaErrorMemoryAllocation`, with its
+  /// words; `cuda_error` for its other `cuda::cuda_error`s, `std::invalid_argument` for an alignment beyond 2 MiB, and
+  /// all else that it throws.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     require_alignment(alignment);
-    if (wants_captured_memory(stream)) refuse(stream, bytes);
+    if (wants_captured_memory(stream)) refuse(stream, bytes, "only captured memory was wanted");
     if (life_.is_exiting()) check(process_exit::error, "cuda_mr");
     life_.settle();
     void* const p = shifted_.allocate(
-        bytes, alignment, [&](std::size_t n) { return take(stream, n); },
+        bytes, alignment, [&](std::size_t n) { return take(stream, n, bytes); },
         [&](void* base) { give(stream, base, asked_for(bytes, alignment)); });
-    if (p == nullptr) refuse(stream, bytes);
+    if (p == nullptr)
+      refuse(stream, bytes, bytes > largest_request ? "more than any address space has" : "it gave null");
     return p;
   }
 
@@ -167,8 +170,9 @@ class cuda_mr_source<R>::type {
   void describe(report& out) const { out.below("cuda_mr", "a cuda::mr resource; it does not say what it holds"); }
 
  private:
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
-    report own = report_of(*this);
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, char const* why) const {
+    report own;
+    own.below("cuda_mr", std::string("a cuda::mr resource: ") + printable(why));
     own.hint(hint_for(bytes, own,
                       "the cuda::mr resource has no more, and does not say of what: free something, ask for less, or "
                       "raise its own limit"));
@@ -185,21 +189,24 @@ class cuda_mr_source<R>::type {
     return stream.is_host_order() && own_stream_ ? own_stream_->get() : stream.get();
   }
 
-  void* take(stream_ref stream, std::size_t bytes) {
-    void* const p = try_take(order_of(stream), bytes);
+  /// `wanted`: what of `bytes` the caller asked for.
+  void* take(stream_ref stream, std::size_t bytes, std::size_t wanted) {
+    void* const p = take_in_order(stream, bytes, wanted);
     if (p == nullptr || !stream.is_host_order() || !own_stream_) return p;
     cudaError_t const code = relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); });
     if (code != cudaSuccess) give(stream, p, bytes);
     check(code, "cudaStreamSynchronize");
     return p;
   }
-  void* try_take(cudaStream_t stream, std::size_t bytes) try {
-    return called<device_guard>([&] { return mr_allocate(resource_, stream, bytes); });
-  } catch (std::bad_alloc const&) {
-    return nullptr;
+  void* take_in_order(stream_ref stream, std::size_t bytes, std::size_t wanted) try {
+    return called<device_guard>([&] { return mr_allocate(resource_, order_of(stream), bytes); });
+  } catch (out_of_memory const&) {
+    throw;  // with a report of its own
+  } catch (std::bad_alloc const& error) {
+    refuse(stream, wanted, error.what());
   } catch (::cuda::cuda_error const& error) {
     if (code_of(error) != cudaErrorMemoryAllocation) check(code_of(error), "allocate of a cuda::mr resource");
-    return nullptr;
+    refuse(stream, wanted, error.what());
   }
   void give(stream_ref stream, void* p, std::size_t bytes) noexcept try {
     called<device_switch>([&] { mr_deallocate(resource_, order_of(stream), p, bytes); });
@@ -259,8 +266,17 @@ struct from_cuda_mr {
   explicit from_cuda_mr(R memory, int on_device = -1) : resource(std::move(memory)), device(on_device) {}
 
   static constexpr char const* layer_name = "cuda_mr";
+  template <class F>
+  static constexpr void for_each_option(F f) {
+    f(detail::device_option<from_cuda_mr>());
+  }
+
+  /// Empty if these options are valid, else what is wrong with them.
+  std::string problem() const { return option::first_problem(*this); }
+  bool valid() const { return problem().empty(); }
 
   cuda_mr_resource<R> operator()() const {
+    detail::require_valid(*this);
     bool constexpr has_device = device_accessible<cuda_mr_resource<R>> || detail::mr_stream_ordered<R>;
     return cuda_mr_resource<R>(resource, has_device ? detail::chosen_device("cuda_mr", device) : -1);
   }
