@@ -319,3 +319,15 @@ TEST_CASE("options that contradict each other are refused") {
   CHECK(!async{.reuse_allow_internal_dependencies = false, .use_default_pool = true}.valid());
   CHECK_THROWS_AS(static_cast<void>(make(async{.max_bytes = 1, .initial_bytes = 2})), std::invalid_argument);
 }
+
+TEST_CASE("a request that only fits without the room to align it is told to ask for less") {
+  fresh_world const world;
+  auto memory = make(async{.max_bytes = 4_MiB});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  try {
+    memory.allocate(host_order, 4_MiB, 2_MiB);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    CHECK(std::string(error.hint()).starts_with("the request is larger than max_bytes of the source"));
+  }
+}

@@ -110,6 +110,15 @@ TEST_CASE_TEMPLATE("errors name the source", Source, async_managed, async_pinned
       std::invalid_argument);
 }
 
+TEST_CASE_TEMPLATE("what a pool of the host's holds is not told as the device's", Source, async_managed, async_pinned) {
+  fresh_world const world;
+  auto memory = make(Source{});
+  memory.deallocate(host_order, memory.allocate(host_order, 1_MiB), 1_MiB);
+  std::string const lines = report_of(memory).lines();
+  CHECK(lines.find("CUDA's pool holds 1.00 MiB") != std::string::npos);
+  CHECK(lines.find("held here") == std::string::npos);
+}
+
 TEST_CASE("pinned memory is every device's, whether devices reach each other or not") {
   fresh_world const world;
   sim::set_peers(false);

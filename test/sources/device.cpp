@@ -127,3 +127,15 @@ TEST_CASE("a report is made even if CUDA does not answer") {
   sim::fail_call(1, cudaErrorUnknown);
   CHECK(report_of(memory).lines().find("its memory could not be asked for") != std::string::npos);
 }
+
+TEST_CASE("a request that only fits without the room to align it is told to ask for less") {
+  weir::test::fresh_world const world;
+  sim::set_capacity(0, 8_MiB);
+  auto memory = make(device{});
+  try {
+    memory.allocate(host_order, 8_MiB, 2_MiB);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    CHECK(std::string(error.hint()).find("is larger than all memory of device 0 (8.00 MiB)") != std::string::npos);
+  }
+}

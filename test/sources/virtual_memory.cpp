@@ -523,3 +523,14 @@ TEST_CASE("with WEIR_NO_CACHING=1 it is plain device memory, and does not grow")
   CHECK(sim::calls("cudaFree") == 1);
   CHECK(sim::live_allocations() == 0);
 }
+
+TEST_CASE("a request whose chunks exceed max_bytes is told to ask for less") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 3_MiB});  // one chunk
+  try {
+    memory.allocate(host_order, 2_MiB + 1);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    CHECK(std::string(error.hint()).starts_with("the request is larger than max_bytes of the source"));
+  }
+}

@@ -181,9 +181,10 @@ class async_resource {
   }
 
   void describe(report& out) const {
-    out.below(
-        std::string(name_) + "(" + std::to_string(device_) + ")",
-        life_.is_exiting() ? detail::process_exit::words : pool_state() + "; " + detail::device_state(device_, held()));
+    out.below(std::string(name_) + "(" + std::to_string(device_) + ")",
+              life_.is_exiting()
+                  ? detail::process_exit::words
+                  : pool_state() + "; " + detail::device_state(device_, is_of_device_alone_ ? held() : 0));
     if (is_of_device_alone_ && !life_.is_exiting()) detail::note_device_memory(out, device_);
   }
 
@@ -229,7 +230,7 @@ class async_resource {
     void* const p = shifted_.allocate(
         bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
         [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
-    if (p == nullptr) refuse(stream, bytes);
+    if (p == nullptr) refuse(stream, bytes, alignment);
     if (stream.is_host_order()) {
       cudaError_t const code = detail::relaxed([order] { return cudaStreamSynchronize(order); });
       if (code != cudaSuccess) deallocate(stream, p, bytes, alignment);
@@ -242,9 +243,11 @@ class async_resource {
     return stream.is_host_order() ? own_stream_.get() : stream.get();
   }
 
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes,
+                                                     std::size_t alignment = default_alignment) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, own, detail::full_source_hint(held(), bytes, max_bytes_, hint_)));
+    std::size_t const room = detail::counted_room(bytes, alignment);
+    own.hint(detail::hint_for(room, own, detail::full_source_hint(held(), room, max_bytes_, hint_)));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, name_, own);
   }
   std::size_t held() const noexcept try {

@@ -48,7 +48,7 @@ class immediate_source {
           return Kind::take(n);
         },
         [](void* base) { succeeded(Kind::give(base)); });
-    if (p == nullptr) refuse(stream, bytes);
+    if (p == nullptr) refuse(stream, bytes, alignment);
     held_.add(bytes);
     return p;
   }
@@ -77,9 +77,10 @@ class immediate_source {
   }
 
  private:
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes,
+                                                     std::size_t alignment = default_alignment) const {
     report own = report_of(*this);
-    own.hint(hint_for(bytes, own, Kind::hint));
+    own.hint(hint_for(counted_room(bytes, alignment), own, Kind::hint));
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, Kind::name, own);
   }
 

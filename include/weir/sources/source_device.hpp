@@ -73,6 +73,12 @@ inline void note_device_memory(report& out, int device) try {
 } catch (cuda_error const&) {
 }
 
+/// What a request takes with the room to align it; without that where it cannot be counted.
+inline std::size_t counted_room(std::size_t bytes, std::size_t alignment) noexcept {
+  std::size_t const padded = padded_or_zero(bytes, alignment);
+  return padded == 0 ? bytes : padded;
+}
+
 /// The last line of an error whose source has no more.
 inline constexpr char const* device_is_full =
     "the device has no more: free something, ask for less, or see what else uses it (nvidia-smi)";

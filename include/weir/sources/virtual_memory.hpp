@@ -301,7 +301,7 @@ class virtual_memory_resource {
              "): raise it, or ask for less at a time (with_retry)";
     if (bytes <= max_bytes() && rounded <= max_bytes() - n.mapped && !tenants_.spares(rounded))
       return "what is left of max_bytes of the source is promised to pools (min_bytes): raise it, or ask for less";
-    return detail::full_source_hint(n.held, bytes, max_bytes());
+    return detail::full_source_hint(n.held, rounded, max_bytes());
   }
   std::string state() const {
     auto const n = chunks_.now();
