@@ -187,6 +187,22 @@ TEST_CASE("a text is checked without making anything, with the same errors") {
   CHECK(weir::sim::calls() == 0);
 }
 
+TEST_CASE("a source whose memory is out of reach is refused with all that are in reach") {
+#if CUDART_VERSION >= 13000
+  std::string const pools = "async_managed, async_pinned, ";
+#else
+  std::string const pools;
+#endif
+  CHECK_THROWS_WITH_AS(weir::check_text<weir::any_host_device_resource>("host"),
+                       doctest::Contains(("the device; take one of " + pools + "managed, pinned, system\n").c_str()),
+                       weir::config_error);
+  CHECK_THROWS_WITH_AS(
+      weir::check_text<weir::any_host_resource>("async"),
+      doctest::Contains(("the host; take one of " + pools + "host, managed, pinned, system\n").c_str()),
+      weir::config_error);
+  CHECK_THROWS_WITH_AS(weir::check_text("host"), doctest::Contains("system, virtual_memory\n"), weir::config_error);
+}
+
 TEST_CASE("a text that is refused has emptied no log that it names") {
   weir::sim::reset();
   weir::test::temporary_folder const folder;

@@ -72,11 +72,17 @@ struct bins_in_text {
 /// What a text can name, by the options struct of each.
 template <class... Options>
 struct layer_list {
-  /// `a, b, c`
-  static std::string names() {
+  /// `a, b, c`: those that a predicate on `std::type_identity<Options>` lists.
+  template <class IsListed>
+  static std::string names(IsListed is_listed) {
     std::string all;
-    ((all += (all.empty() ? "" : ", ") + std::string(Options::layer_name)), ...);
+    ((is_listed(std::type_identity<Options>()) ? all += (all.empty() ? "" : ", ") + std::string(Options::layer_name)
+                                               : all),
+     ...);
     return all;
+  }
+  static std::string names() {
+    return names([](auto) { return true; });
   }
   /// Calls `f(options)` with the default options of the layer that is called so; false if there is none.
   template <class F>
@@ -192,9 +198,9 @@ inline constexpr bool keeps_promise<Any, Source> = (device_accessible<made_by<So
 template <class Any, recipe Source>
 [[noreturn]] void refuse_kind(config_layer const& source) {
   std::string const memory = "memory of '" + std::string(source.name()) + "' cannot be reached by the ";
-  if (Any::device_accessible && !device_accessible<made_by<Source>>)
-    source.fail(memory + "device; take async, device, managed, pinned, system or virtual_memory");
-  source.fail(memory + "host; take host, managed, pinned or system");
+  bool const is_of_host = Any::device_accessible && !device_accessible<made_by<Source>>;
+  auto const keeps = []<class Other>(std::type_identity<Other>) { return keeps_promise<Any, Other>; };
+  source.fail(memory + (is_of_host ? "device" : "host") + "; take one of " + sources_in_text::names(keeps));
 }
 
 /// The same as `build`, with the promise that the caller asked for.
