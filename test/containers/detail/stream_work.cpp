@@ -50,6 +50,19 @@ TEST_CASE("the device is made current only for default streams, and for memory t
   CHECK(device_in([&](auto const& f) { work.at_home(f); }) == 1);
 }
 
+TEST_CASE("a free on a default stream is its device's, though making that current fails once") {
+  test::fresh_world const world;
+  auto memory = make(device{.device = 1});
+  stream_work const work(cudaStreamLegacy, memory);
+  for (char const* const call : {"cudaGetDevice", "cudaSetDevice"}) {
+    CAPTURE(call);
+    sim::fail_call(call, 1, cudaErrorUnknown);
+    CHECK(device_in([&](auto const& f) { work.free_at_home(f); }) == 1);
+    CHECK(current_device() == 0);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+  }
+}
+
 TEST_CASE("work on the own stream needs no event; work on another is ordered both ways") {
   test::fresh_world const world;
   auto memory = make(device{});

@@ -68,11 +68,13 @@ class stream_work {
     if (needs_device(stream_)) on_device.emplace(device_);
     f();
   }
-  /// The same where nothing may be thrown. Where CUDA does not answer, the current device has to do.
+  /// The same where nothing may be thrown. Where CUDA does not answer, also when it is asked once more, since the error
+  /// may be that of earlier work, the current device has to do.
   template <class F>
   void free_at_home(F const& f) const noexcept {
     std::optional<device_switch> on_device;
     if (needs_device(stream_)) on_device.emplace(device_);
+    if (on_device && !on_device->is_current()) on_device.emplace(device_);
     f();
   }
 
