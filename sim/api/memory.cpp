@@ -64,7 +64,7 @@ cudaError_t CUDARTAPI cudaFree(void* p) {
     if (cudaError_t const code = sim::admit_unsafe(r); code != cudaSuccess) return code;
     if (p == nullptr) return cudaSuccess;
     sim::allocation* const a = sim::find_live(r, p);
-    if (a == nullptr || a->kind == sim::memory_kind::pinned) {
+    if (a == nullptr || a->kind == sim::memory_kind::pinned || sim::is_being_captured(r, *a)) {
       if (r.check != nullptr) r.check->refused_free(nullptr, p);
       return cudaErrorInvalidValue;
     }

@@ -106,7 +106,8 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
       if (r.check != nullptr) r.check->freed(t, p);
       return cudaSuccess;
     }
-    bool const right_kind = a != nullptr && (a->kind == memory_kind::async || a->kind == memory_kind::device);
+    bool const right_kind =
+        a != nullptr && (a->kind == memory_kind::async || a->kind == memory_kind::device) && !is_being_captured(r, *a);
     if (!right_kind) {
       if (r.check != nullptr) r.check->refused_free(t, p);
       return cudaErrorInvalidValue;

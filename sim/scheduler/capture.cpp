@@ -126,6 +126,11 @@ cudaError_t admit_unsafe(runtime& r) {
   return found ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
+bool is_being_captured(runtime const& r, allocation const& a) {
+  return a.graph != 0 &&
+         std::any_of(r.captures.begin(), r.captures.end(), [&](auto const& c) { return c->graph->number == a.graph; });
+}
+
 cudaGraphNode_t add_node(runtime& r, graph_state& graph, work run, operation_kind kind,
                          std::vector<cudaGraphNode_t> after) {
   // A number that nobody can take for an address, as all handles are; none is given twice.

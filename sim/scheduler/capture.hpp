@@ -21,6 +21,9 @@ cudaError_t admit_wait(runtime& r, event_state const& e);
 cudaError_t admit_device_wait(runtime& r, int device);
 /// A call that a capture cannot record, such as `cudaMalloc`: the modes of the capture and of the thread decide.
 cudaError_t admit_unsafe(runtime& r);
+/// Whether memory is that of a graph which is still being captured: the program has it after a launch, and until then
+/// only its own capture can free it.
+bool is_being_captured(runtime const& r, allocation const& a);
 
 // ---- a capture's beginning, end and status
 cudaError_t begin_capture(runtime& r, timeline& t, cudaStreamCaptureMode mode);

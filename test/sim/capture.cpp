@@ -384,6 +384,18 @@ TEST_CASE_FIXTURE(fresh, "a capture frees memory of its own graph only") {
   ok(cudaFreeAsync(p, s));
 }
 
+TEST_CASE_FIXTURE(fresh, "memory of a capture under way is freed by that capture only") {
+  cudaStream_t const s = make_stream(), other = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  CHECK_EQ(cudaFreeAsync(p, other), cudaErrorInvalidValue);
+  CHECK_EQ(cudaFree(p), cudaErrorInvalidValue);
+  CHECK_EQ(sim::live_allocations(), 1);
+  ok(code_of_end(s));
+  CHECK_EQ(sim::live_allocations(), 0);
+}
+
 // ---- what is refused
 
 TEST_CASE_FIXTURE(fresh, "waiting for a capturing stream or asking it breaks the capture, in every mode") {
