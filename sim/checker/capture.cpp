@@ -39,14 +39,17 @@ void order_checker::launched(timeline const& t, std::uint64_t execution, std::ui
   if (captured_work* const outer = work_captured_by(&t)) {  // its launches will do all this
     outer->own.insert(done.own.begin(), done.own.end());
     outer->frees.insert(done.frees.begin(), done.frees.end());
-    outer->uses.insert(done.uses.begin(), done.uses.end());
+    for (auto const& [use, writes] : done.uses) {
+      bool& any = outer->uses[use];
+      any = any || writes;
+    }
     return;
   }
-  for (captured_use const& use : done.uses) {
+  for (auto const& [use, writes] : done.uses) {
     if (use.owner == 0)
-      replay_on_memory(done, use, m, last);
+      replay_on_memory(done, use, writes, m, last);
     else
-      replay_on_blocks(done, use, m, last);
+      replay_on_blocks(done, use, writes, m, last);
   }
 }
 
@@ -54,7 +57,7 @@ std::string order_checker::name_of_replay(captured_use const& use, mark m) const
   return "the range " + range_text(use.begin, use.end) + ", used by a graph launched by " + describe(m);
 }
 
-void order_checker::replay_on_region(captured_work const& graph, captured_use const& use, mark m,
+void order_checker::replay_on_region(captured_work const& graph, captured_use const& use, bool writes, mark m,
                                      vector_clock const& known, regions::value_type& found) {
   auto& [begin, r] = found;
   marks allocated;
@@ -63,16 +66,16 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
     report(order_problem::use_before_allocation, name_of_replay(use, m) + ", was allocated by " +
                                                      describe(r.allocated) + not_after(r.allocated, m.slot, known));
   r.uses.add(m);
-  r.writes.add(m);
+  if (writes) r.writes.add(m);
   if (r.physical != 0) {
-    auto const other = use_view(found, use.begin, use.end, {0, 0, m, true}, known);
+    auto const other = use_view(found, use.begin, use.end, {0, 0, m, writes}, known);
     if (other) report_two_views(name_of_replay(use, m), m, *other, known);
   }
-  if (options_.uninitialised || options_.read_back)
+  if (writes && (options_.uninitialised || options_.read_back))
     written_in(r).add(use.begin - begin, std::min(use.end, r.end) - begin);
 }
 
-void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, mark m,
+void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,
                                      vector_clock const& known) {
   auto const found = around(memory_, use.begin);
   bool const is_own = graph.own.contains(use.block);
@@ -92,14 +95,14 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
   } else if (found != memory_.end() &&
              (found->second.allocated.operation == use.block || found->second.physical != 0)) {
     // Of views, what lies there now: a parked pool gets other memory back.
-    replay_on_region(graph, use, m, known, *found);
+    replay_on_region(graph, use, writes, m, known, *found);
   } else {
     report(order_problem::use_after_free,
            name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");
   }
 }
 
-void order_checker::replay_on_blocks(captured_work const& graph, captured_use const& use, mark m,
+void order_checker::replay_on_blocks(captured_work const& graph, captured_use const& use, bool writes, mark m,
                                      vector_clock const& known) {
   auto const heap_found = heaps_.find(use.owner);
   if (heap_found == heaps_.end()) return;
@@ -110,7 +113,7 @@ void order_checker::replay_on_blocks(captured_work const& graph, captured_use co
   for (auto live = first; live != h.live.end() && live->first < use.end; ++live) {
     region& r = live->second;
     if (is_known(r.allocated.operation)) {
-      replay_on_region(graph, use, m, known, *live);
+      replay_on_region(graph, use, writes, m, known, *live);
     } else {
       report(order_problem::use_after_free, name_of_replay(use, m) +
                                                 ", was freed since the graph was captured: the block " +

@@ -58,9 +58,9 @@ struct captured_use {
   auto operator<=>(captured_use const&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
 };
 struct captured_work {
-  std::set<operation_number> own;    // allocations made in the capture
-  std::set<operation_number> frees;  // and frees
-  std::set<captured_use> uses;
+  std::set<operation_number> own;     // allocations made in the capture
+  std::set<operation_number> frees;   // and frees
+  std::map<captured_use, bool> uses;  // whether it writes, too
 };
 
 /// How an operation uses memory.
@@ -253,10 +253,12 @@ class order_checker {
 
   /// What `t` is capturing; null if it is not.
   captured_work* work_captured_by(timeline const* t);
-  void replay_on_memory(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
-  void replay_on_blocks(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known);
-  void replay_on_region(captured_work const& graph, captured_use const& use, mark m, vector_clock const& known,
-                        regions::value_type& found);
+  void replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,
+                        vector_clock const& known);
+  void replay_on_blocks(captured_work const& graph, captured_use const& use, bool writes, mark m,
+                        vector_clock const& known);
+  void replay_on_region(captured_work const& graph, captured_use const& use, bool writes, mark m,
+                        vector_clock const& known, regions::value_type& found);
   std::string name_of_replay(captured_use const& use, mark m) const;
 
   std::string name(slot_number slot) const;

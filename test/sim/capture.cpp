@@ -657,6 +657,47 @@ TEST_CASE_FIXTURE(checking, "a second launch of one executable graph comes after
   CHECK_EQ(sim::report_count(), 0);
 }
 
+TEST_CASE_FIXTURE(checking, "memory that a graph only reads may be read by others meanwhile") {
+  cudaStream_t const a = make_stream();
+  void* const to = take();
+  void* from = nullptr;
+  ok(cudaMallocHost(&from, 4096));
+  begin(a);
+  ok(cudaMemcpyAsync(to, from, 4096, cudaMemcpyDefault, a));
+  executable const inner(a);
+  begin(a);
+  inner.launch(a);
+  SUBCASE("it only reads") {
+    executable const graph(a);
+    graph.launch(a);
+    sim::host_access(from, 4096, access::read);
+    CHECK_EQ(sim::report_count(), 0);
+    sim::host_access(from, 4096, access::write);
+  }
+  SUBCASE("it writes, too") {
+    write(a, from);
+    executable const graph(a);
+    graph.launch(a);
+    sim::host_access(from, 4096, access::read);
+  }
+  CHECK_EQ(the_report().kind, order_problem::host_access_not_after_use);
+}
+
+TEST_CASE_FIXTURE(fresh, "what a graph only reads is not written by it") {
+  sim::check_order(true, {.uninitialised = true});
+  cudaStream_t const a = make_stream();
+  void* const from = take();
+  void* const to = take();
+  begin(a);
+  ok(cudaMemcpyAsync(to, from, 4096, cudaMemcpyDefault, a));
+  executable const graph(a);
+  graph.launch(a);
+  sim::touch(a, to, 4096, access::read);
+  CHECK_EQ(sim::report_count(), 0);
+  sim::touch(a, from, 4096, access::read);
+  CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+}
+
 namespace {
 
 /// A block handed out and taken back in a capture, with a graph made of that.
