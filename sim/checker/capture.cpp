@@ -45,6 +45,7 @@ void order_checker::launched(timeline const& t, std::uint64_t execution, std::ui
     }
     return;
   }
+  for (auto const& [begin, memory] : done.leaves) allocate_again(begin, memory, m, last);
   for (auto const& [use, writes] : done.uses) {
     if (use.owner == 0)
       replay_on_memory(done, use, writes, m, last);
@@ -75,25 +76,35 @@ void order_checker::replay_on_region(captured_work const& graph, captured_use co
     written_in(r).add(use.begin - begin, std::min(use.end, r.end) - begin);
 }
 
+// By the launch `m`, which comes after what `known` says.
+void order_checker::allocate_again(std::uintptr_t begin, left_memory const& memory, mark m, vector_clock const& known) {
+  auto const what = [&] { return "memory " + range_text(begin, memory.end) + " of a graph"; };
+  if (auto const dead = freed_memory_.find(begin); dead != freed_memory_.end()) {
+    mark const freed = dead->second.freed;
+    if (!known.knows(freed))
+      report(order_problem::unordered_reuse, what() + ", freed by " + describe(freed) + ", is allocated again by " +
+                                                 describe(m) + not_after(freed, m.slot, known));
+    freed_memory_.erase(dead);
+  }
+  // What an earlier launch left, this one frees first.
+  auto const left = memory_.find(begin);
+  if (left != memory_.end() && left->second.allocated.operation != memory.allocated) {
+    if (auto const missing = left->second.uses.missing_in(known))
+      report(order_problem::free_not_after_use, what() + ", used by " + describe(*missing) + ", is freed by " +
+                                                    describe(m) + not_after(*missing, m.slot, known));
+  }
+  region made;
+  made.end = memory.end;
+  made.allocated = m;
+  if (options_.uninitialised || options_.read_back) made.written.add(0, memory.end - begin);
+  memory_[begin] = std::move(made);
+}
+
 void order_checker::replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,
                                      vector_clock const& known) {
+  if (graph.own.contains(use.block)) return;  // its allocation is part of the launch
   auto const found = around(memory_, use.begin);
-  bool const is_own = graph.own.contains(use.block);
-  if (is_own) {
-    auto const dead = overlapping(freed_memory_, use.begin, use.end);
-    bool const is_freed = dead != freed_memory_.end() && dead->second.block == use.block;
-    if (is_freed && graph.frees.contains(dead->second.freed.operation)) return;  // freed by the graph itself
-    if (!is_freed && found == memory_.end()) return;
-    std::uintptr_t const begin = is_freed ? dead->first : found->first;
-    std::uintptr_t const end = is_freed ? dead->second.end : found->second.end;
-    if (is_freed) freed_memory_.erase(dead);
-    region made;
-    made.end = end;
-    made.allocated = m;  // by the launch's allocation node
-    if (options_.uninitialised || options_.read_back) made.written.add(0, end - begin);
-    memory_[begin] = std::move(made);
-  } else if (found != memory_.end() &&
-             (found->second.allocated.operation == use.block || found->second.physical != 0)) {
+  if (found != memory_.end() && (found->second.allocated.operation == use.block || found->second.physical != 0)) {
     // Of views, what lies there now: a parked pool gets other memory back.
     replay_on_region(graph, use, writes, m, known, *found);
   } else {

@@ -57,10 +57,16 @@ struct captured_use {
   std::uint64_t owner = 0;
   auto operator<=>(captured_use const&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
 };
+/// Memory that a capture allocates and does not free: each launch allocates it anew.
+struct left_memory {
+  std::uintptr_t end = 0;
+  operation_number allocated = 0;  // in the capture
+};
 struct captured_work {
-  std::set<operation_number> own;     // allocations made in the capture
-  std::set<operation_number> frees;   // and frees
-  std::map<captured_use, bool> uses;  // whether it writes, too
+  std::set<operation_number> own;                // allocations made in the capture
+  std::map<std::uintptr_t, left_memory> leaves;  // by first address
+  std::set<operation_number> frees;              // and frees
+  std::map<captured_use, bool> uses;             // whether it writes, too
 };
 
 /// How an operation uses memory.
@@ -253,6 +259,8 @@ class order_checker {
 
   /// What `t` is capturing; null if it is not.
   captured_work* work_captured_by(timeline const* t);
+  /// Memory of its own that a launch leaves live.
+  void allocate_again(std::uintptr_t begin, left_memory const& memory, mark m, vector_clock const& known);
   void replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,
                         vector_clock const& known);
   void replay_on_blocks(captured_work const& graph, captured_use const& use, bool writes, mark m,

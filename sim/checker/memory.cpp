@@ -37,7 +37,10 @@ void order_checker::allocated(timeline const* t, void const* p, std::size_t byte
   made.allocated = m;
   made.on_host = on_host;
   memory_[begin] = std::move(made);
-  if (captured_work* const graph = work_captured_by(t)) graph->own.insert(m.operation);
+  if (captured_work* const graph = work_captured_by(t)) {
+    graph->own.insert(m.operation);
+    graph->leaves[begin] = {end, m.operation};
+  }
 }
 
 void order_checker::freed(timeline const* t, void const* p, int waits_for) {
@@ -46,7 +49,10 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
   if (found == memory_.end()) return;  // older than the check
   vector_clock known = view(t);
   if (waits_for >= 0) known.join(end_of_device(waits_for));
-  if (captured_work* const graph = work_captured_by(t)) graph->frees.insert(m.operation);
+  if (captured_work* const graph = work_captured_by(t)) {
+    graph->frees.insert(m.operation);
+    graph->leaves.erase(found->first);
+  }
   region r = std::move(found->second);
   r.uses.add(r.allocated);
   if (auto const missing = r.uses.missing_in(known)) {

@@ -700,6 +700,71 @@ TEST_CASE_FIXTURE(fresh, "what a graph only reads is not written by it") {
 
 namespace {
 
+/// A graph that leaves a block of its own live, after its first launch on `a`.
+struct graph_with_memory : checking {
+  void make(unsigned long long flags) {
+    begin(a);
+    ok(cudaMallocAsync(&p, 4096, a));
+    cudaGraph_t const graph = end(a);
+    ok(cudaGraphInstantiate(&run, graph, flags));
+    ok(cudaGraphDestroy(graph));
+    ok(cudaGraphLaunch(run, a));
+  }
+  ~graph_with_memory() { cudaGraphExecDestroy(run); }
+
+  cudaStream_t a = make_stream(), b = make_stream();
+  cudaGraphExec_t run = nullptr;
+  void* p = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(graph_with_memory, "memory that a graph leaves live is allocated by each launch, in its stream") {
+  make(0);
+  for (int launches = 1; launches < 4; ++launches) {
+    write(b, p);
+    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+    order(b, a);
+    ok(cudaFreeAsync(p, a));
+    ok(cudaGraphLaunch(run, a));
+    write(a, p);
+    ok(cudaStreamSynchronize(a));
+    ok(cudaFree(p));
+    ok(cudaGraphLaunch(run, a));
+  }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(graph_with_memory, "a launch comes after the free of what the last one left") {
+  make(0);
+  for (int launches = 1; launches < 4; ++launches) {
+    order(a, b);
+    ok(cudaFreeAsync(p, b));
+    order(b, a);
+    ok(cudaGraphLaunch(run, a));
+    CHECK_EQ(sim::report_count(), 0);
+    order(a, b);
+    ok(cudaFreeAsync(p, b));
+    ok(cudaGraphLaunch(run, a));
+    CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+  }
+}
+
+TEST_CASE_FIXTURE(graph_with_memory, "a launch that frees what the last one left comes after all uses of it") {
+  make(cudaGraphInstantiateFlagAutoFreeOnLaunch);
+  order(a, b);
+  write(b, p);
+  SUBCASE("in order") { order(b, a); }
+  SUBCASE("not") {
+    ok(cudaGraphLaunch(run, a));
+    CHECK_EQ(the_report().kind, order_problem::free_not_after_use);
+  }
+  ok(cudaGraphLaunch(run, a));
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+namespace {
+
 /// A block handed out and taken back in a capture, with a graph made of that.
 struct captured_block : checking {
   captured_block() {
