@@ -49,16 +49,21 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     std::shared_ptr<graph_state> const graph = found->graph;
     if (t->capture != nullptr && !graph->memory.empty()) return cudaErrorNotSupported;
     if (!revive_memory(r, *graph, found->frees_at_launch)) return cudaErrorInvalidValue;
+    std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
-      r.check->launched(*t, found->number, graph->number);
+      place = std::make_shared<host_function_place const>(r.check->launched(*t, found->number, graph->number));
     std::uint64_t const id = t->id;
     bool const captured = t->capture != nullptr;
     if (!captured && (streams_are_fibers || !done(r, found->last))) wait_for(r, *t, found->last);
     for (graph_node const& node : graph->nodes) {
       // While a node ran without the lock, another thread may have destroyed the stream.
       if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
-      submit(
-          r, held, *t, [graph, &node](held_lock& lock) { node.run(lock); }, node.kind);
+      auto const run = [&r, graph, &node, place](held_lock& lock) {
+        node.run(lock);
+        bool const tells = node.kind == operation_kind::host_function && place != nullptr && r.check != nullptr;
+        if (tells) r.check->host_function_ran(*place);
+      };
+      submit(r, held, *t, run, node.kind);
     }
     graph_execution* const still_there = r.executions.find(execution);
     t = find_timeline(r, id);

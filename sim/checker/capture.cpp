@@ -27,14 +27,15 @@ void order_checker::capture_ended(capture_state const& c) {
   }
 }
 
-void order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {
+host_function_place order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {
   vector_clock& last = executions_[execution];
   slot_number const slot = slot_of(t);
   streams_[slot].clock.join(last);
   mark const m = operate(t);
   last = streams_[slot].clock;
   auto const found = captures_.find(graph);
-  if (found == captures_.end()) return;  // captured before the check began
+  host_function_place const place{t.capture == nullptr ? number_ : 0, m, last};
+  if (found == captures_.end()) return place;  // captured before the check began
   captured_work& done = found->second;
   if (captured_work* const outer = work_captured_by(&t)) {  // its launches will do all this
     outer->own.insert(done.own.begin(), done.own.end());
@@ -43,7 +44,7 @@ void order_checker::launched(timeline const& t, std::uint64_t execution, std::ui
       bool& any = outer->uses[use];
       any = any || writes;
     }
-    return;
+    return place;
   }
   for (auto const& [begin, memory] : done.leaves) allocate_again(begin, memory, m, last);
   for (auto const& [use, writes] : done.uses) {
@@ -52,6 +53,7 @@ void order_checker::launched(timeline const& t, std::uint64_t execution, std::ui
     else
       replay_on_blocks(done, use, writes, m, last);
   }
+  return place;
 }
 
 std::string order_checker::name_of_replay(captured_use const& use, mark m) const {

@@ -153,7 +153,8 @@ class order_checker {
 
   // ---- captures and graphs, which go by the capture's id
   void capture_ended(capture_state const& c);
-  void launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
+  /// Returns where the graph's host functions stand: after the launch, as far as that is known.
+  host_function_place launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
   void graph_gone(std::uint64_t graph) { captures_.erase(graph); }
   void execution_gone(std::uint64_t execution) { executions_.erase(execution); }
 

@@ -683,6 +683,28 @@ TEST_CASE_FIXTURE(checking, "memory that a graph only reads may be read by other
   CHECK_EQ(the_report().kind, order_problem::host_access_not_after_use);
 }
 
+TEST_CASE_FIXTURE(fresh, "a host function in a graph tells the host that it was launched, if that is asked for") {
+  sim::check_order(true, {.host_functions_tell = true});
+  sim::set_mode(sim::mode::lazy);
+  cudaStream_t const a = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocHost(&p, 4096));
+  begin(a);
+  write(a, p);
+  ok(cudaLaunchHostFunc(
+      a, [](void*) {}, nullptr));
+  executable const graph(a);
+  write(a, p);
+  graph.launch(a);
+  sim::host_access(p, 4096, access::read);
+  CHECK_EQ(the_report().kind, order_problem::host_access_not_after_use);  // it has not run
+  sim::run_all();
+  sim::host_access(p, 4096, access::read);
+  CHECK_EQ(sim::report_count(), 0);
+  ok(cudaStreamSynchronize(a));
+  ok(cudaFreeHost(p));
+}
+
 TEST_CASE_FIXTURE(fresh, "what a graph only reads is not written by it") {
   sim::check_order(true, {.uninitialised = true});
   cudaStream_t const a = make_stream();
