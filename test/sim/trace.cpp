@@ -7,6 +7,11 @@
 #include <weir/sim/sim.hpp>
 #include <weir/tools/read_trace.hpp>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -23,6 +28,24 @@ struct recorded : fresh_and_lazy {
   std::string const file = folder / "trace.json";  // not there yet
 
   weir::recorded_trace trace() const { return weir::read_trace(weir::test::text_of(file)); }
+};
+
+/// While one lives, no file of the process can have more than that many bytes.
+struct full_disk {
+  explicit full_disk(std::size_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    ::rlimit const limit{bytes, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~full_disk() {
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+  full_disk(full_disk const&) = delete;
+  full_disk& operator=(full_disk const&) = delete;
+
+  ::rlimit before{};
 };
 
 std::uint64_t address(void const* p) { return reinterpret_cast<std::uintptr_t>(p); }
@@ -113,6 +136,35 @@ TEST_CASE_FIXTURE(recorded, "a reset ends it") {
   void* p = nullptr;
   ok(cudaMalloc(&p, 4096));
   sim::reset();
+  ok(cudaMalloc(&p, 4096));
+  ok(cudaFree(p));
+  CHECK_EQ(trace().events.size(), 1);
+}
+
+TEST_CASE_FIXTURE(recorded, "a forked child adds nothing to its parent's record") {
+  sim::trace_memory(file);
+  void* p = nullptr;
+  ok(cudaMalloc(&p, 4096));
+  if (::pid_t const child = ::fork(); child == 0) {
+    void* q = nullptr;
+    ::_exit(cudaMalloc(&q, 64) == cudaSuccess ? 0 : 1);
+  } else {
+    int status = -1;
+    CHECK_EQ(::waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+  }
+  ok(cudaFree(p));
+  CHECK_EQ(trace().events.size(), 2);
+}
+
+TEST_CASE_FIXTURE(recorded, "where the disk is full it ends behind a whole line, and says so") {
+  sim::trace_memory(file);
+  void* p = nullptr;
+  ok(cudaMalloc(&p, 4096));
+  {
+    full_disk const full(std::filesystem::file_size(file) + 20);  // not enough for another line
+    ok(cudaFree(p));
+  }
   ok(cudaMalloc(&p, 4096));
   ok(cudaFree(p));
   CHECK_EQ(trace().events.size(), 1);
