@@ -154,6 +154,30 @@ TEST_CASE_FIXTURE(checking, "a free after the work of several streams comes afte
   memory.deallocate(a, p, 4096);
 }
 
+TEST_CASE_FIXTURE(checking, "a block whose wrong free was ignored is live still") {
+  misuse_handler const before = set_misuse_handler([](char const*) noexcept {});
+  {
+    auto memory = make(device{} | checked{"below"} | pool{} | checked{"above"});
+    cudaStream_t const a = make_stream();
+    void* const p = memory.allocate(a, 4096);
+    memory.deallocate(a, p, 5000);
+    CHECK_EQ(the_violation(), sim::order_problem::wrong_size);
+    memory.deallocate_after(a, p, 4096, stream_list{}, 512);
+    CHECK_EQ(the_violation(), sim::order_problem::wrong_size);
+    REQUIRE_EQ(cudaStreamSynchronize(a), cudaSuccess);
+    memory.deallocate(host_order, p, 5000);
+    CHECK_EQ(the_violation(), sim::order_problem::wrong_size);
+    sim::touch(a, p, 4096, sim::access::write);
+    memory.deallocate(a, p, 4096);
+    CHECK_EQ(sim::report_count(), 0);
+    memory.deallocate(a, p, 4096);
+    CHECK_EQ(the_violation(), sim::order_problem::double_free);
+    REQUIRE_EQ(cudaStreamDestroy(a), cudaSuccess);
+  }
+  CHECK_EQ(sim::report_count(), 0);
+  set_misuse_handler(before);
+}
+
 TEST_CASE_FIXTURE(checking, "it passes on what it is given, failures too") {
   auto memory = make(device{} | limit{.max_bytes = 1000} | checked{});
   try {

@@ -3,8 +3,10 @@
 // tests: only programs that link `weir::sim` can use it, so no umbrella header includes it.
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
+#include <weir/core/live_block.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
@@ -50,10 +52,7 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     void* const p = take(stream, bytes, alignment);
-    if (stream.is_host_order())
-      blocks_.allocated_for_all(p, bytes, alignment);
-    else
-      blocks_.allocated(stream.get(), p, bytes, alignment);
+    tell_allocated(stream, p, bytes, alignment);
     return p;
   }
 
@@ -64,8 +63,7 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
       blocks_.freed_by_host(p, bytes, alignment);
     else
       blocks_.freed(stream.get(), p, bytes, alignment);
-    sim::checked_blocks::inside const own_work(blocks_);
-    upstream_.deallocate(stream, p, bytes, alignment);
+    give(stream, p, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
   }
 
   /// See `weir::deallocate_after`.
@@ -80,8 +78,7 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
       blocks_.freed_by_host(p, bytes, alignment);
     else
       blocks_.freed_after(behind, p, bytes, alignment);
-    sim::checked_blocks::inside const own_work(blocks_);
-    weir::deallocate_after(upstream_, stream, p, bytes, others, alignment);
+    give(stream, p, [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
   }
 
   void describe_layer(report& out) const {
@@ -90,6 +87,28 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
 
  private:
   using base::upstream_;
+
+  void tell_allocated(stream_ref stream, void const* p, std::size_t bytes, std::size_t alignment) {
+    if (stream.is_host_order())
+      blocks_.allocated_for_all(p, bytes, alignment);
+    else
+      blocks_.allocated(stream.get(), p, bytes, alignment);
+  }
+
+  /// `free(upstream)` frees the block. One that was wrong and ignored leaves it live, as far as a layer below knows it.
+  template <class Free>
+  void give(stream_ref stream, void* p, Free free) noexcept {
+    void* const volatile address = p;  // volatile: taken before p is gone
+    detail::last_call.clear();
+    {
+      sim::checked_blocks::inside const own_work(blocks_);
+      free(upstream_);
+    }
+    if (detail::last_call.what != detail::call_note::misuse) return;
+    void* const kept = address;
+    if (live_block const still = weir::find_block(upstream_, kept))
+      tell_allocated(stream, kept, still.bytes, still.alignment);
+  }
 
   void* take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     sim::checked_blocks::inside const own_work(blocks_);
