@@ -41,6 +41,19 @@ SHOWN = {
     "handle": r"""weir: limit > statistics > pool > async
   limit +32.00 MiB, 4.00 MiB charged, .*(\n.*)*
   async +device 0""",
+    "any_handle": r"""weir: limit > statistics > pool > async
+  limit +32.00 MiB, 4.00 MiB charged, .*(\n.*)*
+  async +device 0""",
+    "of_erased": r"""weir: limit > device
+  limit +3.00 MiB, 0 B charged, 3.00 MiB left; peak 0 B, 0 refused
+  device +device 0""",
+    "parsed": r"""weir: pool > limit > virtual_memory
+  pool +0 B reserved .*
+  limit +8.00 MiB, 0 B charged, 8.00 MiB left; peak 0 B, 0 refused
+  virtual_memory device 0""",
+    "left": r"""weir: no stack""",
+    "taken": r"""weir: device
+  device +device 0""",
     "erased": r"""weir: limit > device
   limit +3.00 MiB, 0 B charged, 3.00 MiB left; peak 0 B, 0 refused
   device +device 0""",

@@ -3,7 +3,10 @@
 #include <weir/sim/sim.hpp>
 #include <weir/sources.hpp>
 #include <weir/sources/callback.hpp>
+#include <weir/tools/parse.hpp>
 #include <weir/weir.hpp>
+
+#include <utility>
 
 using namespace weir::literals;
 
@@ -40,6 +43,11 @@ int main() {
   auto own = weir::make(weir::host{} | weir::limit{.max_bytes = 1_MiB} | plain{} | weir::statistics{});
   auto handle = weir::share(memory);
   weir::any_resource erased(weir::device{} | weir::limit{.max_bytes = 3_MiB});
+  weir::any_ref any_handle = memory;
+  weir::any_ref of_erased = erased;
+  weir::any_resource parsed = weir::parse("virtual_memory | limit(max=8MiB) | pool");
+  weir::any_resource left(weir::device{});
+  weir::any_resource const taken = std::move(left);
   auto guarded = weir::make(weir::device{} | weir::wait_for_memory{} |
                             weir::on_failure{{{"cache", [](auto const&) { return std::size_t{0}; }}}} |
                             weir::aligned{} | weir::scrub{} | weir::tracking{});
@@ -70,6 +78,10 @@ int main() {
   static_cast<void>(bins);
   static_cast<void>(own);
   static_cast<void>(handle);
+  static_cast<void>(any_handle);
+  static_cast<void>(of_erased);
+  static_cast<void>(parsed);
+  static_cast<void>(taken);
   static_cast<void>(two);
   static_cast<void>(paged);
   static_cast<void>(theirs);

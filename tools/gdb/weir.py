@@ -17,6 +17,8 @@ STATISTICS = "weir::memory_statistics"  # requested, allocations (each .current,
 UPSTREAM = "upstream_"  # the layer below, in every adaptor
 REFERRED = "resource_"  # what a handle refers to
 OWNED = ("held_", "object_", "held")  # of any_resource: its owner, the pointer in that, and the stack where that points
+NO_STACK = "weir::detail::erased_stack"  # what is there in one that was moved from
+FUNCTIONS = "functions_"  # of any_ref: the table of calls, whose name in the program has the type of what it refers to
 ATOMIC = "value_"  # of a number that threads share
 LIMIT = {"budget": "max_", "charges": "used_", "refused": "refused_", "name": "label_"}
 CHARGES = {"charged": "now_", "peak": "peak_"}  # of a limit
@@ -32,7 +34,7 @@ CLASSES = [(re.compile(pattern), name) for pattern, name in [
     (r"^weir::async_on_host_resource<weir::detail::(\w+)_pool>$", r"async_\1"),
     (r"^weir::detail::cuda_mr_source<.*>::type$", "cuda_mr"),
     (r"^weir::(\w+)_resource(<.*>)?$", r"\1")]]
-HANDLES = ("weir::resource_ref<", "weir::basic_any_resource<")
+HANDLES = ("weir::resource_ref<", "weir::basic_any_resource<", "weir::basic_any_ref<", "weir::detail::any_growable")
 
 
 def type_name(value):
@@ -189,15 +191,25 @@ LINES = {
 }
 
 
+def type_in_symbol(pattern, address):
+    """The type in the name of what is at `address`, by the pattern's group; None if it is called otherwise."""
+    symbol = re.match(pattern, gdb.execute(f"info symbol {address}", to_string=True))
+    if symbol is None:
+        return None
+    try:
+        return gdb.lookup_type(symbol.group(1))
+    except gdb.error:
+        # clang++ writes `>>` into debug information where the symbol of the type, by which gdb looks, has `> >`.
+        return gdb.lookup_type(symbol.group(1).replace("> >", ">>").replace("> >", ">>"))
+
+
 def most_derived(pointer):
     """What `pointer` points at, as the type that it was made as."""
     kind = pointer.dynamic_type
     if str(kind) == str(pointer.type):
-        # clang++ writes `>>` into debug information where the symbol of the type, by which gdb looks, has `> >`.
         table = int(pointer.cast(gdb.lookup_type("unsigned long").pointer()).dereference())
-        symbol = re.match(r"vtable for (.*) \+ \d+", gdb.execute(f"info symbol {table}", to_string=True))
-        if symbol:
-            kind = gdb.lookup_type(symbol.group(1).replace("> >", ">>").replace("> >", ">>")).pointer()
+        found = type_in_symbol(r"vtable for (.*) \+ \d+", table)
+        kind = kind if found is None else found.pointer()
     return pointer.cast(kind).dereference()
 
 
@@ -209,18 +221,24 @@ def layer_name(layer):
     return type_name(layer).split("<")[0]
 
 
+def is_handle(value):
+    return type_name(value).startswith(HANDLES)
+
+
 def referred(value):
-    """The stack that a handle leads to; None if `value` is no handle, or one that refers to nothing."""
-    if not type_name(value).startswith(HANDLES):
-        return None
+    """The stack that a handle leads to; None if it refers to nothing."""
     at = member(value, REFERRED)
+    functions = member(value, FUNCTIONS)
+    if functions is not None:
+        kind = type_in_symbol(r"weir::detail::functions_of<(.*)> in section", int(functions))
+        return None if kind is None else at.cast(kind.pointer()).dereference()
     if at is None:
         at = member(member(value, OWNED[0]), OWNED[1])
     if at is None or int(at) == 0:
         return None
     stack = most_derived(at)
     held = member(stack, OWNED[2])
-    return stack if held is None else held
+    return stack if held is None and type_name(stack) != NO_STACK else held
 
 
 def layers(top):
@@ -231,12 +249,13 @@ def layers(top):
             line = LINES[name](top) if name in LINES else ""
         except (gdb.error, TypeError, AttributeError, KeyError) as failure:
             line = f"(cannot be read by this version of weir.py: {failure})"
-        below = referred(top)
-        if below is None:
+        if is_handle(top):
+            top = referred(top)  # a handle has no line of its own
+            if top is None:
+                yield "no stack", ""
+        else:
             yield name, line
             top = member(top, UPSTREAM)
-        else:
-            top = below  # a handle has no line of its own
 
 
 class stack_printer:
