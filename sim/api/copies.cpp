@@ -176,7 +176,16 @@ cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKi
              [&](runtime& r, held_lock& held) { return submit_copy(r, held, to, from, what, kind, stream, waits); });
 }
 
-cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits) {
+namespace {
+
+pages_of_memory pages_of(range const& what) {
+  if (!what.ours) return pages_of_memory::program;
+  return what.is(memory_kind::mapped) ? pages_of_memory::views : pages_of_memory::heap;
+}
+
+// `fill(row, pages)` sets one row.
+template <class Fill>
+cudaError_t set_rows(call which, void* to, rows what, cudaStream_t stream, host_waits waits, Fill fill) {
   return api(which, [&](runtime& r, held_lock& held) {
     timeline* const t = find_stream(r, stream);
     if (t == nullptr) return cudaErrorInvalidResourceHandle;
@@ -189,17 +198,32 @@ cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream,
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();
     auto const tell = [&](order_checker& check, mark m) { check_rows(check, *t, m, to, what, use::write); };
-    auto const write = [value, width = what.width, ours = target.ours,
-                        views = target.is(memory_kind::mapped)](unsigned char* row) {
-      if (value == 0 && ours) return zero(row, width, views);
-      std::memset(row, value, width);
-    };
-    submit_and_wait(r, held, *t, operation_kind::set, waits_for_end, tell, [to, what, write](held_lock& lock) {
-      unlocked(lock, [to, what, write] {
-        each_row(what, [&](std::size_t row, std::size_t) { write(static_cast<unsigned char*>(to) + row); });
-      });
-    });
+    submit_and_wait(
+        r, held, *t, operation_kind::set, waits_for_end, tell,
+        [to, fill, what, pages = pages_of(target)](held_lock& lock) {
+          unlocked(lock, [to, fill, what, pages] {
+            each_row(what, [&](std::size_t row, std::size_t) { fill(static_cast<unsigned char*>(to) + row, pages); });
+          });
+        });
     return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits) {
+  return set_rows(which, to, what, stream, waits,
+                  [value, bytes = what.width](unsigned char* row, pages_of_memory pages) {
+                    if (value == 0) return zero(row, bytes, pages);
+                    std::memset(row, value, bytes);
+                  });
+}
+
+cudaError_t set_elements(call which, void* to, unsigned value, std::size_t width, std::size_t count,
+                         cudaStream_t stream) {
+  rows const all{times(count, width)};
+  return set_rows(which, to, all, stream, host_waits::no, [value, width, count](unsigned char* first, pages_of_memory) {
+    for (std::size_t i = 0; i < count; ++i) std::memcpy(first + i * width, &value, width);  // its lowest bytes
   });
 }
 

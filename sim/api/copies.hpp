@@ -34,5 +34,8 @@ cudaError_t copy(call which, void* to, void const* from, rows what, cudaMemcpyKi
 cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from, rows what, cudaMemcpyKind kind,
                         cudaStream_t stream, host_waits waits);
 cudaError_t set(call which, void* to, int value, rows what, cudaStream_t stream, host_waits waits);
+/// Sets `count` elements of `width` bytes, which are at most those of `value`.
+cudaError_t set_elements(call which, void* to, unsigned value, std::size_t width, std::size_t count,
+                         cudaStream_t stream);
 
 }  // namespace weir::sim::detail

@@ -1,6 +1,7 @@
 // The driver's copies and sets, and what it says of pointers, where that is not a call of the runtime with another
 // name.
 
+#include "api/copies.hpp"
 #include "api/driver_as_runtime.hpp"
 #include "api/driver_functions.hpp"
 
@@ -11,15 +12,9 @@ namespace {
 
 char* pointer(CUdeviceptr p) { return reinterpret_cast<char*>(static_cast<std::uintptr_t>(p)); }
 
-/// What a set is made of here: each byte of the value is set in all elements at once.
 CUresult set_elements(CUdeviceptr to, unsigned value, unsigned width, std::size_t count, cudaStream_t stream) {
   if (to % width != 0) return CUDA_ERROR_INVALID_VALUE;
-  for (unsigned i = 0; i < width; ++i) {
-    int const byte = static_cast<int>(value >> (8 * i) & 0xff);
-    CUresult const code = in_driver([&] { return cudaMemset2DAsync(pointer(to) + i, width, byte, 1, count, stream); });
-    if (code != CUDA_SUCCESS) return code;
-  }
-  return CUDA_SUCCESS;
+  return in_driver([&] { return detail::set_elements("cudaMemset2DAsync", pointer(to), value, width, count, stream); });
 }
 
 #if CUDA_VERSION >= 13000

@@ -37,11 +37,11 @@ bool has_pages(std::size_t bytes) { return bytes >= large_bytes; }
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
 
 // The pages that a block is on; behind them is one that nobody may touch.
-struct pages_of {
+struct block_pages {
   unsigned char* first;
   std::size_t bytes;
 };
-pages_of find_pages(void* p, std::size_t bytes) {
+block_pages find_pages(void* p, std::size_t bytes) {
   std::size_t const before = reinterpret_cast<std::uintptr_t>(p) % page_bytes;
   return {static_cast<unsigned char*>(p) - before, whole_pages(before + bytes)};
 }
@@ -64,11 +64,11 @@ void* take_pages_for(std::size_t bytes, std::size_t alignment) {
 }
 
 // What went last keeps its addresses, which cost nothing, so that a late use of it is seen.
-void give_pages(pages_of block) {
-  static pages_of gone[256];
+void give_pages(block_pages block) {
+  static block_pages gone[256];
   static std::size_t next = 0;
   unmap_pages(block.first, block.bytes);
-  pages_of& oldest = gone[next++ % std::size(gone)];
+  block_pages& oldest = gone[next++ % std::size(gone)];
   if (oldest.first != nullptr) give_addresses_back(oldest.first, oldest.bytes + page_bytes);
   oldest = block;
 }
@@ -98,7 +98,7 @@ void give_to_heap(void* p, std::size_t bytes, bool waited) {
 void forbid([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 #ifdef WEIR_SIM_POISON
   if (!has_pages(bytes)) return __asan_poison_memory_region(p, bytes);
-  pages_of const block = find_pages(p, bytes);
+  block_pages const block = find_pages(p, bytes);
   open_pages(block.first, block.bytes, false);
 #endif
 }
@@ -106,7 +106,7 @@ void forbid([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 void allow([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 #ifdef WEIR_SIM_POISON
   if (!has_pages(bytes)) return __asan_unpoison_memory_region(p, bytes);
-  pages_of const block = find_pages(p, bytes);
+  block_pages const block = find_pages(p, bytes);
   open_pages(block.first, block.bytes, true);
 #endif
 }
@@ -117,17 +117,18 @@ void unpoison([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 #endif
 }
 
-void zero(void* p, std::size_t bytes, bool views) {
+void zero(void* p, std::size_t bytes, pages_of_memory pages) {
   auto* const first = static_cast<unsigned char*>(p);
   // Something is written at both ends, so that a use of what nobody may touch does not go unseen.
   std::size_t const before = page_bytes - reinterpret_cast<std::uintptr_t>(p) % page_bytes;
-  std::size_t const pages = bytes < large_bytes ? 0 : (bytes - before - 1) / page_bytes * page_bytes;
-  if (pages == 0 || streams_are_fibers || !zero_pages(first + before, pages, views)) {
+  std::size_t const whole = bytes < large_bytes ? 0 : (bytes - before - 1) / page_bytes * page_bytes;
+  if (pages == pages_of_memory::program || streams_are_fibers || whole == 0 ||
+      !zero_pages(first + before, whole, pages == pages_of_memory::views)) {
     std::memset(p, 0, bytes);
     return;
   }
   std::memset(first, 0, before);
-  std::memset(first + before + pages, 0, bytes - before - pages);
+  std::memset(first + before + whole, 0, bytes - before - whole);
 }
 
 void scribble(void* p, std::size_t bytes, unsigned char pattern) {

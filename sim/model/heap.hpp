@@ -18,9 +18,10 @@ void allow(void* p, std::size_t bytes);
 /// Of what is no block of the heap: ends what the program itself said of it.
 void unpoison(void* p, std::size_t bytes);
 
-/// Overwrites memory of a block, or of views, with 0. Most of its pages go back to the host, whose new ones are 0: a
-/// program that zeroes gigabytes is to take no memory for it.
-void zero(void* p, std::size_t bytes, bool views);
+/// Overwrites memory with 0. If it is a block's or that of views, most of its pages go back to the host, whose new ones
+/// are 0: a program that zeroes gigabytes is to take no memory for it.
+enum class pages_of_memory { program, heap, views };
+void zero(void* p, std::size_t bytes, pages_of_memory pages);
 
 /// Overwrites memory with bytes that differ from call to call: all of a small block, both ends of a large one.
 void scribble(void* p, std::size_t bytes, unsigned char pattern);

@@ -29,6 +29,32 @@ TEST_CASE_FIXTURE(fresh, "a call of the driver that the runtime has too is count
   CHECK_EQ(sim::live_allocations(), 0);
 }
 
+TEST_CASE_FIXTURE(fresh, "a set of numbers is one operation, whatever their size") {
+  auto* const set = FOUND(cuMemsetD32Async);
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocManaged(&p, 16));
+  auto const at = reinterpret_cast<CUdeviceptr>(p);
+  auto const* const numbers = static_cast<unsigned const*>(p);
+  ok(set(at, 0x01020304, 4, s));
+  for (int i = 0; i < 4; ++i) CHECK_EQ(numbers[i], 0x01020304);
+  ok(FOUND(cuMemsetD16Async)(at + 4, 0x0506, 1, s));
+  CHECK_EQ(numbers[1], 0x01020506);
+  CHECK_EQ(set(at, 0, 5, s), CUDA_ERROR_INVALID_VALUE);
+  CHECK_EQ(set(at, 0, ~std::size_t{0} / 2, s), CUDA_ERROR_INVALID_VALUE);
+  ok(set(at, 0, 0, s));
+  CHECK_EQ(numbers[0], 0x01020304);
+  ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+  ok(set(at, 0, 4, s));
+  cudaGraph_t graph = nullptr;
+  ok(cudaStreamEndCapture(s, &graph));
+  std::size_t nodes = 0;
+  ok(cudaGraphGetNodes(graph, nullptr, &nodes));
+  CHECK_EQ(nodes, 1);
+  ok(cudaGraphDestroy(graph));
+  ok(cudaFree(p));
+}
+
 TEST_CASE_FIXTURE(fresh, "what only the driver has is counted by its own name") {
   CUcontext context = nullptr;
   sim::reset_counters();
