@@ -129,6 +129,14 @@ void* weir_malloc_or_null(ptrdiff_t size, int device, cudaStream_t stream) try {
 } catch (weir::out_of_memory const&) {
   return nullptr;
 }
+void* weir_malloc_segment(ptrdiff_t size, int device, cudaStream_t stream) try {
+  return memory.allocate_segment(valid_size(size), device, stream);
+} catch (weir::out_of_memory const&) {
+  return nullptr;
+}
+void weir_free_segment(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
+  memory.deallocate_segment(p, static_cast<std::size_t>(size), device, stream);
+}
 void weir_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept {
   memory.deallocate(p, static_cast<std::size_t>(size), device, stream);
 }

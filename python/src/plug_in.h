@@ -14,6 +14,10 @@
 WEIR_FUNCTION void* weir_malloc(ptrdiff_t size, int device, cudaStream_t stream);
 /* The same, but null for out of memory: for a caller that frees memory of its own then, and tries again. */
 WEIR_FUNCTION void* weir_malloc_or_null(ptrdiff_t size, int device, cudaStream_t stream);
+/* Segments for an allocator of the caller's, that of a torch.cuda.MemPool: null for out of memory. To be given back when
+   no graph needs them any more; that waits for the device, as cudaFree does. */
+WEIR_FUNCTION void* weir_malloc_segment(ptrdiff_t size, int device, cudaStream_t stream);
+WEIR_FUNCTION void weir_free_segment(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept;
 /* With the size, device and stream of the allocation, in whichever thread and with whichever device current. */
 WEIR_FUNCTION void weir_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept;
 /* The block is used on `stream` too: its free waits for that. */

@@ -64,7 +64,7 @@ def pool(stack=None):
     torch = _torch()
     if stack is not None:
         weir.use(stack)
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "weir_malloc_or_null", "weir_free")
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "weir_malloc_segment", "weir_free_segment")
     made = torch.cuda.MemPool(allocator.allocator())
     made.allocator_of_weir = allocator  # has to live as long as the pool
     return made

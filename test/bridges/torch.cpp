@@ -414,6 +414,33 @@ TEST_CASE_FIXTURE(idle_world, "memory of a graph that ends while another is capt
   CHECK(numbers(memory.stack(0)).at(1).captured == 0);
 }
 
+TEST_CASE_FIXTURE(idle_world, "a segment of a graph is everyone's again when it is given back") {
+  begin_capture(a);
+  void* const p = memory.allocate_segment(4_MiB, 0, a.get());
+  cudaMemsetAsync(p, 0, 4_MiB, a.get());
+  {
+    captured_graph const graph(a);
+    graph.launch(b);
+  }
+  memory.deallocate_segment(p, 4_MiB, 0, a.get());
+  CHECK(numbers(memory.stack(0)).at(1).captured == 0);
+  memory.deallocate(tensor(memory, 4_MiB, b), 4_MiB, 0, b.get());
+  CHECK(numbers(memory.stack(0)).at(1).reserved == 4_MiB);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a segment may be used on any stream, until it is given back") {
+  memory.deallocate(tensor(memory, 4_MiB, b), 4_MiB, 0, b.get());  // all there is, so the segment has to wait
+  void* const p = memory.allocate_segment(4_MiB, 0, a.get());
+  begin_capture(a);
+  cudaMemsetAsync(p, 0, 4_MiB, a.get());
+  captured_graph const graph(a);
+  destroyable_stream const c;
+  graph.launch(c);
+  memory.deallocate_segment(p, 4_MiB, 0, a.get());
+  CHECK(requested(memory) == 0);
+  memory.deallocate_segment(nullptr, 0, 0, a.get());
+}
+
 TEST_CASE("random programs of tensors on three streams keep every order, in all modes") {
   for (sim::mode const mode : all_sim_modes)
     for (unsigned seed = 0; seed < 3; ++seed) {

@@ -109,6 +109,26 @@ except torch.cuda.OutOfMemoryError as e:
     print('refused')
 """
 
+# A graph has segments of a pool, and all of them go back when the pool ends, though the graph may still run.
+GRAPH_IN_POOL = """
+import gc
+weir.use('async | pool')
+pool, x, s, t = weir.torch.pool(), torch.zeros(4 << 20, device='cuda'), c.Stream(), c.Stream()
+with c.stream(s), c.use_mem_pool(pool): y = torch.empty_like(x)
+del y
+c.synchronize()
+g = c.CUDAGraph()
+with c.graph(g, pool=pool.id, stream=s):
+    y = torch.empty_like(x).copy_(x)
+    z = torch.empty(8 << 20, device='cuda').zero_()
+with c.stream(t): g.replay()
+g.reset()
+del y, z, g, pool
+gc.collect()
+c.empty_cache()
+print('done', [(l['requested'], l['captured']) for l in weir.numbers()['layers'] if l['layer'] == 'pool'])
+"""
+
 STATISTICS = """
 x = torch.empty(1 << 20, device='cuda')
 y = torch.empty(1 << 18, device='cuda'); del y
@@ -177,6 +197,9 @@ class WithPyTorch(unittest.TestCase):
 
     def test_a_mem_pool_takes_its_segments_from_weir(self):
         self.assertEqual(self.printed(["-c", START + POOL]), "done 16 16\nrefused\n")
+
+    def test_a_mem_pools_segments_go_back_though_a_graph_had_them(self):
+        self.assertEqual(self.printed(["-c", START + GRAPH_IN_POOL]), "done [(0, 0)]\n")
 
     def test_the_extension_has_statistics_history_and_errors(self):
         lines = self.printed(["-c", WHOLE + STATISTICS]).splitlines()

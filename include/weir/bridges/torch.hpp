@@ -17,12 +17,14 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -91,6 +93,33 @@ class framework_memory {
     if (!is_plain) [[unlikely]]
       return deallocate_with_care(memory, p, bytes, device, stream);
     memory->deallocate(stream_ref(stream), p, bytes);
+  }
+
+  /// A segment for another allocator, such as PyTorch's own for a `torch.cuda.MemPool`, which expects what `cudaMalloc`
+  /// gives: parts of it may go to any stream and any graph. So the host waits for `stream`, except for one that is
+  /// being captured, which gets no memory that waits for work. Throws as `allocate`.
+  void* allocate_segment(std::size_t bytes, int device, cudaStream_t stream) {
+    std::uint64_t const capture = detail::capture_in(stream_ref(stream));
+    void* const p = allocate(bytes, device, stream);
+    if (p != nullptr && capture != 0) remember_segment(p, bytes, device, stream, capture);
+    if (p != nullptr && capture == 0) {
+      detail::device_switch const on_device(device);
+      detail::wait_for(stream_ref(stream), device);
+    }
+    return p;
+  }
+  /// Takes back a segment, as `allocate_segment` gave it, whose graphs are gone. Waits for the device as `cudaFree`
+  /// does, since parts may be in use on any stream. Where that cannot be (while a capture is declared, which it would
+  /// break), the segment is kept for good.
+  void deallocate_segment(void* p, std::size_t bytes, int device, cudaStream_t stream) noexcept {
+    if (p == nullptr) return;
+    std::uint64_t const capture = capture_of_segment(p);
+    if (!detail::wait_for_device(device)) return;  // any stream may use it
+    deallocate(p, bytes, device, stream);
+    any_resource const* const memory = made(device);
+    bool const is_everyones =
+        memory != nullptr && capture != 0 && detail::wait_for_device(device);  // after the free too
+    if (is_everyones) weir::release_captured(*memory, capture);
   }
 
   /// `stream` uses the block at `p` besides the stream that it was allocated for (PyTorch's `Tensor.record_stream`):
@@ -211,6 +240,24 @@ class framework_memory {
     return acts ? capture : 0;
   }
 
+  /// Gives it back where the host has no memory to remember it.
+  void remember_segment(void* p, std::size_t bytes, int device, cudaStream_t stream, std::uint64_t capture) try {
+    detail::mutex_guard const lock(making_);
+    segments_of_graphs_[p] = capture;
+  } catch (std::bad_alloc const&) {
+    deallocate(p, bytes, device, stream);
+    throw;
+  }
+  /// The capture in which a segment was allocated, which is forgotten; 0: none.
+  std::uint64_t capture_of_segment(void* p) noexcept {
+    detail::mutex_guard const lock(making_);
+    auto const found = segments_of_graphs_.find(p);
+    if (found == segments_of_graphs_.end()) return 0;
+    std::uint64_t const capture = found->second;
+    segments_of_graphs_.erase(found);
+    return capture;
+  }
+
   any_resource const& make_stack(int device) {
     detail::mutex_guard const lock(making_);
     if (any_resource const* const known = made(device)) return *known;  // by another thread meanwhile
@@ -251,7 +298,8 @@ class framework_memory {
   detail::recorded_streams recorded_;
   detail::recorded_streams of_own_streams_;  // the blocks of threads' own default streams
   detail::graph_pools graph_pools_;
-  std::vector<detail::device_capture> kept_;  // of pools that have ended; guarded by `making_`
+  std::vector<detail::device_capture> kept_;                     // of pools that have ended; guarded by `making_`
+  std::unordered_map<void*, std::uint64_t> segments_of_graphs_;  // and their captures; guarded by `making_`
 };
 
 }  // namespace weir
