@@ -307,7 +307,7 @@ class allocator final : public base {
     all.peak = static_cast<int64_t>(now.peak);
     if (now.total == 0) return;  // not counted
     all.allocated = static_cast<int64_t>(now.total - since.total);
-    all.freed = all.allocated - static_cast<int64_t>(now.current) + static_cast<int64_t>(since.current);
+    all.freed = static_cast<int64_t>(now.freed - since.freed);
   }
 
   live_blocks blocks_;

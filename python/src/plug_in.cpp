@@ -16,6 +16,7 @@
 #endif
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -90,30 +91,33 @@ int answered(char const** result, F f) noexcept {
   });
 }
 
-/// A stack's numbers are those of its outermost layer that knows them.
+/// A stack's numbers are those of its outermost layer that knows them: others see what that one takes in large pieces.
 template <class Number>
-void fill(uint64_t& number, std::optional<Number> const& of_layer) {
-  if (number == 0 && of_layer) number = *of_layer;
+void fill(std::optional<weir_level>& level, std::optional<Number> const& current, std::optional<Number> const& peak,
+          std::optional<Number> const& total) {
+  if (level || !current) return;
+  std::uint64_t const ever = total.value_or(0);
+  level = weir_level{*current, peak.value_or(0), ever, ever > *current ? ever - *current : 0};
 }
 
 weir_totals totals_of(weir::any_resource const& stack) {
-  weir_totals all{};
+  std::optional<weir_level> requested, allocated, reserved, live;
+  uint64_t refused = 0;
   for (weir::layer_numbers const& layer : weir::numbers(stack)) {
     if (layer.depth != 0) continue;
-    fill(all.requested.current, layer.requested);
-    fill(all.requested.peak, layer.requested_peak);
-    fill(all.requested.total, layer.requested_total);
-    fill(all.allocated.current, layer.allocated);
-    fill(all.allocated.peak, layer.allocated_peak);
-    fill(all.allocated.total, layer.allocated_total);
-    fill(all.reserved.current, layer.reserved);
-    fill(all.reserved.peak, layer.reserved_peak);
-    fill(all.live.current, layer.live);
-    fill(all.live.peak, layer.live_peak);
-    fill(all.live.total, layer.live_total);
-    all.refused += layer.refused.value_or(0);
+    fill(requested, layer.requested, layer.requested_peak, layer.requested_total);
+    fill(allocated, layer.allocated, layer.allocated_peak, layer.allocated_total);
+    fill(reserved, layer.reserved, layer.reserved_peak, {});
+    fill(live, layer.live, layer.live_peak, layer.live_total);
+    refused += layer.refused.value_or(0);
   }
-  if (all.allocated.total == 0) all.allocated.total = all.requested.total;  // few layers count it
+  weir_level const none{};
+  weir_totals all{requested.value_or(none), allocated.value_or(none), reserved.value_or(none), live.value_or(none),
+                  refused};
+  if (all.allocated.total == 0) {  // few layers count it
+    all.allocated.total = all.requested.total;
+    all.allocated.freed = all.requested.freed;
+  }
   return all;
 }
 

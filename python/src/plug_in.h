@@ -14,8 +14,8 @@
 WEIR_FUNCTION void* weir_malloc(ptrdiff_t size, int device, cudaStream_t stream);
 /* The same, but null for out of memory: for a caller that frees memory of its own then, and tries again. */
 WEIR_FUNCTION void* weir_malloc_or_null(ptrdiff_t size, int device, cudaStream_t stream);
-/* Segments for an allocator of the caller's, that of a torch.cuda.MemPool: null for out of memory. To be given back when
-   no graph needs them any more; that waits for the device, as cudaFree does. */
+/* Segments for an allocator of the caller's, that of a torch.cuda.MemPool: null for out of memory. To be given back
+   when no graph needs them any more; that waits for the device, as cudaFree does. */
 WEIR_FUNCTION void* weir_malloc_segment(ptrdiff_t size, int device, cudaStream_t stream);
 WEIR_FUNCTION void weir_free_segment(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcept;
 /* With the size, device and stream of the allocation, in whichever thread and with whichever device current. */
@@ -76,9 +76,10 @@ struct weir_limit_numbers {
 WEIR_FUNCTION int weir_try_limit(struct weir_limit_numbers* numbers, int device, char const* name) noexcept;
 WEIR_FUNCTION int weir_try_set_limit(int device, char const* name, uint64_t max_bytes) noexcept;
 
-/* What a whole stack holds: 0 where no layer knows. */
+/* What a whole stack holds, ever took and gave back: 0 where no layer knows. What was allocated and freed is counted as
+   it was requested where no layer counts it otherwise. */
 struct weir_level {
-  uint64_t current, peak, total;
+  uint64_t current, peak, total, freed;
 };
 struct weir_totals {
   struct weir_level requested, allocated, reserved, live; /* the last one counts blocks */

@@ -1,5 +1,6 @@
 """The package by itself: stacks from text, memory, limits, reports and errors. A device has one stack for the life of a
 process, so each test has a device of its own."""
+import ctypes
 import gc
 import os
 import subprocess
@@ -8,6 +9,7 @@ import threading
 import unittest
 
 import weir
+from weir import _library
 
 MIB = 1 << 20
 
@@ -73,6 +75,43 @@ class Memory(unittest.TestCase):
         for t in threads:
             t.join()
         self.assertEqual(weir.numbers(2)["layers"][0]["requested"], 0)
+
+
+class Level(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("current", "peak", "total", "freed")]
+
+
+class Totals(ctypes.Structure):
+    """What PyTorch's statistics are made of."""
+    _fields_ = [(name, Level) for name in ("requested", "allocated", "reserved", "live")]
+    _fields_ += [("refused", ctypes.c_uint64)]
+
+    @classmethod
+    def of(cls, device):
+        totals = cls()
+        assert _library.library().weir_try_totals(ctypes.byref(totals), device) == 0
+        return totals
+
+
+def totals_after(stack, program):
+    """What a program prints that knows `weir_test` and uses a stack."""
+    return in_process(f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\nimport weir, weir_test\n"
+                      f"weir.use({stack!r})\n" + program)
+
+
+class Statistics(unittest.TestCase):
+    def test_a_stack_without_blocks_has_none_though_its_layers_hold_memory(self):
+        program = ("weir.allocate(4).free()\nt = weir_test.Totals.of(0)\n"
+                   "print(t.requested.current, t.allocated.current, t.live.current, t.reserved.current > 0)")
+        for stack in ("async | pool", "async | statistics | pool", "virtual_memory | pool | limit(50%)"):
+            with self.subTest(stack=stack):
+                self.assertEqual(totals_after(stack, program), "0 0 0 True\n")
+
+    def test_no_more_was_freed_than_allocated(self):
+        program = ("kept = weir.allocate(4)\n"
+                   "show = lambda t: print(t.allocated.total, t.allocated.freed, t.live.total, t.live.freed)\n"
+                   "show(weir_test.Totals.of(0)); kept.free(); show(weir_test.Totals.of(0))")
+        self.assertEqual(totals_after("async | pool", program), "4 0 1 0\n4 4 1 1\n")
 
 
 class Limits(unittest.TestCase):
