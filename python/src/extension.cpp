@@ -205,6 +205,17 @@ class allocator final : public base {
     return static_cast<double>(limit.max_bytes) / static_cast<double>(total);
   }
 
+  /// What one block could have: cuDNN's search for an algorithm (`torch.backends.cudnn.benchmark`) asks how much it may
+  /// try.
+  void cacheInfo(c10::DeviceIndex device, size_t* largest) override {
+    uint64_t free = 0, total = 0;
+    check(weir_try_device_memory(&free, &total, device));
+    weir_limit_numbers limit{};
+    if (weir_try_limit(&limit, device, "") == weir_ok)
+      free = std::min(free, limit.max_bytes - std::min(limit.used, limit.max_bytes));
+    *largest = std::max(*largest, static_cast<size_t>(free));
+  }
+
   /// `torch.cuda.MemPool`: its memory comes from the stack as all other; it is kept for graphs that it is used for.
   void createOrIncrefPool(c10::DeviceIndex, c10::cuda::MempoolId_t id,
                           std::shared_ptr<caching::CUDAAllocator> other) override {

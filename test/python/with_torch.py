@@ -145,6 +145,11 @@ with c.use_mem_pool(pool): z = torch.empty(1000, device='cuda')
 del z, pool
 c.reset_peak_memory_stats()
 print(c.max_memory_allocated() >> 20, c.memory.get_allocator_backend())
+x = y = None
+s = c.memory_stats()
+print(c.memory_allocated(), s['requested_bytes.all.current'], s['active.all.current'], s['allocated_bytes.all.freed'] > 0)
+torch.backends.cudnn.benchmark = True
+print(tuple(torch.nn.Conv2d(3, 8, 3, device='cuda')(torch.empty(2, 3, 32, 32, device='cuda')).shape))
 """
 
 
@@ -207,6 +212,7 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(lines[1], "True")
         self.assertEqual(lines[2], "['alloc', 'free_requested', 'free_completed'] [4194304]")
         self.assertEqual(lines[3], "4 weir")
+        self.assertEqual(lines[4:6], ["0 0 0 True", "(2, 8, 30, 30)"])
 
     def test_one_budget_under_all(self):
         printed = self.printed([ROOT / "python/examples/one_budget.py"])
