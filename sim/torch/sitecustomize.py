@@ -50,35 +50,48 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+def raise_to(peaks, stats):
+    """Lets each peak be at least what it is in these statistics."""
+    for key, value in stats.items():
+        if key.endswith(".peak"):
+            peaks[key] = max(peaks.get(key, 0), value)
+
+
 class Layers:
     """What runs, by phase ("forward", "backward", ...) and layer: peaks of each, and a name for what is allocated."""
 
     def __init__(self, torch, peaks, names_allocations):
         self.torch, self.peaks, self.names_allocations = torch, peaks, names_allocations
-        self.rows = {}  # (phase, layer) -> [peak, kept]
+        self.rows = {}  # (phase, layer, device) -> [peak, kept]
         self.running = [("outside of layers", "")]
         self.begun = []  # of the modules that run: [memory before, whether another ran inside]
         self.names = {}  # of modules
-        self.peak = self.program_peak = 0  # of all; and since the program reset its own statistics
+        self.ever, self.since_reset = {}, {}  # device -> peaks: of all; and since the program reset its own statistics
 
     def note(self):
-        """What was allocated since the last note belongs to what runs now."""
+        """What was allocated since the last note belongs to what runs now. Gives what each device has."""
         if not self.peaks or not self.torch.cuda.is_initialized():
-            return 0
-        now, high = self.memory("current"), self.memory("peak")
-        row = self.rows.setdefault(self.running[-1], [0, 0])
-        row[0] = max(row[0], high)
-        self.peak, self.program_peak = max(self.peak, high), max(self.program_peak, high)
-        self.reset()
-        return now
+            return {}
+        try:
+            return {device: self.note_device(device) for device in range(self.torch.cuda.device_count())}
+        except RuntimeError as why:  # the allocator is one without statistics
+            say(f"sim/run: there will be no peaks: {str(why).splitlines()[0]}")
+            self.peaks = False
+            return {}
+
+    def note_device(self, device):
+        stats = self.stats(device)
+        row = self.rows.setdefault((*self.running[-1], device), [0, 0])
+        row[0] = max(row[0], stats.get("allocated_bytes.all.peak", 0))
+        for peaks in (self.ever, self.since_reset):
+            raise_to(peaks.setdefault(device, {}), stats)
+        self.reset(device)
+        return stats.get("allocated_bytes.all.current", 0)
 
     def name_allocations(self):
-        """What is allocated from now on is for what runs now."""
-        if self.names_allocations:
+        """What is allocated from now on is for what runs now. An allocator that keeps no names would warn."""
+        if self.names_allocations and getattr(self.torch._C, "_cuda_memoryMetadataSupported", lambda: True)():
             self.torch.cuda.memory._set_memory_metadata(" ".join(self.running[-1]).strip())
-
-    def memory(self, which):
-        return self.stats(None).get(f"allocated_bytes.all.{which}", 0)
 
     def forward_begins(self, module, inputs):
         if not self.begun:  # a root: the names are those that it gives
@@ -96,8 +109,9 @@ class Layers:
         key = self.running.pop()
         self.name_allocations()
         if not others_inside:
-            row = self.rows.setdefault(key, [0, 0])
-            row[1] = max(row[1], now - before)
+            for device, bytes in now.items():
+                row = self.rows.setdefault((*key, device), [0, 0])
+                row[1] = max(row[1], bytes - before.get(device, 0))
             if isinstance(output, self.torch.Tensor) and output.grad_fn is not None:
                 output.grad_fn.register_prehook(lambda gradients: self.enter("backward", key[1]))
         if not self.begun:
@@ -123,38 +137,57 @@ class Layers:
             atexit.register(self.print)
 
     def keep_the_programs_view(self):
-        """The notes reset the peak; the program must not see that."""
+        """The notes reset the peaks; the program must not see that."""
         cuda = self.torch.cuda
 
-        def peak(device=None):
-            return max(self.program_peak, self.stats(device).get("allocated_bytes.all.peak", 0))
+        def index(device):
+            device = device if device is None or isinstance(device, int) else self.torch.device(device).index
+            return cuda.current_device() if device is None else device
+
+        def stats(device=None):
+            all = self.stats(device)
+            raise_to(all, {key: peak for key, peak in self.since_reset.get(index(device), {}).items() if key in all})
+            return all
 
         def reset(device=None):
             self.note()
             self.reset(device)
-            self.program_peak = 0
+            self.since_reset.pop(index(device), None)
 
-        cuda.max_memory_allocated = cuda.memory.max_memory_allocated = peak
-        cuda.reset_peak_memory_stats = cuda.memory.reset_peak_memory_stats = reset
+        # max_memory_allocated, memory_summary and the rest ask these.
+        accelerator = sys.modules.get("torch.accelerator")  # the same by another name
+        for module in (cuda, cuda.memory, *((accelerator, accelerator.memory) if accelerator else ())):
+            module.memory_stats, module.reset_peak_memory_stats = stats, reset
 
     def print(self):
-        if not self.torch.cuda.is_initialized():
-            return
         self.note()
-        mib = 1 << 20
+        if not self.peaks or not self.torch.cuda.is_initialized():
+            return
         self.print_table("memory at its highest, and what ran then", 0)
         self.print_table("kept by the forward pass for the backward pass", 1)
-        reserved = self.stats(None).get("reserved_bytes.all.peak", 0)
-        free, total = self.torch.cuda.mem_get_info()
-        context = total - free - self.stats(None).get("reserved_bytes.all.current", 0)
-        say(f"sim/run: peak {self.peak / mib:.1f} MiB allocated, {reserved / mib:.1f} MiB reserved; with the context's "
-            f"{context / mib:.0f} MiB it takes {(reserved + context) / mib:.0f} of the device's {total / mib:.0f} MiB")
+        for device, peaks in self.ever.items():
+            if device == 0 or peaks.get("reserved_bytes.all.peak", 0) > 0:
+                self.print_device(device, peaks)
+
+    def on_device(self, device):
+        return f"device {device}" if self.torch.cuda.device_count() > 1 else ""
+
+    def print_device(self, device, peaks):
+        mib = 1 << 20
+        allocated, reserved = (peaks.get(f"{which}_bytes.all.peak", 0) for which in ("allocated", "reserved"))
+        free, total = self.torch.cuda.mem_get_info(device)
+        context = total - free - self.stats(device).get("reserved_bytes.all.current", 0)
+        name = self.on_device(device)
+        say(f"sim/run: {name + ': ' if name else ''}peak {allocated / mib:.1f} MiB allocated, {reserved / mib:.1f} MiB "
+            f"reserved; with the context's {context / mib:.0f} MiB it takes {(reserved + context) / mib:.0f} of the "
+            f"device's {total / mib:.0f} MiB")
 
     def print_table(self, title, column):
         rows = sorted(((row[column], *key) for key, row in self.rows.items() if row[column] >= 1 << 10), reverse=True)
         say(f"sim/run: {title} (MiB)")
-        for size, phase, layer in rows[:ROWS]:
-            say(f"{size / (1 << 20):10.1f}  {phase} {layer}")
+        for size, phase, layer, device in rows[:ROWS]:
+            name = self.on_device(device)
+            say(f"{size / (1 << 20):10.1f}  {f'{phase} {layer}'.strip()}{', ' + name if name else ''}")
         if len(rows) > ROWS:
             say(f"            and {len(rows) - ROWS} more")
 

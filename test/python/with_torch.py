@@ -147,7 +147,8 @@ c.reset_peak_memory_stats()
 print(c.max_memory_allocated() >> 20, c.memory.get_allocator_backend())
 x = y = None
 s = c.memory_stats()
-print(c.memory_allocated(), s['requested_bytes.all.current'], s['active.all.current'], s['allocated_bytes.all.freed'] > 0)
+print(c.memory_allocated(), s['requested_bytes.all.current'], s['active.all.current'],
+      s['allocated_bytes.all.freed'] > 0)
 torch.backends.cudnn.benchmark = True
 print(tuple(torch.nn.Conv2d(3, 8, 3, device='cuda')(torch.empty(2, 3, 32, 32, device='cuda')).shape))
 """

@@ -23,7 +23,7 @@ class Tensor:
     grad_fn = None
 
 class cuda:
-    now = peak = 0
+    now, peak, reserved, device = [0, 0], [0, 0], [64 << 20, 0], 0
 
     class memory:
         pass
@@ -32,25 +32,38 @@ class cuda:
     def is_initialized():
         return True
 
+    @staticmethod
+    def device_count():
+        return DEVICES
+
+    @classmethod
+    def current_device(cls):
+        return cls.device
+
     @classmethod
     def allocate(cls, bytes):
-        cls.now += bytes
-        cls.peak = max(cls.peak, cls.now)
+        cls.now[cls.device] += bytes
+        cls.peak[cls.device] = max(cls.peak[cls.device], cls.now[cls.device])
 
     @staticmethod
-    def mem_get_info():
+    def mem_get_info(device):
         return 100 << 20, 200 << 20
 
+def number(device):
+    return cuda.device if device is None else device
+
 def memory_stats(device=None):
-    return {"allocated_bytes.all.current": cuda.now, "allocated_bytes.all.peak": cuda.peak,
-            "reserved_bytes.all.peak": 64 << 20, "reserved_bytes.all.current": 64 << 20}
+    of = number(device)
+    return {"allocated_bytes.all.current": cuda.now[of], "allocated_bytes.all.peak": cuda.peak[of],
+            "reserved_bytes.all.peak": max(cuda.peak[of], cuda.reserved[of]),
+            "reserved_bytes.all.current": cuda.reserved[of]}
 
 def reset_peak_memory_stats(device=None):
-    cuda.peak = cuda.now
+    cuda.peak[number(device)] = cuda.now[number(device)]
 
-cuda.memory.memory_stats = memory_stats
+cuda.memory_stats = cuda.memory.memory_stats = memory_stats
 cuda.memory.reset_peak_memory_stats = cuda.reset_peak_memory_stats = reset_peak_memory_stats
-cuda.max_memory_allocated = lambda: cuda.peak
+cuda.max_memory_allocated = lambda device=None: cuda.memory.memory_stats(device)["allocated_bytes.all.peak"]
 
 class nn:
     class modules:
@@ -143,20 +156,57 @@ class Building(unittest.TestCase):
             self.assertTrue(built.startswith("--build "), built)
 
 
+# 80 MiB that PyTorch gives back to CUDA, then a layer on another device.
+TWO_DEVICES = """
+torch.cuda.allocate(80 * mib)
+torch.cuda.allocate(-80 * mib)
+torch.cuda.reserved = [0, 48 * mib]
+Layer({}, 0, 0)()
+torch.cuda.device = 1
+Layer({}, 8 * mib, 0)()
+print([torch.cuda.max_memory_allocated(device) // mib for device in (0, 1)])
+torch.cuda.reset_peak_memory_stats(0)
+print([torch.cuda.max_memory_allocated(device) // mib for device in (0, 1)])
+"""
+
+
 class Peaks(unittest.TestCase):
-    def test_memory_counts_for_the_layer_that_runs(self):
+    def run_with_peaks(self, script, devices=1, more=""):
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "torch.py").write_text(textwrap.dedent(TORCH))
-            (Path(folder) / "train.py").write_text(SCRIPT)
-            done = subprocess.run([sys.executable, Path(folder) / "train.py"], capture_output=True, text=True,
+            (Path(folder) / "torch.py").write_text(f"DEVICES = {devices}\n" + textwrap.dedent(TORCH) + more)
+            (Path(folder) / "train.py").write_text(script)
+            return subprocess.run([sys.executable, Path(folder) / "train.py"], capture_output=True, text=True,
                                   env={**os.environ, "SIM_RUN_PEAKS": "1", "PYTHONPATH": str(ROOT / "sim" / "torch")})
-            self.assertEqual(done.stdout, "22\n", done.stderr)  # as without the notes
-            lines = [line.strip() for line in done.stderr.splitlines()]
-            self.assertEqual(lines[1], "22.0  forward large (Layer)")
-            self.assertIn("3.0  forward small (Layer)", lines)
-            kept = lines[next(i for i, line in enumerate(lines) if "kept by the forward pass" in line):]
-            self.assertEqual(kept[1:3], ["4.0  forward large (Layer)", "2.0  forward small (Layer)"])
-            self.assertIn("peak 22.0 MiB allocated, 64.0 MiB reserved; with the context's 36 MiB", lines[-1])
+
+    def test_memory_counts_for_the_layer_that_runs(self):
+        done = self.run_with_peaks(SCRIPT)
+        self.assertEqual(done.stdout, "22\n", done.stderr)  # as without the notes
+        lines = [line.strip() for line in done.stderr.splitlines()]
+        self.assertEqual(lines[1], "22.0  forward large (Layer)")
+        self.assertIn("3.0  forward small (Layer)", lines)
+        kept = lines[next(i for i, line in enumerate(lines) if "kept by the forward pass" in line):]
+        self.assertEqual(kept[1:3], ["4.0  forward large (Layer)", "2.0  forward small (Layer)"])
+        self.assertIn("peak 22.0 MiB allocated, 64.0 MiB reserved; with the context's 36 MiB", lines[-1])
+
+    def test_devices_count_by_themselves_and_what_was_given_back_counts(self):
+        done = self.run_with_peaks(SCRIPT + TWO_DEVICES, devices=2)
+        self.assertEqual(done.stdout, "22\n[86, 8]\n[6, 8]\n", done.stderr)
+        lines = [line.strip() for line in done.stderr.splitlines()]
+        self.assertIn("8.0  forward Layer, device 1", lines)
+        self.assertIn("sim/run: device 0: peak 86.0 MiB allocated, 86.0 MiB reserved; with the context's 100 MiB it "
+                      "takes 186 of the device's 200 MiB", lines)
+        self.assertIn("sim/run: device 1: peak 8.0 MiB allocated, 48.0 MiB reserved; with the context's 52 MiB it "
+                      "takes 100 of the device's 200 MiB", lines)
+
+    def test_an_allocator_without_statistics_does_not_end_the_program(self):
+        refuse = """
+def refuse(device=None):
+    raise RuntimeError("getDeviceStats is not supported")
+cuda.memory.memory_stats = refuse
+"""
+        done = self.run_with_peaks(SCRIPT.replace("print(", "print('done') #"), more=refuse)
+        self.assertEqual((done.stdout, done.stderr),
+                         ("done\n", "sim/run: there will be no peaks: getDeviceStats is not supported\n"))
 
 
 if __name__ == "__main__":
