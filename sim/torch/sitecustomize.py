@@ -197,8 +197,11 @@ def write_snapshot(torch, path):
     try:
         torch.cuda.memory._dump_snapshot(path)
         return True
+    except OSError as why:
+        say(f"sim/run: no snapshot was written: {why}")
     except RuntimeError:
-        return False
+        pass
+    return False
 
 
 def record_history(torch, snapshot, report):

@@ -170,13 +170,17 @@ print([torch.cuda.max_memory_allocated(device) // mib for device in (0, 1)])
 """
 
 
+def run_with_torch(script, devices=1, more="", **environment):
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "torch.py").write_text(f"DEVICES = {devices}\n" + textwrap.dedent(TORCH) + more)
+        (Path(folder) / "train.py").write_text(script)
+        return subprocess.run([sys.executable, Path(folder) / "train.py"], capture_output=True, text=True,
+                              env={**os.environ, **environment, "PYTHONPATH": str(ROOT / "sim" / "torch")})
+
+
 class Peaks(unittest.TestCase):
     def run_with_peaks(self, script, devices=1, more=""):
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "torch.py").write_text(f"DEVICES = {devices}\n" + textwrap.dedent(TORCH) + more)
-            (Path(folder) / "train.py").write_text(script)
-            return subprocess.run([sys.executable, Path(folder) / "train.py"], capture_output=True, text=True,
-                                  env={**os.environ, "SIM_RUN_PEAKS": "1", "PYTHONPATH": str(ROOT / "sim" / "torch")})
+        return run_with_torch(script, devices, more, SIM_RUN_PEAKS="1")
 
     def test_memory_counts_for_the_layer_that_runs(self):
         done = self.run_with_peaks(SCRIPT)
@@ -207,6 +211,19 @@ cuda.memory.memory_stats = refuse
         done = self.run_with_peaks(SCRIPT.replace("print(", "print('done') #"), more=refuse)
         self.assertEqual((done.stdout, done.stderr),
                          ("done\n", "sim/run: there will be no peaks: getDeviceStats is not supported\n"))
+
+
+class Snapshot(unittest.TestCase):
+    def test_says_why_it_cannot_be_written(self):
+        history = """
+cuda._lazy_call = lambda call: call()
+cuda.memory._record_memory_history = lambda: None
+cuda.memory._dump_snapshot = lambda path: open(path, "w").close()
+"""
+        done = run_with_torch("import torch; print('done')", more=history, SIM_RUN_SNAPSHOT="/nowhere/memory.pickle")
+        self.assertEqual(done.stdout, "done\n")
+        self.assertEqual(done.stderr, "sim/run: no snapshot was written: [Errno 2] No such file or directory: "
+                                      "'/nowhere/memory.pickle'\n")
 
 
 if __name__ == "__main__":
