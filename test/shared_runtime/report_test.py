@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM, BUILD = sys.argv.pop(), sys.argv.pop()
+ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class Report(unittest.TestCase):
@@ -19,9 +20,11 @@ class Report(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.page = Path(folder.name) / "memory.html"
 
-    def run_with_report(self, *command):
-        return subprocess.run([ROOT / "sim" / "run", "--build", BUILD, "--device", "default", "--report", self.page, *command],
-                              capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    def command(self, *program):
+        return [ROOT / "sim" / "run", "--build", BUILD, "--device", "default", "--report", self.page, *program]
+
+    def run_with_report(self, *program):
+        return subprocess.run(self.command(*program), capture_output=True, text=True, env=ENVIRONMENT)
 
     def test_shows_what_a_program_took_from_cuda(self):
         said = self.run_with_report(PROGRAM)
@@ -41,6 +44,16 @@ class Report(unittest.TestCase):
         said = self.run_with_report("sh", "-c", f"{PROGRAM}; kill -TERM $$")
         self.assertEqual(said.returncode, 128 + 15)
         self.assertTrue(self.page.exists())
+
+    def test_a_signal_that_asks_for_the_end_is_the_programs(self):
+        script = "trap 'kill $!; echo asked; exit 5' TERM; sleep 20 & echo began; wait"
+        with subprocess.Popen(self.command("sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env=ENVIRONMENT) as run:
+            self.assertEqual(run.stdout.readline(), "began\n")
+            run.terminate()
+            self.assertEqual(run.stdout.readline(), "asked\n")
+            self.assertIn("sim/run: no page was written", run.communicate()[1])
+        self.assertEqual(run.returncode, 5)
 
     def test_says_why_a_page_cannot_be_written(self):
         self.page = self.page.parent / "nowhere" / "memory.html"
