@@ -97,6 +97,20 @@ for keep in (True, True, False, False, False):
 print(held)
 """
 
+# A copy that is not contiguous is a kernel of one device in the other's memory.
+PEERS = """
+import ctypes
+x, y = (torch.zeros(100, 200, device=f'cuda:{i}') for i in (0, 1))
+y.copy_(x.view(200, 100).t())
+class attributes(ctypes.Structure):
+    _fields_ = [('type', ctypes.c_int), ('device', ctypes.c_int), ('on_device', ctypes.c_void_p),
+                ('on_host', ctypes.c_void_p)]
+shown = attributes()
+c.set_device(0)
+ctypes.CDLL(None).cudaPointerGetAttributes(ctypes.byref(shown), ctypes.c_void_p(y.data_ptr()))
+print(shown.device, shown.on_device is not None)
+"""
+
 POOL = """
 weir.use('async | limit(max=64MiB)')
 pool = weir.torch.pool()
@@ -165,11 +179,11 @@ def build_checked():
 
 
 class WithPyTorch(unittest.TestCase):
-    def printed(self, program, mode="lazy", checks=True):
+    def printed(self, program, mode="lazy", checks=True, devices=1):
         environment = {**os.environ, "WEIR_LIBRARY": str(BUILD / "libweir_plug_in.so"), "XDG_CACHE_HOME": str(BUILD),
                        "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
         check = ["--check-order"] if checks else []
-        command = [ROOT / "sim/run", "--quiet", *check, "--mode", mode, PYTHON, *program]
+        command = [ROOT / "sim/run", "--quiet", *check, "--mode", mode, "--devices", devices, PYTHON, *program]
         done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
         return re.sub("weir::sim: [0-9]+ launches of .*\n", "", done.stdout + done.stderr)  # more in older versions
 
@@ -214,6 +228,11 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(lines[2], "['alloc', 'free_requested', 'free_completed'] [4194304]")
         self.assertEqual(lines[3], "4 weir")
         self.assertEqual(lines[4:6], ["0 0 0 True", "(2, 8, 30, 30)"])
+
+    def test_a_device_reaches_anothers_memory_where_peers_were_let_in(self):
+        for stack in ("async(peers=true) | pool", "virtual_memory(peers=true) | pool"):
+            install = START + f"weir.torch.install('{stack}')\n"
+            self.assertEqual(self.printed(["-c", install + PEERS], devices=2), "1 True\n")
 
     def test_one_budget_under_all(self):
         printed = self.printed([ROOT / "python/examples/one_budget.py"])
