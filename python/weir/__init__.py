@@ -137,6 +137,9 @@ class Block:
         if p:
             self._free("free", p, self.size, *self._order)
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError("weir: a Block cannot be copied or pickled: its memory would be given back twice")
+
     def __del__(self):
         self.free()
 

@@ -1,8 +1,10 @@
 """The package by itself: stacks from text, memory, limits, reports and errors. A device has one stack for the life of a
 process, so each test has a device of its own."""
+import copy
 import ctypes
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -38,6 +40,13 @@ class Memory(unittest.TestCase):
         self.assertEqual(weir.numbers(0)["layers"][0]["requested_peak"], 1000)
         weir.reset_peaks(0)
         self.assertEqual(weir.numbers(0)["layers"][0]["requested_peak"], 0)
+
+    def test_a_block_cannot_be_copied_since_its_memory_would_go_back_twice(self):
+        weir.use("device | pool | statistics", device=0)
+        block = weir.allocate(500, device=0)
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "weir: a Block cannot be copied or pickled"):
+                copied(block)
 
     def test_zero_bytes_have_no_address(self):
         self.assertEqual(weir.allocate(0, device=1).ptr, 0)
