@@ -119,6 +119,15 @@ class history {
     if (clear || !on) entries_.clear();
     if (!on) live_contexts_.clear();
   }
+  /// What is done from now on says so (`torch.cuda.memory._set_memory_metadata`).
+  void set_metadata(std::string const& text) {
+    std::lock_guard const lock(mutex_);
+    metadata_ = text;
+  }
+  std::string metadata() {
+    std::lock_guard const lock(mutex_);
+    return metadata_;
+  }
   /// By device, with times as the clock of the wall shows them.
   void copy(std::vector<std::vector<TraceEntry>>& by_device) {
     auto const to_time = clock_.makeConverter();
@@ -137,7 +146,13 @@ class history {
   void add(TraceEntry::Action what, void const* p, block const& of, std::shared_ptr<c10::GatheredContext> context) {
     entries_.emplace_back(what, of.device, reinterpret_cast<size_t>(p), of.size, of.stream, c10::MempoolId_t{0, 0},
                           c10::getApproximateTime(), std::move(context));
+    add_metadata(entries_.back());
     if (entries_.size() > most_) entries_.pop_front();
+  }
+
+  template <class Entry>
+  void add_metadata(Entry& entry) {  // older versions of PyTorch have no place for it
+    if constexpr (requires { entry.user_metadata_; }) entry.user_metadata_ = metadata_;
   }
 
   std::mutex mutex_;
@@ -146,6 +161,7 @@ class history {
   caching::RecordContext when_ = caching::RecordContext::NEVER;
   size_t most_ = 1;
   std::deque<TraceEntry> entries_;
+  std::string metadata_;
   ska::flat_hash_map<void const*, std::shared_ptr<c10::GatheredContext>> live_contexts_;
   c10::ApproximateClockToUnixTimeConverter clock_;
 };
@@ -244,6 +260,10 @@ class allocator final : public base {
     history_.set(enabled, recorder, most, when, clear);
   }
   bool isHistoryEnabled() override { return history_.is_on(); }
+  // Not in all versions of PyTorch, hence without `override`.
+  bool supportsUserMetadata() { return true; }
+  void setUserMetadata(std::string const& text) { history_.set_metadata(text); }
+  std::string getUserMetadata() { return history_.metadata(); }
   void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override {
     std::lock_guard const lock(observers_mutex_);
     observers_.push_back(std::move(observer));
