@@ -17,6 +17,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 
 ROWS = 12  # of each table
 
@@ -225,14 +226,25 @@ def record_history(torch, snapshot, report):
     atexit.register(write)
 
 
-def has_backward_threads():
-    for name in glob.glob("/proc/self/task/*/comm"):
+def backward_threads():
+    """What those of this process do just now, as Linux says it: "S" is asleep."""
+    states = []
+    for folder in glob.glob("/proc/self/task/*"):
         try:
-            if open(name).read().startswith("pt_autograd"):
-                return True
+            name, state = (open(f"{folder}/{file}").read() for file in ("comm", "stat"))
         except OSError:  # a thread that has just ended
-            pass
-    return False
+            continue
+        if name.startswith("pt_autograd"):
+            states.append(state.rpartition(")")[2].split()[0])
+    return states
+
+
+def let_backward_threads_sleep():
+    """They may still need Python's lock for a moment, which is theirs while this thread sleeps."""
+    for _ in range(100):
+        time.sleep(0.005)
+        if all(state == "S" for state in backward_threads()):
+            break
 
 
 def finish_backward_passes(torch):
@@ -240,7 +252,7 @@ def finish_backward_passes(torch):
     Python ends, nobody gets the lock, and the thread ends the program ("terminate called without an active exception").
     Each thread does one pass after the other, so after a pass of ours the program's are over. Ours leaves nothing to
     give up: all that it uses is kept for good, and used by operations that are kept as well."""
-    if not torch.cuda.is_initialized() or not has_backward_threads():
+    if not torch.cuda.is_initialized() or not backward_threads():
         return
     try:
         for device in filter(torch._C._cuda_hasPrimaryContext, range(torch.cuda.device_count())):
@@ -250,6 +262,7 @@ def finish_backward_passes(torch):
                 kept = (leaf, root, gradient, leaf * gradient, root * gradient)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
             root.backward(gradient)
+        let_backward_threads_sleep()
     except RuntimeError:  # CUDA has failed for good, or no memory is left
         pass
 
