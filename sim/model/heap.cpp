@@ -19,6 +19,8 @@
 // NOLINTBEGIN(bugprone-reserved-identifier): as in <sanitizer/asan_interface.h>, which not every compiler brings
 extern "C" void __asan_poison_memory_region(void const volatile* p, std::size_t bytes);
 extern "C" void __asan_unpoison_memory_region(void const volatile* p, std::size_t bytes);
+extern "C" void __lsan_register_root_region(void const* p, std::size_t bytes);
+extern "C" void __lsan_unregister_root_region(void const* p, std::size_t bytes);
 // NOLINTEND(bugprone-reserved-identifier)
 #endif
 
@@ -60,6 +62,7 @@ void* take_pages_for(std::size_t bytes, std::size_t alignment) {
   auto* const block = static_cast<unsigned char*>(pages) + before;
   __asan_poison_memory_region(pages, before);
   __asan_poison_memory_region(block + bytes, all - before - bytes);
+  __lsan_register_root_region(pages, all);  // objects that only the block names are no leaks
   return block;
 }
 
@@ -67,6 +70,7 @@ void* take_pages_for(std::size_t bytes, std::size_t alignment) {
 void give_pages(block_pages block) {
   static block_pages gone[256];
   static std::size_t next = 0;
+  __lsan_unregister_root_region(block.first, block.bytes);
   unmap_pages(block.first, block.bytes);
   block_pages& oldest = gone[next++ % std::size(gone)];
   if (oldest.first != nullptr) give_addresses_back(oldest.first, oldest.bytes + page_bytes);

@@ -19,6 +19,7 @@ using namespace sim_test;
 #endif
 #ifdef WEIR_TEST_POISON  // as in <sanitizer/asan_interface.h>
 extern "C" void* __asan_region_is_poisoned(void* p, std::size_t bytes);
+extern "C" int __lsan_do_recoverable_leak_check();
 #endif
 
 namespace {
@@ -165,3 +166,18 @@ TEST_CASE_FIXTURE(fresh, "nobody may touch what is beside a block, nor the block
   CHECK_EQ(state(p, bytes), forbidden);  // the next block is another one, so that a late use is seen
   ok(cudaFree(next));
 }
+
+#ifdef WEIR_TEST_POISON
+TEST_CASE_FIXTURE(fresh, "an object that only a block of memory names is no leak") {
+  std::size_t bytes = small_bytes;
+  SUBCASE("a small block") {}
+  SUBCASE("a large block") { bytes = large_bytes; }
+  void* p = nullptr;
+  ok(cudaMallocHost(&p, bytes));
+  auto** const names = static_cast<int**>(p);
+  for (int i = 0; i < 100; ++i) names[i] = new int(i);
+  CHECK_EQ(__lsan_do_recoverable_leak_check(), 0);
+  for (int i = 0; i < 100; ++i) delete names[i];
+  ok(cudaFreeHost(p));
+}
+#endif
