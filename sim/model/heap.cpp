@@ -121,12 +121,26 @@ void unpoison([[maybe_unused]] void* p, [[maybe_unused]] std::size_t bytes) {
 #endif
 }
 
+namespace {
+
+// Valgrind does not learn from the host that its new pages are 0, and would report reads of them. It is there where its
+// libraries were loaded first.
+bool in_valgrind() {
+  static bool const is_there = [] {
+    char const* const loaded_first = std::getenv("LD_PRELOAD");
+    return loaded_first != nullptr && std::strstr(loaded_first, "vgpreload") != nullptr;
+  }();
+  return is_there;
+}
+
+}  // namespace
+
 void zero(void* p, std::size_t bytes, pages_of_memory pages) {
   auto* const first = static_cast<unsigned char*>(p);
   // Something is written at both ends, so that a use of what nobody may touch does not go unseen.
   std::size_t const before = page_bytes - reinterpret_cast<std::uintptr_t>(p) % page_bytes;
   std::size_t const whole = bytes < large_bytes ? 0 : (bytes - before - 1) / page_bytes * page_bytes;
-  if (pages == pages_of_memory::program || streams_are_fibers || whole == 0 ||
+  if (pages == pages_of_memory::program || streams_are_fibers || in_valgrind() || whole == 0 ||
       !zero_pages(first + before, whole, pages == pages_of_memory::views)) {
     std::memset(p, 0, bytes);
     return;
