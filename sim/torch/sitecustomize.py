@@ -147,7 +147,9 @@ class Layers:
 
         def stats(device=None):
             all = self.stats(device)
-            raise_to(all, {key: peak for key, peak in self.since_reset.get(index(device), {}).items() if key in all})
+            if all:  # else CUDA is not in use yet, which to ask for the current device would begin
+                peaks = self.since_reset.get(index(device), {})
+                raise_to(all, {key: peak for key, peak in peaks.items() if key in all})
             return all
 
         def reset(device=None):

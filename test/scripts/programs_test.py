@@ -212,6 +212,17 @@ cuda.memory.memory_stats = refuse
         self.assertEqual((done.stdout, done.stderr),
                          ("done\n", "sim/run: there will be no peaks: getDeviceStats is not supported\n"))
 
+    def test_asking_for_statistics_does_not_begin_to_use_the_device(self):
+        unused = """
+def begin():
+    raise RuntimeError("the device is used")
+cuda.is_initialized = lambda: False
+cuda.current_device = begin
+cuda.memory_stats = cuda.memory.memory_stats = lambda device=None: {}
+"""
+        done = self.run_with_peaks("import torch; print(torch.cuda.memory_stats())", more=unused)
+        self.assertEqual((done.stdout, done.stderr), ("{}\n", ""))
+
 
 class Snapshot(unittest.TestCase):
     def test_says_why_it_cannot_be_written(self):
