@@ -151,7 +151,8 @@ std::size_t live_allocations();
 /// virtual memory is taken where it is mapped. A tag says which kind it is: `cudaMalloc`, `cudaMallocAsync` or
 /// `cuMemCreate`. Pinned and managed memory, which the host holds, is left out. The file is made with the first line;
 /// if it cannot be, or is there already, a line on stderr says so and nothing is recorded. Where the disk is full a
-/// line on stderr says so, and the record ends behind its last whole line. What a forked child takes is left out.
+/// line on stderr says so, and the record ends behind its last whole line. It is of the process that takes something
+/// first, without the children that this forks then.
 void trace_memory(std::string_view file);
 
 /// How many streams, events and memory pools the program created and did not destroy yet, and how many ranges of
