@@ -90,7 +90,7 @@ void order_checker::allocate_again(std::uintptr_t begin, left_memory const& memo
   }
   // What an earlier launch left, this one frees first.
   auto const left = memory_.find(begin);
-  if (left != memory_.end() && left->second.allocated.operation != memory.allocated) {
+  if (left != memory_.end() && left->second.of_graph != 0) {
     if (auto const missing = left->second.uses.missing_in(known))
       report(order_problem::free_not_after_use, what() + ", used by " + describe(*missing) + ", is freed by " +
                                                     describe(m) + not_after(*missing, m.slot, known));
@@ -98,6 +98,7 @@ void order_checker::allocate_again(std::uintptr_t begin, left_memory const& memo
   region made;
   made.end = memory.end;
   made.allocated = m;
+  made.of_graph = memory.allocated;
   if (options_.uninitialised || options_.read_back) made.written.add(0, memory.end - begin);
   memory_[begin] = std::move(made);
 }
@@ -106,7 +107,7 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
                                      vector_clock const& known) {
   if (graph.own.contains(use.block)) return;  // its allocation is part of the launch
   auto const found = around(memory_, use.begin);
-  if (found != memory_.end() && (found->second.allocated.operation == use.block || found->second.physical != 0)) {
+  if (found != memory_.end() && (found->second.block() == use.block || found->second.physical != 0)) {
     // Of views, what lies there now: a parked pool gets other memory back.
     replay_on_region(graph, use, writes, m, known, *found);
   } else {

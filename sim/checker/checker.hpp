@@ -27,10 +27,13 @@ struct region {
   std::uintptr_t end = 0;
   std::size_t alignment = 0;  // as requested; 0: not known
   mark allocated;
-  marks uses, writes;          // writes are uses too
-  bool on_host = false;        // the host may write it without telling the check
-  written_ranges written;      // from its beginning on; only while reads of unwritten memory are looked for
-  std::uint64_t physical = 0;  // of a view: the number of the memory that is mapped there
+  operation_number of_graph = 0;  // if a launch allocated it: the allocation in the capture, which all launches share
+  marks uses, writes;             // writes are uses too
+  bool on_host = false;           // the host may write it without telling the check
+  written_ranges written;         // from its beginning on; only while reads of unwritten memory are looked for
+  std::uint64_t physical = 0;     // of a view: the number of the memory that is mapped there
+  /// What it goes by where a graph uses it.
+  operation_number block() const { return of_graph != 0 ? of_graph : allocated.operation; }
 };
 
 /// What belongs to physical memory, through whichever view it came about. Positions count from its beginning.

@@ -161,7 +161,7 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
     report(order_problem::out_of_bounds,
            what() + ", begins in the " + where() + " and leaves it by " + std::to_string(l.end - r.end) + " B");
   if (u.graph != nullptr) {
-    bool& writes = u.graph->uses[{l.begin, std::min(l.end, r.end), r.allocated.operation, l.owner}];
+    bool& writes = u.graph->uses[{l.begin, std::min(l.end, r.end), r.block(), l.owner}];
     writes = writes || u.how == use::write;
     if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
   }

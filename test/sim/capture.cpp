@@ -785,6 +785,30 @@ TEST_CASE_FIXTURE(graph_with_memory, "a launch that frees what the last one left
   CHECK_EQ(sim::report_count(), 0);
 }
 
+TEST_CASE_FIXTURE(graph_with_memory, "another graph may use what a launch left, however often it is launched") {
+  unsigned long long flags = 0;
+  SUBCASE("and the program frees it") {}
+  SUBCASE("and the next launch frees it") { flags = cudaGraphInstantiateFlagAutoFreeOnLaunch; }
+  make(flags);
+  begin(a);
+  write(a, p);
+  executable const other(a);
+  for (int launches = 1; launches < 4; ++launches) {
+    other.launch(a);
+    if (flags == 0) ok(cudaFreeAsync(p, a));
+    ok(cudaGraphLaunch(run, a));
+  }
+  CHECK_EQ(sim::report_count(), 0);
+  other.launch(b);
+  CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  order(b, a);
+  ok(cudaFreeAsync(p, a));
+  void* const next = take(4096);
+  other.launch(a);
+  CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  ok(cudaFree(next));
+}
+
 namespace {
 
 /// A block handed out and taken back in a capture, with a graph made of that.
