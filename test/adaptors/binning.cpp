@@ -206,6 +206,8 @@ TEST_CASE_FIXTURE(fresh_world, "a bin whose memory is out of reach is refused wh
   CHECK(contains(refused(device{}, for_host), "weir: binning: the device cannot reach memory of the bin for 1024 B"));
   CHECK(contains(refused(pinned{}, for_device), "weir: binning: the host cannot reach memory of the bin for 1024 B"));
   CHECK(contains(refused(host{}, for_device), "weir: binning: the host cannot reach memory of the bin for 1024 B"));
+  any_resource erased(share(for_both));
+  CHECK(contains(refused(pinned{}, erased), "in a type that says so: any_host_device_resource"));
   CHECK_NOTHROW(static_cast<void>(
       make(device{} | binning{.bins = {bin{1_KiB, [&](auto) { return share(for_both); }}, bin{2_KiB, pool{}}}})));
 }

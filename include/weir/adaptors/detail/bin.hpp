@@ -143,7 +143,8 @@ class bin {
       throw std::invalid_argument("weir: binning: the " + std::string(who) + " cannot reach memory of the bin for " +
                                   std::to_string(bytes) +
                                   " B, and the upstream says that it can; give the bin memory that it reaches, such as "
-                                  "pinned or managed");
+                                  "pinned or managed, in a type that says so: any_host_device_resource, where "
+                                  "any_resource promises the device alone");
     }
     std::size_t bytes;
     How how;
