@@ -13,6 +13,7 @@
 
 #include <doctest/doctest.h>
 
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -139,6 +140,30 @@ TEST_CASE("only what is out of memory is asked for again, and other failures of 
   void* const p = memory.allocate(on, 256);
   CHECK(s.second.live_count == 1);
   memory.deallocate(on, p, 256);
+}
+
+TEST_CASE("a plain bad_alloc of a resource of one's own is a refusal") {
+  two_sources s;
+  auto memory = make(source{&s.first} | fallback{source{&s.second}});
+  s.first.fail = failing::bad_alloc;
+  void* const p = memory.allocate(on, 256);
+  CHECK(s.second.live_count == 1);
+  memory.deallocate(on, p, 256);
+  s.second.fail = failing::out_of_memory;
+  std::string refused = "with a report";
+  try {
+    memory.allocate(on, 256);
+  } catch (out_of_memory const&) {
+  } catch (std::bad_alloc const&) {
+    refused = "by the first";
+  }
+  CHECK(refused == "by the first");
+  s.first.fail = failing::out_of_memory;
+  s.second.fail = failing::bad_alloc;
+  CHECK(
+      contains(message_of<out_of_memory>([&] { memory.allocate(on, 256); }), "the second refused too: std::bad_alloc"));
+  CHECK(memory.numbers().refused == 2);
+  CHECK(memory.numbers().second_live == 0);
 }
 
 TEST_CASE("a wrong free of the second's block is reported there, and the right one still works") {

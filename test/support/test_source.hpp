@@ -14,7 +14,7 @@
 
 namespace weir::test {
 
-enum class failing { no, out_of_memory, other, null };
+enum class failing { no, out_of_memory, bad_alloc, other, null };
 
 struct source_state {
   std::atomic<std::size_t> live_bytes{0}, live_count{0}, peak_bytes{0}, calls{0};
@@ -38,6 +38,7 @@ class source_resource {
     if (state_->on_allocate) state_->on_allocate();
     if (state_->fail == failing::out_of_memory || bytes > (std::size_t{1} << 40))
       throw out_of_memory({bytes, bytes, stream}, "source", report_of(*this));
+    if (state_->fail == failing::bad_alloc) throw std::bad_alloc();
     if (state_->fail == failing::other) throw std::logic_error("something else");
     if (state_->fail == failing::null) return nullptr;
     std::size_t const now = state_->live_bytes += bytes;

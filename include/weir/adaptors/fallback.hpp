@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -110,7 +111,8 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
   }
 
   /// Throws the `out_of_memory` of the upstream if the second stack refuses too, with the lines of both; and whatever
-  /// else one of them throws.
+  /// else one of them throws. A plain `std::bad_alloc`, which only a resource of the program's own throws, is a
+  /// refusal, too.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     try {
@@ -123,6 +125,11 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
       if (void* const p = ask_second(stream, bytes, alignment, by_both)) return p;
       refused_.add(1);
       failure.passed_through(by_both);
+      throw;
+    } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+      refusal not_told{*this, {}};
+      if (void* const p = ask_second(stream, bytes, alignment, not_told)) return p;
+      refused_.add(1);
       throw;
     }
   }
@@ -222,6 +229,8 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
       why.by = "it returned null";
     } catch (out_of_memory const& failure) {
       why.by = failure.refused_by();
+    } catch (std::bad_alloc const&) {
+      why.by = "std::bad_alloc";
     } catch (...) {
       seconds_.leave_place();
       throw;
