@@ -64,7 +64,7 @@ void churn(std::size_t live, std::size_t most_bytes, std::size_t streams) {
     b.bytes = bench::random_numbers::low(r, most_bytes) + 1;
     b.address = memory.allocate(refs[b.stream], b.bytes);
   };
-  auto const step = [&] {
+  auto const step = [&]() __attribute__((always_inline)) {  // else that is left to chance
     std::uint64_t const r = random.next();
     block& b = blocks[bench::random_numbers::high(r, live)];
     memory.deallocate(refs[b.stream], b.address, b.bytes);
@@ -84,7 +84,7 @@ void hand_over() {
   for (auto& [p, bytes] : ring) p = memory.allocate(from, bytes = 4096);
   bench::random_numbers random(1);
   std::size_t at = 0;
-  auto const step = [&] {
+  auto const step = [&]() __attribute__((always_inline)) {  // else that is left to chance
     auto& [p, bytes] = ring[at];
     at = at + 1 == ring.size() ? 0 : at + 1;
     memory.deallocate(to, p, bytes);

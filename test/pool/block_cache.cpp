@@ -26,7 +26,7 @@ struct cache_of_a_heap : streamed_heap {
     cache.open(la);
   }
   block_id again(detail::list_id list, units size) {
-    void* const p = cache.take(list, slot_class::of(size), size * std::uint64_t{unit_bytes}, 8);
+    void* const p = cache.take(heap, list, slot_class::of(size), size * std::uint64_t{unit_bytes}, 8);
     return p == nullptr ? 0 : heap.find_live(reinterpret_cast<std::uintptr_t>(p));
   }
 };

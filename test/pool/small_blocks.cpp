@@ -22,7 +22,7 @@ namespace {
 struct blocks_at_hand : streamed_heap {
   static constexpr units size = 4;
   static constexpr std::size_t bytes = size * unit_bytes, held = std::size_t{16} << 20;
-  static constexpr slot_class::sized size_class{slot_class::of(size), size};
+  static constexpr slot_class::sized size_class{slot_class::of(size), size* unit_bytes};
 
   small_blocks small{heap, tracker};
   list_id const la = list(a), lb = list(b);
@@ -31,7 +31,7 @@ struct blocks_at_hand : streamed_heap {
   blocks_at_hand() { small.reserve(tracker.list_count()); }
 
   static small_blocks::request request() { return small_blocks::request::of(bytes, bytes, 256, ~units{0}); }
-  void* take() { return small.take(la, size_class, bytes, 8); }
+  void* take() { return small.take(heap, la, size_class, bytes, 8); }
   /// What a pool does for a request that finds nothing at hand: a slot, or null for a block.
   void* make() {
     void* const p = small.make(la, request(), held);
@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(blocks_at_hand, "a stream has nothing at hand before it asked 
   void* const next = take();
   CHECK(find(next));
   CHECK(next != p);
-  CHECK(small.take(lb, size_class, bytes, 8) == nullptr);  // another stream's
+  CHECK(small.take(heap, lb, size_class, bytes, 8) == nullptr);  // another stream's
 }
 
 TEST_CASE_FIXTURE(blocks_at_hand, "a block that was freed is had again, by its own stream, until it is gathered") {
@@ -70,7 +70,7 @@ TEST_CASE_FIXTURE(blocks_at_hand, "a block that was freed is had again, by its o
   void* const p = address(block);
   REQUIRE(small.keep(la, block));
   CHECK(small.needs(la));
-  CHECK(small.take(lb, size_class, bytes, 8) == nullptr);
+  CHECK(small.take(heap, lb, size_class, bytes, 8) == nullptr);
   CHECK(take() == p);
   REQUIRE(small.keep(la, block));
   CHECK(small.gather(la));

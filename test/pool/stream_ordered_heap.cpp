@@ -250,7 +250,7 @@ struct small_blocks_of_a_segment : reuse_of_a_segment {
     reuse.add_segment(0x7e00'0000'0000u, 64 * 1024);
   }
   void* small(stream_ref stream) {
-    return reuse.take_small(who(stream).key, {detail::slot_class::of(size), size}, size * unit_bytes, 8);
+    return reuse.take_small(who(stream).key, {detail::slot_class::of(size), size * unit_bytes}, size * unit_bytes, 8);
   }
   void* make(stream_ref stream) { return reuse.make_small(who(stream), units(size), 16 << 20); }
   /// A slot of a new slab: as many requests as that takes.

@@ -26,8 +26,10 @@ namespace detail {
 /// What a pool takes for the id of a capture that was invalidated: its graph will never be.
 inline constexpr std::uint64_t invalidated_capture = ~std::uint64_t{0};
 
-/// True while a program says that streams may be capturing. One load.
-inline bool captures_declared() noexcept { return __atomic_load_n(&declared_captures, __ATOMIC_RELAXED) != 0; }
+/// How many scopes say that streams may be capturing. One load.
+inline unsigned count_declared_captures() noexcept { return __atomic_load_n(&declared_captures, __ATOMIC_RELAXED); }
+/// True while a program says so.
+inline bool captures_declared() noexcept { return count_declared_captures() != 0; }
 
 /// Asks CUDA for the id of the capture that a stream is in, or of the one whose memory that one shares; 0: it is in
 /// none. Not for the legacy stream.

@@ -20,7 +20,9 @@ class process_exit {
  public:
   process_exit() noexcept : over_(in_this_process()) {}
 
-  bool is_exiting() const noexcept { return __atomic_load_n(over_, __ATOMIC_RELAXED) != 0; }
+  bool is_exiting() const noexcept { return is_exiting_or(0); }
+  /// The same, or that a count is not 0, in one comparison.
+  bool is_exiting_or(unsigned count) const noexcept { return (__atomic_load_n(over_, __ATOMIC_RELAXED) | count) != 0; }
 
   /// What an allocation fails with once that is so, and what reports say in place of what CUDA would.
   static constexpr cudaError_t error = cudaErrorCudartUnloading;

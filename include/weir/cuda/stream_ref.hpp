@@ -83,7 +83,7 @@ class stream_ref {
   /// Memory allocated in host order is ready for everyone on return; memory freed in it is in nobody's use any more.
   bool is_host_order() const noexcept { return id_ == host_id; }
   /// The stream's id where its handle is known to outlive every resource, else 0.
-  std::uint64_t lasting_id() const noexcept { return is_host_order() ? 0 : id_; }
+  std::uint64_t lasting_id() const noexcept { return id_ + 1 > 1 ? id_ : 0; }  // in one comparison
 
   /// The handle, or another library's stream that is made of one (`cuda::stream_ref`, `rmm::cuda_stream_view`).
   template <detail::stream_of_handle S>

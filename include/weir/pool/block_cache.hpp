@@ -65,32 +65,31 @@ class block_cache {
   }
 
   /// A block of the class that was freed in the list, now live; null if there is none.
-  [[gnu::always_inline]] void* take(list_id list, unsigned size_class, std::uint64_t requested,
-                                    unsigned alignment_log) noexcept {
+  /// `heap` is the same that this has: where it lies is known when the program is compiled.
+  [[gnu::always_inline]] void* take(block_heap& heap, list_id list, unsigned size_class, std::uint64_t requested,
+                                    live_mark mark) noexcept {
     by_class* const own = streams_[list];
     block_id const id = own == nullptr ? 0 : own->first[size_class];
     if (id == 0) [[unlikely]]
       return nullptr;
-    own->first[size_class] = heap_.reuse(id, requested, alignment_log);
+    own->first[size_class] = heap.blocks()[id].list_next;
     ++own->room[size_class];
-    return reinterpret_cast<void*>(heap_.blocks()[id].address());
+    return reinterpret_cast<void*>(heap.reuse(id, requested, mark));
   }
   /// Keeps a live block that is freed; false if it is for the heap.
   [[gnu::always_inline]] bool put(list_id list, block_id id) noexcept {
     by_class* const own = streams_[list];
-    if (own == nullptr || (heap_.blocks()[id].list != list && !adopt(list, id)) || !put_in(*own, id)) return false;
+    if (own == nullptr || (heap_.blocks()[id].list != list && !adopt(list, id))) return false;
     if (!own->has_some) note(*own);
-    return true;
+    return put_in(heap_, tracker_, *own, list, id) != 0;
   }
   /// Whether anything may be kept for a list.
   bool is_open(list_id list) const noexcept { return streams_[list] != nullptr; }
   /// The same as `put` in a few instructions, for a list that is open, where the block is the list's own already and
-  /// not the only one that is kept; false elsewhere, and nothing done.
-  [[gnu::always_inline]] bool put_at_once(list_id list, block_id id) noexcept {
-    by_class& own = *streams_[list];
-    if (heap_.blocks()[id].list != list || !own.has_some) [[unlikely]]
-      return false;
-    return put_in(own, id);
+  /// not the only one that is kept. Returns the block's bytes; 0 elsewhere, and nothing done.
+  [[gnu::always_inline]] std::size_t put_at_once(block_heap& heap, stream_tracker& tracker, list_id list,
+                                                 block_id id) noexcept {
+    return put_in(heap, tracker, *streams_[list], list, id);
   }
 
   /// Gives all that is kept for a list to the heap; true if there was something.
@@ -106,7 +105,7 @@ class block_cache {
       count_off(own->taken[c], given);
       count_off(own->elsewhere[c], given);
       own->first[c] = 0;
-      own->room[c] = most_of_class(c);
+      own->room[c] = 0;
     }
     own->has_some = false;
     (own->previous == nullptr ? with_some_ : own->previous->next) = own->next;
@@ -131,12 +130,10 @@ class block_cache {
 
  private:
   struct by_class {
-    explicit by_class(list_id whose) noexcept : list(whose) {
-      for (unsigned c = 0; c < slot_class::count; ++c) room[c] = most_of_class(c);
-    }
+    explicit by_class(list_id whose) noexcept : list(whose) {}
     block_id first[slot_class::count] = {};
     std::uint16_t taken[slot_class::count] = {};
-    std::uint8_t room[slot_class::count];            // how many more may be kept
+    std::uint8_t room[slot_class::count] = {};       // how many more may be kept at once; 0 until some are
     std::uint8_t elsewhere[slot_class::count] = {};  // freed by others, less what it freed itself and did not keep
     list_id list;
     bool has_some = false;         // since the last flush
@@ -147,16 +144,19 @@ class block_cache {
   static constexpr std::uint16_t most_counted = 0xffff;
   static constexpr std::uint8_t most_elsewhere = 64;
 
-  /// False if there is no room.
-  [[gnu::always_inline]] bool put_in(by_class& own, block_id id) noexcept {
-    unsigned const size_class = slot_class::of(heap_.blocks()[id].size);
-    if (own.room[size_class] == 0) [[unlikely]]
-      return false;
-    tracker_.number_free(own.list);
-    heap_.set_cached(id, own.list, own.first[size_class]);
+  /// Returns the bytes of what is kept now; 0 if there is no room, or it is not the list's.
+  [[gnu::always_inline]] static std::size_t put_in(block_heap& heap, stream_tracker& tracker, by_class& own,
+                                                   list_id list, block_id id) noexcept {
+    units const size = heap.blocks()[id].size;
+    if (size == 0) __builtin_unreachable();
+    unsigned const size_class = slot_class::of(size);
+    if (heap.blocks()[id].list != list || own.room[size_class] == 0) [[unlikely]]
+      return 0;
+    tracker.number_free(list);
+    heap.set_cached(id, own.first[size_class]);
     own.first[size_class] = id;
     --own.room[size_class];
-    return true;
+    return std::size_t{size} * unit_bytes;
   }
   template <class Count>
   static void count_off(Count& count, unsigned given) noexcept {
@@ -183,6 +183,7 @@ class block_cache {
 
   [[gnu::noinline]] void note(by_class& own) noexcept {
     own.has_some = true;
+    __builtin_memcpy(own.room, most_rooms.of, sizeof own.room);
     own.previous = nullptr;
     own.next = with_some_;
     if (with_some_ != nullptr) with_some_->previous = &own;
@@ -193,10 +194,19 @@ class block_cache {
     return size_class <= slot_class::of(256) ? 32 : size_class <= slot_class::of(1024) ? 16 : 8;
   }
 
+  struct rooms {
+    constexpr rooms() noexcept {
+      for (unsigned c = 0; c < slot_class::count; ++c) of[c] = most_of_class(c);
+    }
+    std::uint8_t of[slot_class::count] = {};
+  };
+  static rooms const most_rooms;
+
   growable_heap& heap_;
   stream_tracker& tracker_;
   grown_array<by_class*> streams_;
   by_class* with_some_ = nullptr;
 };
+inline constexpr block_cache::rooms block_cache::most_rooms;
 
 }  // namespace weir::detail

@@ -88,7 +88,7 @@ class caching_allocator : public hot_path<Upstream> {
     void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
     if (p == nullptr) [[unlikely]]
       return allocate_not_at_hand(stream, key, bytes, alignment, least_block);
-    numbers_.count_allocation(bytes, size_class.bytes());
+    numbers_.count_allocation(bytes, size_class.bytes);
     return p;
   }
   /// What needs no search, on a stream that CUDA need not be asked about; null if that is nothing.
@@ -231,7 +231,7 @@ class caching_allocator : public hot_path<Upstream> {
     return sizes_.has_slots() && large_bytes_ <= (numbers_.allocated.current + lent_.bytes()) / 2;
   }
   void* take_small(stream_key key, request const& r) noexcept {
-    void* const p = heap_.take_small(key, {slot_class::of(r.size), r.size}, r.requested, r.alignment_log);
+    void* const p = heap_.take_small(key, {slot_class::of(r.size), r.size * unit_bytes}, r.requested, r.alignment_log);
     if (p != nullptr) numbers_.count_allocation(r.requested, r.size * unit_bytes);
     return p;
   }
@@ -461,7 +461,7 @@ class caching_allocator : public hot_path<Upstream> {
     lent.alignment_log = thread_cache::record_alignment_log;
     auto const find = [&](std::size_t record) -> void* {
       lent.requested = record;
-      slot_class::sized const size_class{slot_class::of(r.size), r.size};
+      slot_class::sized const size_class{slot_class::of(r.size), r.size * unit_bytes};
       if (void* const p = heap_.take_small(who.key, size_class, record, lent.alignment_log); p != nullptr) return p;
       if (void* const p = heap_.make_small(who, lent, segments_.held()); p != nullptr) return p;
       block_id id = heap_.take_ready(who, lent);

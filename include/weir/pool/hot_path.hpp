@@ -4,6 +4,7 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/heap/block_table.hpp>
 #include <weir/pool/heap/slot_class.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/pool_memory.hpp>
@@ -37,12 +38,12 @@ class hot_path : public pool_memory<Upstream> {
   }
   /// What the stream has at hand for a request; no memory (`is_memory`) in all other cases. For what `may_be_at_hand`.
   [[gnu::always_inline]] void* take_as_owner(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept {
-    return take(stream, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    return take(stream, bytes, live_mark(static_cast<unsigned>(std::countr_zero(alignment))));
   }
   /// True if the stream has at hand from now on what it frees. For what `may_be_at_hand`.
   [[gnu::always_inline]] bool give_as_owner(stream_ref stream, void* p, std::size_t bytes,
                                             std::size_t alignment) noexcept {
-    return give(stream, p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    return give(stream, p, bytes, live_mark(static_cast<unsigned>(std::countr_zero(alignment))));
   }
 
  protected:
@@ -59,24 +60,39 @@ class hot_path : public pool_memory<Upstream> {
   using base::heap_, base::keeps_, base::mutex_, base::numbers_, base::options_, base::segments_;
 
  private:
-  [[gnu::noinline]] void* take(stream_ref stream, std::size_t bytes, unsigned alignment_log) noexcept {
+  // A stream with an id of its own is known by that; others go on by a jump.
+  [[gnu::noinline]] void* take(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
+    if (stream.lasting_id() == 0) [[unlikely]]
+      return take_by_handle(stream, bytes, mark);
+    return take_for(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), bytes, mark);
+  }
+  [[gnu::noinline]] void* take_by_handle(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
+    return take_for(stream_identity::key_at_hand(stream, streams_last()), bytes, mark);
+  }
+  [[gnu::always_inline]] void* take_for(stream_key key, std::size_t bytes, live_mark mark) noexcept {
     biased_owner_section const lock(mutex_);
-    if (!lock || captures_declared() || heap_.is_exiting()) [[unlikely]]
+    if (!lock || heap_.is_exiting_or(count_declared_captures())) [[unlikely]]
       return nullptr;
     auto const size_class = slot_class::for_bytes(bytes);
-    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
-    void* const p = heap_.take_small(key, size_class, bytes, alignment_log);
+    void* const p = heap_.take_small(key, size_class, bytes, mark);
     if (p == nullptr) [[unlikely]]
       return reinterpret_cast<void*>(nothing_at_hand);
-    numbers_.count_allocation(bytes, size_class.bytes());
+    numbers_.count_allocation(bytes, size_class.bytes);
     return p;
   }
-  [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
+  [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
+    if (stream.lasting_id() == 0) [[unlikely]]
+      return give_by_handle(stream, p, bytes, mark);
+    return give_for(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
+  }
+  [[gnu::noinline]] bool give_by_handle(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
+    return give_for(stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
+  }
+  [[gnu::always_inline]] bool give_for(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
     biased_owner_section const lock(mutex_);
-    if (!lock || captures_declared() || heap_.is_exiting() || is_above_threshold()) [[unlikely]]
+    if (!lock || heap_.is_exiting_or(count_declared_captures()) || is_above_threshold()) [[unlikely]]
       return false;
-    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
-    std::size_t const held = heap_.give_at_once(key, p, bytes, alignment_log);
+    std::size_t const held = heap_.give_at_once(key, p, bytes, mark);
     if (held == 0) [[unlikely]]
       return false;
     numbers_.count_deallocation(bytes, held);

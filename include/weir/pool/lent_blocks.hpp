@@ -168,8 +168,7 @@ class lent_blocks {
     std::size_t const block = slot_class::size(size_class) * unit_bytes;
     std::size_t lent = 0;
     for (most = lesser(most, most_bytes_at_once / block); lent < most; ++lent) {
-      void* const p = heap_.take_small(key, {size_class, slot_class::size(size_class)}, to.record(block),
-                                       thread_cache::record_alignment_log);
+      void* const p = heap_.take_small(key, {size_class, block}, to.record(block), thread_cache::record_alignment_log);
       if (p == nullptr) break;
       to.add_free(key, p, size_class);
       bytes_ += block;

@@ -41,12 +41,12 @@ class small_blocks {
 
   /// A slot or block of a small request's class that the list's stream has at hand, now live; null if there is none.
   /// No CUDA call.
-  [[gnu::always_inline]] void* take(list_id list, slot_class::sized size_class, std::size_t bytes,
-                                    unsigned alignment_log) noexcept {
+  [[gnu::always_inline]] void* take(block_heap& heap, list_id list, slot_class::sized size_class, std::size_t bytes,
+                                    live_mark mark) noexcept {
     if (size_class.number < slab_store::classes)
       if (slab* const s = slabs_.with_free(list, size_class.number); s != nullptr)
-        return slabs_.take(*s, size_class.size, bytes, alignment_log);
-    return cache_.take(list, size_class.number, bytes, alignment_log);
+        return slabs_.take(*s, size_class.size(), bytes, mark.alignment_log());
+    return cache_.take(heap, list, size_class.number, bytes, mark);
   }
   /// A slot after making room: what other streams gave back is the stream's again, or there is a new slab. Null if the
   /// request is for a block, which is counted. `held`: bytes that the pool holds. Only for a list whose stream does not
@@ -66,8 +66,12 @@ class small_blocks {
   [[gnu::always_inline]] bool keep(list_id list, block_id id) noexcept { return cache_.put(list, id); }
   /// Whether the list's stream may have anything at hand.
   bool is_open(list_id list) const noexcept { return cache_.is_open(list); }
-  /// The same as `keep` for such a list, and false too where that takes more than a few instructions.
-  [[gnu::always_inline]] bool keep_at_once(list_id list, block_id id) noexcept { return cache_.put_at_once(list, id); }
+  /// The same as `keep` for such a list. Returns the block's bytes; 0 too where that takes more than a few
+  /// instructions.
+  [[gnu::always_inline]] std::size_t keep_at_once(block_heap& heap, stream_tracker& tracker, list_id list,
+                                                  block_id id) noexcept {
+    return cache_.put_at_once(heap, tracker, list, id);
+  }
   /// A live block goes back to the heap that is freed in the list.
   [[gnu::always_inline]] void count_free(list_id list, block_id id) noexcept { cache_.count_free(list, id); }
 
@@ -78,8 +82,8 @@ class small_blocks {
     return slabs_.find(p, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
   }
   /// The same of what may be one by its alignment.
-  [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, unsigned alignment_log) const noexcept {
-    return bytes > slab::most_slot_units * unit_bytes ? slot() : slabs_.find(p, bytes, alignment_log);
+  [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, live_mark mark) const noexcept {
+    return bytes > slab::most_slot_units * unit_bytes ? slot() : slabs_.find(p, bytes, mark.alignment_log());
   }
   /// The live slot at `p`, whatever it was asked for as.
   slot find(void const* p) const noexcept { return slabs_.find(p); }

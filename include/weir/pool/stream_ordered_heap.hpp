@@ -253,8 +253,8 @@ class stream_ordered_heap {
 
   /// Null for a stream that was not seen of late, too.
   [[gnu::always_inline]] void* take_small(stream_key key, slot_class::sized size_class, std::size_t bytes,
-                                          unsigned alignment_log) noexcept {
-    return small_.take(tracker_.list_seen(key), size_class, bytes, alignment_log);
+                                          live_mark mark) noexcept {
+    return small_.take(heap_, tracker_.list_seen(key), size_class, bytes, mark);
   }
   /// The same after making room. `r` as `take_ready` would serve it, by a block; `held`: bytes that the pool holds.
   /// Null if only that is left. May throw `std::bad_alloc`.
@@ -263,8 +263,8 @@ class stream_ordered_heap {
     if (list == shared) [[unlikely]] {
       reserve();
       list = list_of(who);
-      slot_class::sized const size_class{slot_class::of(r.size), r.size};
-      if (void* const p = small_.take(list, size_class, r.requested, r.alignment_log); p != nullptr) return p;
+      slot_class::sized const size_class{slot_class::of(r.size), r.size * unit_bytes};
+      if (void* const p = small_.take(heap_, list, size_class, r.requested, r.alignment_log); p != nullptr) return p;
     }
     return list == shared || !tracker_.is_lasting(list) ? nullptr : small_.make(list, r, held);
   }
@@ -279,17 +279,16 @@ class stream_ordered_heap {
   }
   /// The stream has at hand from now on what it frees: a slot of its own slabs, or a block. Returns how large that is;
   /// 0, and nothing changed, where it is neither, or that takes more than a few instructions.
-  [[gnu::always_inline]] std::size_t give_at_once(stream_key key, void* p, std::size_t bytes,
-                                                  unsigned alignment_log) noexcept {
+  [[gnu::always_inline]] std::size_t give_at_once(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
     list_id const list = tracker_.list_seen(key);
-    if (slot const found = small_.find_slot(p, bytes, alignment_log))
+    if (slot const found = small_.find_slot(p, bytes, mark))
       return small_.give_own_at_once(found, list) ? found.bytes() : 0;
     if (!small_.is_open(list)) [[unlikely]]
       return 0;  // before looking which block it is: so end frees on a stream that only frees
-    block_id const id = heap_.find_live_at_once(reinterpret_cast<std::uintptr_t>(p), alignment_log);
+    block_id const id = heap_.find_live_at_once(reinterpret_cast<std::uintptr_t>(p), mark);
     if (id == 0 || heap_.blocks()[id].requested() != bytes || heap_.blocks()[id].captured != shared) [[unlikely]]
       return 0;
-    return small_.keep_at_once(list, id) ? heap_.blocks()[id].bytes() : 0;
+    return small_.keep_at_once(heap_, tracker_, list, id);
   }
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
   bool give(slot const& freed, stream_identity const& who) noexcept {
@@ -482,6 +481,7 @@ class stream_ordered_heap {
     return heap_.host_bytes() + tracker_.host_bytes() + private_.host_bytes() + small_.host_bytes();
   }
   bool is_exiting() const noexcept { return tracker_.is_exiting(); }
+  bool is_exiting_or(unsigned count) const noexcept { return tracker_.is_exiting_or(count); }
   /// Checks everything; slow, for tests.
   bool valid() const { return heap_.valid(); }
 

@@ -22,6 +22,17 @@ namespace weir::detail {
 #endif
 }
 
+/// True of the calling thread's. In one comparison where that reads memory: it is a part of every entry into a lock.
+[[gnu::always_inline]] inline bool is_this_thread(void const* thread) noexcept {
+#if defined(__x86_64__) && defined(__linux__) && !defined(__ILP32__)
+  int is_other;  // no `bool`: g++ would keep it for one that is returned much later
+  asm volatile("cmp %%fs:0, %1" : "=@ccnz"(is_other) : "r"(thread));
+  return is_other == 0;
+#else
+  return thread == this_thread();
+#endif
+}
+
 /// For short sections that never block, as `spin_lock`, where one thread does nearly all of them: an atomic exchange
 /// takes as long as a section of some 30 instructions. A thread that took the lock many times in a row becomes its
 /// owner. From then on it enters by a store and a load that only the compiler keeps in order. Another thread that wants
@@ -85,7 +96,7 @@ class basic_biased_lock {
   /// Returns what is to be handed to `leave`: whether the owner is inside, or whether the lock is taken.
   [[gnu::always_inline]] bool& enter() noexcept {
     seat* const mine = owner();
-    if (__atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == this_thread()) [[likely]] {
+    if (is_this_thread(__atomic_load_n(&mine->thread, __ATOMIC_RELAXED))) [[likely]] {
       Barrier::announce(mine->is_taken);
       if (owner() == mine) [[likely]]
         return mine->is_taken;
@@ -98,7 +109,7 @@ class basic_biased_lock {
   /// instruction more then.
   [[gnu::always_inline]] bool* enter_if_owner() noexcept {
     seat* const mine = owner();
-    if (__atomic_load_n(&mine->thread, __ATOMIC_RELAXED) == this_thread()) [[likely]] {
+    if (is_this_thread(__atomic_load_n(&mine->thread, __ATOMIC_RELAXED))) [[likely]] {
       Barrier::announce(mine->is_taken);
       if (mine == owner()) [[likely]]
         return &mine->is_taken;

@@ -103,7 +103,8 @@ TEST_CASE("a block that is set aside is live and found, is not as anyone asked f
   block_id const id = table.add(at(0), 4), other = table.add(at(9), 4);
   table.enlist(id, 700, 3);
   table.enlist(other, 700, 3);
-  table.set_cached(id, list_id{2}, 41);
+  table.set_taker(id, list_id{2});
+  table.set_cached(id, 41);
   CHECK(table[id].is_cached());
   CHECK_FALSE(table[other].is_cached());
   CHECK(table[id].state() == block_state::live);
@@ -111,7 +112,8 @@ TEST_CASE("a block that is set aside is live and found, is not as anyone asked f
   CHECK(table[id].requested() > max_block_bytes);
   CHECK(table.find(at(0)) == id);
   CHECK(table.valid());
-  CHECK(table.reuse(id, 900, 8) == 41);
+  CHECK(table[id].list_next == 41);
+  CHECK(table.reuse(id, 900, 8) == at(0));
   CHECK_FALSE(table[id].is_cached());
   CHECK(table[id].requested() == 900);
   CHECK(table[id].alignment_log() == 8);

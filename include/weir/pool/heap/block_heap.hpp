@@ -137,9 +137,9 @@ class block_heap {
 
   /// See `block_table`.
   void set_taker(block_id id, list_id list) noexcept { table_.set_taker(id, list); }
-  void set_cached(block_id id, list_id whose, block_id next) noexcept { table_.set_cached(id, whose, next); }
-  block_id reuse(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
-    return table_.reuse(id, requested, alignment_log);
+  void set_cached(block_id id, block_id next) noexcept { table_.set_cached(id, next); }
+  [[gnu::always_inline]] std::uintptr_t reuse(block_id id, std::uint64_t requested, live_mark mark) noexcept {
+    return table_.reuse(id, requested, mark);
   }
 
   // ---- Taking a live block apart into several: from its end on, each piece live or free as the caller says.
@@ -228,8 +228,8 @@ class block_heap {
   [[gnu::always_inline]] block_id find_live(std::uintptr_t address, unsigned alignment_log) noexcept {
     return table_.find(address, alignment_log);
   }
-  [[gnu::always_inline]] block_id find_live_at_once(std::uintptr_t address, unsigned alignment_log) const noexcept {
-    return table_.find_at_once(address, alignment_log);
+  [[gnu::always_inline]] block_id find_live_at_once(std::uintptr_t address, live_mark mark) const noexcept {
+    return table_.find_at_once(address, mark);
   }
   /// The sequence number up to which a free block's free list has to be done before others may have it.
   sequence_number sequence(block_id id) const noexcept { return free_.sequence(id); }

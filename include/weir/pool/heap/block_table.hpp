@@ -14,6 +14,19 @@ namespace weir::detail {
 /// `held`: neither live nor free, while the memory behind it is being put there or taken away.
 enum class block_state : std::uint8_t { unused, live, free, held };
 
+/// That a block is live and how it was asked to be aligned, as the low bits of its record's address keep it. What was
+/// asked for is often known when a program is compiled, and this then too.
+class live_mark {
+ public:
+  constexpr live_mark(unsigned alignment_log) noexcept
+      : bits_(std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live)) {}
+  constexpr std::uintptr_t bits() const noexcept { return bits_; }
+  constexpr unsigned alignment_log() const noexcept { return static_cast<unsigned>(bits_ >> 2); }
+
+ private:
+  std::uintptr_t bits_;
+};
+
 /// A piece of a segment. Host memory, apart from what it describes: nothing on the device can overwrite it. Half a
 /// cache line, since a program with many blocks pays for each line that it touches: what is not needed at once shares
 /// room.
@@ -37,14 +50,13 @@ class alignas(32) block {
     place_ = address() | static_cast<std::uintptr_t>(block_state::held);
     list = whose;
   }
-  void set_live(std::uint64_t requested, unsigned alignment_log) noexcept {
-    place_ = live_place(address(), alignment_log);
+  void set_live(std::uint64_t requested, live_mark mark) noexcept {
+    place_ = live_place(address(), mark);
     list_next = static_cast<block_id>(requested);
     list_previous = static_cast<block_id>(requested >> 32);
   }
   /// Live for its neighbours and found by its address, but no free of a live block names it. `next` is for the caller.
-  void set_cached(list_id whose, block_id next) noexcept {
-    list = whose;
+  void set_cached(block_id next) noexcept {
     list_next = next;
     list_previous = cached_mark;
   }
@@ -55,9 +67,7 @@ class alignas(32) block {
   }
 
   /// What is one word of a live block that starts at `address`, and of no other: see `is_at`.
-  static std::uintptr_t live_place(std::uintptr_t address, unsigned alignment_log) noexcept {
-    return address | std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live);
-  }
+  static std::uintptr_t live_place(std::uintptr_t address, live_mark mark) noexcept { return address | mark.bits(); }
   bool is_at(std::uintptr_t live_place) const noexcept { return place_ == live_place; }
 
   /// Of a live block: the bytes and the alignment's log2 that were asked for.
@@ -159,14 +169,15 @@ class block_table {
 
   /// A live block is one of those that a stream's small blocks are counted by.
   void set_taker(block_id id, list_id list) noexcept { blocks_[id].list = list; }
-  /// See `block::set_cached`; then live again, with what `reuse` is given. Returns what `next` was.
-  void set_cached(block_id id, list_id whose, block_id next) noexcept { blocks_[id].set_cached(whose, next); }
-  block_id reuse(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
+  /// See `block::set_cached`; then live again, with what `reuse` is given, which returns its address.
+  void set_cached(block_id id, block_id next) noexcept { blocks_[id].set_cached(next); }
+  [[gnu::always_inline]] std::uintptr_t reuse(block_id id, std::uint64_t requested, live_mark mark) noexcept {
     block& b = blocks_[id];
-    block_id const next = b.list_next;
-    b.set_live(requested, alignment_log);
+    std::uintptr_t const address = b.address();
+    if (address == 0) __builtin_unreachable();  // then nobody has to ask
     latest_ = id;
-    return next;
+    b.set_live(requested, mark);
+    return address;
   }
 
   /// The live block that starts at `address`, or 0.
@@ -181,12 +192,15 @@ class block_table {
     return live_.find_if(address, [=](block_id id) { return blocks[id].is_at(place); });
   }
   /// The same, or 0 where that takes more than a few instructions.
-  [[gnu::always_inline]] block_id find_at_once(std::uintptr_t address, unsigned alignment_log) const noexcept {
+  [[gnu::always_inline]] block_id find_at_once(std::uintptr_t address, live_mark mark) const noexcept {
     if (address % unit_bytes != 0) [[unlikely]]
       return 0;
-    std::uintptr_t const place = block::live_place(address, alignment_log);
+    std::uintptr_t const place = block::live_place(address, mark);
     block const* const blocks = blocks_.data();
-    if (blocks[latest_].is_at(place)) return latest_;
+    if (block_id const latest = latest_; blocks[latest].is_at(place)) [[likely]] {
+      if (latest == 0) __builtin_unreachable();  // no block's record
+      return latest;
+    }
     return live_.find_at_once(address, [=](block_id id) { return blocks[id].is_at(place); });
   }
 

@@ -75,7 +75,8 @@ struct stream_identity {
  private:
   template <class Number>
   [[gnu::always_inline]] static stream_key key_of(stream_ref stream, bool all_last, Number this_thread) noexcept {
-    if (stream.lasting_id() != 0) return key_for(lasting, stream.lasting_id());
+    if (std::uint64_t const id = stream.lasting_id(); id != 0) [[likely]]
+      return key_for(lasting, id);
     if (stream.is_host_order()) return stream_key::none;
     cudaStream_t const handle = stream.get();
     if (handle == cudaStreamLegacy) return legacy_key;

@@ -216,6 +216,7 @@ class stream_tracker {
     return reinterpret_cast<std::uintptr_t>(streams_[list].handle);
   }
   bool is_exiting() const noexcept { return life_.is_exiting(); }  ///< then call nothing more: what is held stays
+  bool is_exiting_or(unsigned count) const noexcept { return life_.is_exiting_or(count); }
 
   bool is_open(list_id list) const noexcept { return timeline_.is_open(list); }
   /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
