@@ -69,6 +69,10 @@ class slab_store {
     return reinterpret_cast<void*>(address);
   }
 
+  /// False if there is no slab there or beyond.
+  [[gnu::always_inline]] bool may_have(void const* p) const noexcept {
+    return map_.may_have(reinterpret_cast<std::uintptr_t>(p));
+  }
   /// The live slot at `p`, whatever it was asked for as.
   place find(void const* p) const noexcept {
     auto const address = reinterpret_cast<std::uintptr_t>(p);

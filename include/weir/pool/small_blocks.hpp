@@ -83,7 +83,8 @@ class small_blocks {
   }
   /// The same of what may be one by its alignment.
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, live_mark mark) const noexcept {
-    return bytes > slab::most_slot_units * unit_bytes ? slot() : slabs_.find(p, bytes, mark.alignment_log());
+    if (!slabs_.may_have(p) || bytes > slab::most_slot_units * unit_bytes) return {};
+    return slabs_.find(p, bytes, mark.alignment_log());
   }
   /// The live slot at `p`, whatever it was asked for as.
   slot find(void const* p) const noexcept { return slabs_.find(p); }

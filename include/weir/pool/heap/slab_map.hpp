@@ -55,6 +55,8 @@ class slab_map {
     std::uintptr_t word_ = 0;
   };
 
+  /// False if no slab lies there or beyond.
+  [[gnu::always_inline]] bool may_have(std::uintptr_t address) const noexcept { return address < end_; }
   /// The page that an address lies in. The last page of a slab may be only partly the slab's.
   [[gnu::always_inline]] page find(std::uintptr_t address) const noexcept {
     std::uintptr_t offset = 0;

@@ -223,7 +223,8 @@ class stream_timeline {
 
   // Fibonacci hashing: keys may differ in any of their bits.
   static std::uint64_t hash_of(Key key) noexcept { return static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u; }
-  static std::size_t slot_of(Key key) noexcept { return static_cast<std::size_t>(hash_of(key) >> 58); }
+  // By the low half, with a factor that fits into an instruction: those seen of late seldom differ in the other alone.
+  static std::size_t slot_of(Key key) noexcept { return static_cast<std::uint32_t>(key) * 0x9e3779b1u >> 26; }
   std::size_t bucket_of(Key key) const noexcept {
     return static_cast<std::size_t>(hash_of(key) >> 32) & (buckets_.size() - 1);
   }
