@@ -46,7 +46,7 @@ struct store_on_a_heap : streamed_heap {
   void* take() { return take(la, size_class, slot_bytes); }
   void* take(list_id list, unsigned number, std::size_t bytes, unsigned alignment_log = 8) {
     slab* const s = store.with_free(list, number);
-    return s == nullptr ? nullptr : store.take(*s, slot_class::size(number), bytes, alignment_log);
+    return s == nullptr ? nullptr : store.take(*s, slot_class::size(number) * unit_bytes, bytes, alignment_log);
   }
   /// All slots of a new slab, live.
   std::vector<void*> full_slab() {

@@ -61,9 +61,10 @@ class slab_store {
     return own == nullptr ? nullptr : own->with_free[size_class];
   }
   /// A slot of such a slab, now live.
-  [[gnu::always_inline]] void* take(slab& s, units size, std::size_t bytes, unsigned alignment_log) noexcept {
-    free_bytes_ -= s.slot_bytes();
-    std::uintptr_t const address = s.take(slab::record_of(size, bytes, alignment_log));
+  [[gnu::always_inline]] void* take(slab& s, std::size_t slot_bytes, std::size_t bytes,
+                                    unsigned alignment_log) noexcept {
+    free_bytes_ -= slot_bytes;
+    std::uintptr_t const address = s.take(slab::record_in(slot_bytes, bytes, alignment_log));
     if (!s.has_free()) [[unlikely]]
       unlist(s);
     return reinterpret_cast<void*>(address);
@@ -104,11 +105,12 @@ class slab_store {
     p.in->freed = tracker_.number_free(p.in->owner);
     give_done(p);
   }
-  /// The same where the slab stays; false, and nothing done, where it is emptied and goes.
-  [[gnu::always_inline]] bool give_at_once(place const& p) noexcept {
+  /// The same where the slab stays; false, and nothing done, where it is emptied and goes. `tracker` is the same that
+  /// this has: where it lies is known when the program is compiled.
+  [[gnu::always_inline]] bool give_at_once(stream_tracker& tracker, place const& p) noexcept {
     if (p.in->live() == 1 && !is_only_one(*p.in)) [[unlikely]]
       return false;
-    p.in->freed = tracker_.number_free(p.in->owner);
+    p.in->freed = tracker.number_free(p.in->owner);
     take_in(p);
     if (p.in->live() == 0) [[unlikely]]
       keep_whole(*p.in);

@@ -45,7 +45,7 @@ class small_blocks {
                                     live_mark mark) noexcept {
     if (size_class.number < slab_store::classes)
       if (slab* const s = slabs_.with_free(list, size_class.number); s != nullptr)
-        return slabs_.take(*s, size_class.size(), bytes, mark.alignment_log());
+        return slabs_.take(*s, size_class.bytes, bytes, mark.alignment_log());
     return cache_.take(heap, list, size_class.number, bytes, mark);
   }
   /// A slot after making room: what other streams gave back is the stream's again, or there is a new slab. Null if the
@@ -96,8 +96,8 @@ class small_blocks {
     return true;
   }
   /// The same, and false too where that takes more than a few instructions.
-  [[gnu::always_inline]] bool give_own_at_once(slot const& freed, list_id list) noexcept {
-    return slab_store::is_own(freed, list) && slabs_.give_at_once(freed);
+  [[gnu::always_inline]] bool give_own_at_once(stream_tracker& tracker, slot const& freed, list_id list) noexcept {
+    return slab_store::is_own(freed, list) && slabs_.give_at_once(tracker, freed);
   }
   /// The same as `give_own`, and false only where that is not simple: then `make_blocks` of it.
   bool give(slot const& freed, list_id list) noexcept {
@@ -170,7 +170,7 @@ class small_blocks {
   [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
     auto const take = [&]() -> void* {
       slab* const s = slabs_.with_free(list, size_class);
-      return s == nullptr ? nullptr : slabs_.take(*s, r.size, r.requested, r.alignment_log);
+      return s == nullptr ? nullptr : slabs_.take(*s, r.size * unit_bytes, r.requested, r.alignment_log);
     };
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;

@@ -282,7 +282,7 @@ class stream_ordered_heap {
   [[gnu::always_inline]] std::size_t give_at_once(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
     list_id const list = tracker_.list_seen(key);
     if (slot const found = small_.find_slot(p, bytes, mark))
-      return small_.give_own_at_once(found, list) ? found.bytes() : 0;
+      return small_.give_own_at_once(tracker_, found, list) ? found.bytes() : 0;
     if (!small_.is_open(list)) [[unlikely]]
       return 0;  // before looking which block it is: so end frees on a stream that only frees
     block_id const id = heap_.find_live_at_once(reinterpret_cast<std::uintptr_t>(p), mark);

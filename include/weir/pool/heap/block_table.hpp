@@ -21,7 +21,7 @@ class live_mark {
   constexpr live_mark(unsigned alignment_log) noexcept
       : bits_(std::uintptr_t{alignment_log} << 2 | static_cast<std::uintptr_t>(block_state::live)) {}
   constexpr std::uintptr_t bits() const noexcept { return bits_; }
-  constexpr unsigned alignment_log() const noexcept { return static_cast<unsigned>(bits_ >> 2); }
+  constexpr unsigned alignment_log() const noexcept { return static_cast<unsigned>(bits_) >> 2; }
 
  private:
   std::uintptr_t bits_;

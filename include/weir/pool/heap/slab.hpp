@@ -28,8 +28,12 @@ class slab {
   /// What is kept of a live slot: that it is, and what was asked for, so that a wrong free is noticed. An alignment
   /// beyond those of slots is one and the same, `not_asked`.
   static constexpr std::uint32_t record_of(units size, std::size_t bytes, unsigned alignment_log) noexcept {
+    return record_in(size * unit_bytes, bytes, alignment_log);
+  }
+  /// The same by the bytes of a slot.
+  static constexpr std::uint32_t record_in(std::size_t slot_bytes, std::size_t bytes, unsigned alignment_log) noexcept {
     return live_bit | (alignment_log & most_alignment_log) << slack_bits |
-           static_cast<std::uint32_t>(size * unit_bytes - bytes);
+           static_cast<std::uint32_t>(slot_bytes - bytes);
   }
   static constexpr unsigned not_asked = 31;
 
@@ -52,7 +56,9 @@ class slab {
       taken = used_++;
     records()[taken] = record;
     ++live_;
-    return begin_ + std::uintptr_t{taken} * size_ * unit_bytes;
+    std::uintptr_t const address = begin_ + std::uintptr_t{taken} * size_ * unit_bytes;
+    if (address == 0) __builtin_unreachable();  // then nobody has to ask
+    return address;
   }
   bool has_free() const noexcept { return first_free_ != none || used_ != slots_; }
 

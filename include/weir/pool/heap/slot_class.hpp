@@ -31,7 +31,6 @@ struct slot_class {
   struct sized {
     unsigned number;
     std::size_t bytes;
-    constexpr units size() const noexcept { return static_cast<units>(bytes / unit_bytes); }
   };
   /// Both for `bytes` from 1 to `most_bytes`, without a branch. As `of`: a number of bytes has the same leading bits as
   /// that of units.
