@@ -79,6 +79,32 @@ TEST_CASE_FIXTURE(blocks_at_hand, "a block that was freed is had again, by its o
   CHECK(heap.free_bytes(la) == bytes);
 }
 
+TEST_CASE_FIXTURE(blocks_at_hand, "what is at hand makes room before the heap's tables grow") {
+  std::vector<detail::block_id> taken;
+  CHECK(make() == nullptr);  // from now on the stream keeps what it frees
+  for (taken.push_back(block); taken.size() < 40 || !heap.is_short_of_room();)
+    taken.push_back(streamed_heap::take(size));
+  for (int i = 0; i < 32; ++i, taken.pop_back()) REQUIRE(small.keep(la, taken.back()));
+  CHECK(heap.is_short_of_room());
+  std::size_t const before = heap.host_bytes();
+  small.reserve_blocks();
+  CHECK_FALSE(heap.is_short_of_room());
+  CHECK(heap.host_bytes() == before);
+  CHECK(heap.free_bytes(la) == 32 * bytes);
+  SUBCASE("with nothing at hand they grow") {
+    while (!heap.is_short_of_room()) streamed_heap::take(size);
+    small.reserve_blocks();
+    CHECK_FALSE(heap.is_short_of_room());
+    CHECK(heap.host_bytes() > before);
+  }
+  SUBCASE("and where little is at hand, so that it is not given back for each block") {
+    while (!heap.is_short_of_room()) taken.push_back(streamed_heap::take(size));
+    for (int i = 0; i < 4; ++i, taken.pop_back()) REQUIRE(small.keep(la, taken.back()));
+    small.reserve_blocks();
+    CHECK(heap.host_bytes() > before);
+  }
+}
+
 TEST_CASE_FIXTURE(blocks_at_hand, "nobody was given a slot of no bytes, of more than a slot has, or aligned oddly") {
   void* const p = first_slot();
   CHECK_FALSE(small.find(p, 0, 256));

@@ -29,6 +29,12 @@ class small_blocks {
     cache_.reserve(lists);
     slabs_.reserve(lists);
   }
+  /// As the heap's `reserve`, but before its tables grow, what streams have at hand makes room in them: how many blocks
+  /// of each size they once needed at a time is more than they need together. May throw `std::bad_alloc`.
+  [[gnu::always_inline]] void reserve_blocks() {
+    if (heap_.is_short_of_room()) [[unlikely]]
+      add_room();
+  }
   /// The list has nothing here, and may come to stand for another stream.
   void close(list_id list) noexcept {
     cache_.close(list);
@@ -167,6 +173,10 @@ class small_blocks {
   }
 
  private:
+  [[gnu::noinline]] void add_room() {
+    cache_.flush();
+    heap_.reserve_share();  // so that what was at hand is not given back soon again
+  }
   [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
     auto const take = [&]() -> void* {
       slab* const s = slabs_.with_free(list, size_class);
@@ -179,7 +189,7 @@ class small_blocks {
   }
   /// A slab of so many slots for requests as `r`, of memory that the stream may have without asking.
   bool add_slab(list_id list, request const& r, unsigned size_class, std::uint32_t slots) {
-    heap_.reserve();
+    reserve_blocks();
     std::size_t const own = heap_.free_bytes(list);
     block_id const id = heap_.take_tightest(list, {.size = r.size * slots,
                                                    .alignment = slab::page_bytes,

@@ -171,7 +171,7 @@ class stream_ordered_heap {
   [[gnu::always_inline]] void reserve() {
     if (tracker_.is_short_of_lists()) [[unlikely]]
       add_lists();
-    heap_.reserve();
+    small_.reserve_blocks();
   }
   /// Room for the lists of so many streams, and of what they use together, where there is some.
   void try_to_reserve_lists(std::size_t streams) noexcept try {

@@ -24,8 +24,15 @@ class block_heap {
   void reserve_lists(std::size_t count) { free_.reserve_lists(count); }
   /// Makes room so that one take, one add and any number of gives need no host memory. May throw `std::bad_alloc`.
   void reserve() {
-    if (table_.is_short_of(records_a_call)) [[unlikely]]
+    if (is_short_of_room()) [[unlikely]]
       add_room();
+  }
+  /// True if `reserve` has something to do.
+  bool is_short_of_room() const noexcept { return table_.is_short_of(records_a_call); }
+  /// The same, so that room lasts: for an eighth of all blocks more. May throw `std::bad_alloc`.
+  void reserve_share() {
+    add_room_for(greater(records_a_call, table_.end() / 8));
+    table_.reserve(0, table_.live() / 8 + 1);
   }
   /// See `free_lists`. May throw `std::bad_alloc`.
   void keep_ages() { free_.keep_ages(); }
