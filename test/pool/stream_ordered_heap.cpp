@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <vector>
 
@@ -181,6 +182,17 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "streams that left nothing are forgotten, 
   CHECK(reuse.stream_count() == 0);
   CHECK(shared() == 50);
   REQUIRE(second != 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "as many streams as few programs have are never asked whether they ended") {
+  std::array<weir::stream, 4> const few;
+  std::vector<detail::stream_identity> each;
+  for (weir::stream const& s : few) each.push_back(who(s));
+  sim::reset_counters();
+  for (auto const& one : each) reuse.give(reuse.take_ready(one, units(1)), one);
+  reuse.reserve();
+  CHECK(sim::calls("cudaEventRecord") + sim::calls("cudaEventQuery") == 0);
+  CHECK(reuse.stream_count() == few.size());
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream by stream, until it is released") {

@@ -565,7 +565,7 @@ class stream_ordered_heap {
   }
 
   void add_lists() {
-    poll(next_lists());  // streams that ended make room
+    if (!tracker_.has_few_lists()) poll(next_lists());  // streams that ended make room
     if (tracker_.is_short_of_lists()) add_room_for_lists();
   }
   void add_room_for_lists() {

@@ -26,7 +26,9 @@ void queue_work(stream_ref stream) {
 
 struct clock_with_lists : stream_tracker {
   bool all_last;
-  explicit clock_with_lists(int device = 0, bool last = false) : stream_tracker(device), all_last(last) { add_lists(); }
+  explicit clock_with_lists(int device = 0, bool last = false) : stream_tracker(device), all_last(last) {
+    while (!has_spare(8)) add_lists();
+  }
   detail::list_id list(stream_ref stream) {
     detail::stream_key const key = detail::stream_identity::known_key(stream, all_last);
     bool const ask = detail::stream_identity::must_ask(stream, key);

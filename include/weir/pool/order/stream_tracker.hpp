@@ -6,6 +6,7 @@
 #include <weir/cuda/error.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/pool/heap/size_class.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_timeline.hpp>
 #include <weir/pool/order/thread_registry.hpp>
@@ -37,12 +38,13 @@ class stream_tracker {
   /// True if few free lists are left for streams not seen before.
   bool is_short_of_lists() const noexcept { return !has_spare(spare_lists); }
   bool has_spare(std::size_t lists) const noexcept { return timeline_.closed_count() >= lists; }
-  /// Half as many again; enough at first that a program with few streams is never asked which of them ended.
+  /// Half as many again; at first as many as a program with one stream needs.
   std::size_t lists_to_add() const noexcept {
-    std::size_t const more = 2 * spare_lists + timeline_.list_count() / 2,
-                      most = timeline::max_lists - timeline_.list_count();
-    return more < most ? more : most;
+    std::size_t const missing = spare_lists + 1 - lesser(spare_lists, timeline_.closed_count());
+    return lesser(greater(missing, timeline_.list_count() / 2), timeline::max_lists - timeline_.list_count());
   }
+  /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
+  bool has_few_lists() const noexcept { return timeline_.list_count() < few_lists; }
   /// May throw `std::bad_alloc`.
   void add_lists() {
     std::size_t const more = lists_to_add();
@@ -233,7 +235,7 @@ class stream_tracker {
 
  private:
   using identity = stream_identity;
-  static constexpr std::size_t spare_lists = 4;
+  static constexpr std::size_t spare_lists = 4, few_lists = 9;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
 
