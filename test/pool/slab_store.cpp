@@ -260,6 +260,30 @@ TEST_CASE_FIXTURE(store_on_a_heap, "a slab waits for the last of what was freed 
   CHECK_FALSE(store.take_back());
 }
 
+TEST_CASE_FIXTURE(store_on_a_heap,
+                  "of many slabs just those wait that have slots away, in whatever order they come and go") {
+  std::vector<std::vector<void*>> full(5);
+  for (auto& of : full) of = full_slab();
+  for (std::size_t const i : {3u, 0u, 4u, 2u}) {
+    queue_work(i == 4 ? stream_ref(mortal) : b);
+    REQUIRE(give_away(full[i][0], i == 4 ? lm : lb));
+  }
+  CHECK_FALSE(store.take_back());
+  REQUIRE(store.take_apart(*find(full[0][1]).in));
+  CHECK_FALSE(store.take_back());
+  settle(b);
+  CHECK(store.take_back());
+  CHECK(std::set{take(), take()} == std::set{full[2][0], full[3][0]});
+  CHECK(take() == nullptr);
+  CHECK_FALSE(store.take_back());
+  settle(mortal);
+  CHECK(store.take_back());
+  CHECK(take() == full[4][0]);
+  CHECK_FALSE(store.take_back());
+  CHECK(store.take_apart_if([](slab const&) { return true; }));
+  CHECK(store.count() == 0);
+}
+
 TEST_CASE_FIXTURE(store_on_a_heap, "one list at a time has slots of a slab away") {
   std::vector<void*> const live = full_slab();
   queue_work(b);

@@ -150,10 +150,7 @@ class slab_store {
       own = new by_class;
       host_bytes_ += sizeof(by_class);
     }
-    if (all_.size() == count_) {
-      awaiting_.grow(count_ + count_ / 4 + 16);  // first: as long as `all_`
-      all_.grow(awaiting_.size());
-    }
+    if (all_.size() == count_) all_.grow(count_ + count_ / 8 + 16);
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
     std::size_t const share = own->slots[size_class] / share_of_class;
     std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
@@ -193,7 +190,7 @@ class slab_store {
   bool take_back() noexcept {
     bool any = false;
     for (std::size_t i = awaiting_count_; i-- > 0;) {
-      slab& s = *awaiting_[i];
+      slab& s = *all_[i];
       if (!tracker_.available(s.owner, s.away_list, s.away_until)) continue;
       any = true;
       bool const had_free = s.has_free();
@@ -273,7 +270,7 @@ class slab_store {
     return bytes;
   }
   std::size_t host_bytes() const noexcept {
-    return host_bytes_ + map_.host_bytes() + all_.bytes() + awaiting_.bytes() + streams_.bytes() + owners_.bytes();
+    return host_bytes_ + map_.host_bytes() + all_.bytes() + streams_.bytes() + owners_.bytes();
   }
   /// The slab that a live block of the heap is, or null.
   slab const* of_block(block_id id) const noexcept {
@@ -346,15 +343,19 @@ class slab_store {
   }
   void await(slab& s, list_id where) noexcept {
     s.away_list = where;
-    s.away_index = static_cast<std::uint32_t>(awaiting_count_);
-    awaiting_[awaiting_count_++] = &s;
+    change_places(s, awaiting_count_++);
     ++streams_[where].awaited;
   }
   void forget_away(slab& s) noexcept {
     if (s.away() == 0) return;
     --streams_[s.away_list].awaited;
-    awaiting_[s.away_index] = awaiting_[--awaiting_count_];
-    awaiting_[s.away_index]->away_index = s.away_index;
+    change_places(s, --awaiting_count_);
+  }
+  /// Among all slabs.
+  void change_places(slab& s, std::size_t with) noexcept {
+    slab& other = *all_[with];
+    all_[other.index = s.index] = &other;
+    all_[s.index = static_cast<std::uint32_t>(with)] = &s;
   }
   void drop_from_lists(slab& s) noexcept {
     some_went_ = true;
@@ -371,16 +372,14 @@ class slab_store {
     host_bytes_ -= s.host_bytes();
     free_bytes_ -= s.free() * s.slot_bytes();
     map_.remove(s);
-    all_[s.index] = all_[--count_];
-    all_[s.index]->index = s.index;
+    change_places(s, --count_);
   }
 
   growable_heap& heap_;
   stream_tracker& tracker_;
   slab_map map_;
   grown_array<stream_slabs> streams_;
-  grown_array<slab*> all_;
-  grown_array<slab*> awaiting_;  // with slots that are away
+  grown_array<slab*> all_;       // those with slots that are away first
   grown_array<list_id> owners_;  // of slabs
   std::size_t count_ = 0, awaiting_count_ = 0, owner_count_ = 0;
   std::size_t host_bytes_ = 0;  // of slabs, and of tables by class

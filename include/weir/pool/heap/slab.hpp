@@ -205,12 +205,11 @@ class slab {
 
  public:
   list_id away_list{};
+  std::uint32_t index = 0;  ///< among all slabs
   // The next line, which the records begin in.
-  std::uint32_t index = 0;       ///< among all slabs
-  std::uint32_t away_index = 0;  ///< among those with slots that are away
   sequence_number away_until{};  ///< what is away is the owner's again when this is done on `away_list`
 };
 inline constexpr slab::sizes slab::sizes_of_classes = slab::make_sizes();
-static_assert(sizeof(slab) == 80);
+static_assert(sizeof(slab) == 72);
 
 }  // namespace weir::detail
