@@ -14,6 +14,7 @@
 //     heap: find_live, keep     at hand for the stream, or `give`: into its free list
 //     release_policy            with more held than the threshold: gives idle segments back
 //   deallocate_after            the same for what several streams have used
+//   deallocate_unasked          the same for a stream that may end, where it does not matter who it is
 //   allocate_in_capture, deallocate_in_capture
 //                               the same for a stream that is being captured
 //
@@ -264,6 +265,7 @@ class caching_allocator : public hot_path<Upstream> {
     check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
     if (who.capture != capture_key::none) return allocate_in_capture(who, r, effort, refused);
     auto const lock = enter_to_allocate();
+    heap_.confirm(who);
     if (sizes_.may_be_small(r))
       if (void* const p = take_small(who.key, r); p != nullptr) return p;
     if (void* const p = allocate_ready(stream, who.key, r); p != nullptr) return p;
@@ -296,10 +298,26 @@ class caching_allocator : public hot_path<Upstream> {
   [[gnu::noinline]] bool deallocate_after_asking(stream_ref stream, stream_key known, void* p, std::size_t bytes,
                                                  std::size_t alignment) noexcept {
     if (heap_.is_exiting()) return true;
-    stream_identity const who = stream_identity::ask(stream, known);
+    stream_identity who = stream_identity::ask_capture(stream, known);
     if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
+    if (who.may_ask_id()) {
+      if (deallocate_unasked(stream, p, bytes, alignment)) return true;
+      who.ask_id();
+    }
     auto const lock = enter();
     return give({.stream = stream, .key = succeeded(who.code) ? who.key : stream_key::none}, p, bytes, alignment);
+  }
+  /// For a stream that may be destroyed and is in no capture: true if CUDA need not be asked who it is.
+  bool deallocate_unasked(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
+    auto const lock = enter();
+    block_id const id = heap_.find_slot(p, bytes, alignment) ? 0 : heap_.find_live(p, bytes, alignment);
+    if (id == 0) return false;
+    std::size_t const held = heap_[id].bytes();
+    block_id const free = heap_.give_unasked(id, stream);
+    if (free == 0) return false;
+    count_off(bytes, held);
+    if (is_above_threshold()) idle_.keep_threshold_after(free);
+    return true;
   }
   [[gnu::always_inline]] bool give(stream_identity const& who, void* p, std::size_t bytes,
                                    std::size_t alignment) noexcept {

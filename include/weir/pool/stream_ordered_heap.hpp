@@ -390,12 +390,25 @@ class stream_ordered_heap {
     }
     return who.stream.is_host_order() ? give_done(id) : 0;
   }
+  /// The same for a stream that may be destroyed, by its handle alone: CUDA need not be asked who it is. 0, and nothing
+  /// changed, where it must.
+  block_id give_unasked(block_id id, stream_ref stream) noexcept {
+    list_id const list = tracker_.list_unasked(stream);
+    if (list == shared) return 0;
+    sequence_number const sequence = tracker_.on_free_unasked(list);
+    if (sequence == sequence_number::none) return 0;
+    small_.count_free(list, id);
+    return heap_.give(id, list, sequence);
+  }
+  /// CUDA was asked just now who this is.
+  void confirm(stream_identity const& who) noexcept { tracker_.confirm(tracker_.find(who.key)); }
   /// The same for a block that was used on several streams, in their `common_list`.
   block_id give(block_id id, list_id common) noexcept { return heap_.give(id, common, tracker_.on_free(common)); }
   /// The free list of what is freed after the work of `so_far` (`shared`: of nobody) and of `who`; `shared` if there is
   /// no room.
   list_id common_list(list_id so_far, stream_identity const& who) noexcept {
     list_id const list = tracker_.list_of(who.key, who.stream);
+    tracker_.confirm(list);
     return so_far == shared || list == shared ? list : tracker_.both(so_far, list);
   }
   /// The same for a block whose work is done.
@@ -426,18 +439,22 @@ class stream_ordered_heap {
       bool const is_needed = heap_.free_bytes(list) != 0 || tracker_.is_kept_open(list) || small_.needs(list);
       if (tracker_.is_done(list) || !is_needed) return;
       calls.enter();
-      cudaEvent_t const event = tracker_.begin_wait(list);
       auto const upto = tracker_.issued(list);
-      int const device = tracker_.device_of(list);
-      bool done = false;
-      if (event != nullptr || (tracker_.knows_device_of(list) && tracker_.may_wait_for_device())) {
-        // A stream that left no event behind can only be waited for together with its device.
-        done = lock.unlocked(
-            [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });
-        if (done) tracker_.complete(list, upto);
+      bool done = true;
+      while (done && !tracker_.is_done(list, upto)) {
+        auto const behind = tracker_.begin_wait(list, upto);
+        cudaEvent_t const event = behind.event;
+        int const device = tracker_.device_of(list);
+        done = false;
+        if (event != nullptr || (tracker_.knows_device_of(list) && tracker_.may_wait_for_device())) {
+          // A stream that left no event behind can only be waited for together with its device.
+          done = lock.unlocked(
+              [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });
+          if (done) tracker_.complete(list, behind.upto);
+        }
+        tracker_.end_wait(list);
       }
       all_done = all_done && done;
-      tracker_.end_wait(list);
     });
     poll(all_lists());
     return all_done;

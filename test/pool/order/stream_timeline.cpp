@@ -32,6 +32,14 @@ struct open_ledger : ledger {
     recorded(list);
     return event;
   }
+  /// The same, not confirmed.
+  int add(list_id list) {
+    int* const event = event_to_add(list);
+    REQUIRE(event != nullptr);
+    if (*event == 0) *event = ++last_event;
+    recorded(list);
+    return *event;
+  }
 };
 
 }  // namespace
@@ -308,6 +316,71 @@ TEST_CASE("what is known by other means is done, and its events are not asked an
   CHECK(l.valid());
 }
 
+TEST_CASE("an event that is not confirmed stands behind what was freed since the one before it") {
+  open_ledger l;
+  list_id const a = l.open(1), b = l.open(2);
+  auto const first = l.issue(a);
+  int const sure = l.record(a);
+  auto const second = l.issue(a);
+  int const added = l.add(a);
+  auto const third = l.issue(a);
+  int const last = l.add(a);
+  REQUIRE(l.valid());
+
+  SUBCASE("so the way to it leads over those before it") {
+    CHECK(l.covering(a, first)->event == sure);
+    CHECK(l.covering(a, third)->event == sure);
+    CHECK(l.covering(a, third, first)->event == added);
+    CHECK(l.covering(a, third, second)->event == last);
+    CHECK(l.covering(a, l.issue(a)) == nullptr);
+  }
+  SUBCASE("and it is asked after those before it") {
+    l.advance(a, [&](int e) { return e != sure; });
+    CHECK_FALSE(l.available(b, a, third));
+    l.advance(a, [&](int e) { return e != added; });
+    CHECK(l.completed(a) == first);
+    l.advance(a, [&](int) { return true; });
+    CHECK(l.completed(a) == third);
+  }
+  SUBCASE("once it is confirmed it stands behind all, and the others are free") {
+    l.confirm(a, 32);
+    CHECK(l.covering(a, first)->event == last);
+    CHECK(l.covering(a, third)->event == last);
+    for (int i = 0; i < ledger::max_unconfirmed; ++i) {
+      l.issue(a);
+      CHECK(l.add(a) != last);
+    }
+    CHECK(l.covering(a, first)->event == last);
+    CHECK(l.event_to_add(a) == nullptr);
+  }
+  SUBCASE("one that could not be recorded stands for nothing") {
+    auto const missed = l.issue(a);
+    REQUIRE(l.event_to_add(a) != nullptr);
+    l.not_recorded(a);
+    CHECK(l.covering(a, missed) == nullptr);
+    CHECK(l.covering(a, third, second)->event == last);
+  }
+  CHECK(l.valid());
+}
+
+TEST_CASE("events that are confirmed become as many as those that are recorded again") {
+  open_ledger l;
+  list_id const a = l.open(1);
+  std::set<int> kept;
+  for (int i = 0; i < 200; ++i) {
+    auto const t = l.issue(a);
+    int const event = l.add(a);
+    l.confirm(a, 32);
+    CHECK(l.covering(a, t)->event == event);
+    kept.insert(event);
+    REQUIRE(l.valid());
+  }
+  CHECK(kept.size() <= ledger::max_events + 1);
+  CHECK(l.is_full(a));
+  CHECK(l.covering(a, sequence_number{32})->upto == sequence_number{32});
+  CHECK(l.covering(a, sequence_number{33})->upto == sequence_number{64});
+}
+
 // Streams that really make progress and events that really are snapshots: whatever the ledger calls available must
 // have happened, or be waited for.
 TEST_CASE("random histories never make anything available too early") {
@@ -333,6 +406,7 @@ TEST_CASE("random histories never make anything available too early") {
     std::map<int, snapshot> events;
     std::vector<list_id> open;
     std::vector<free> pending;
+    std::map<list_id, std::uint64_t> successor;  // that has the handle of the list's stream, which ended
     std::uint64_t last_key = 0;
     int last_event = 0;
     auto const done = [&](int e) { return streams[events[e].key].done >= events[e].place; };
@@ -346,14 +420,39 @@ TEST_CASE("random histories never make anything available too early") {
         streams[last_key].key = last_key;
       }
       list_id const list = open[below(open.size())], other = open[below(open.size())];
-      stream& s = streams[l.key(list)];
-      switch (below(8)) {
+      bool const ended = successor.count(list) != 0;
+      stream& s = streams[ended ? successor[list] : l.key(list)];
+      switch (below(10)) {
         case 0:
         case 1:
+          if (ended) break;
+          l.confirm(list, static_cast<unsigned>(1 + below(4)));
           pending.push_back({list, l.issue(list), s.key, ++s.queued});
           break;
+        case 8:
+          if (below(10) != 0) break;
+          successor[list] = ++last_key;
+          streams[last_key].key = last_key;
+          break;
+        case 9: {
+          if (l.covered(list) != l.issued(list)) break;
+          int* const e = l.event_to_add(list);
+          if (e == nullptr) break;
+          if (below(8) == 0) {
+            l.not_recorded(list);
+            break;
+          }
+          if (*e == 0) *e = ++last_event;
+          events[*e] = {s.key, ++s.queued};
+          l.recorded(list);
+          pending.push_back({list, l.issue(list), s.key, s.queued});
+          l.stands_for_latest(list);
+          break;
+        }
         case 2:
         case 3: {
+          if (ended) break;
+          l.confirm(list, static_cast<unsigned>(1 + below(4)));
           int& e = l.event_to_record(list, static_cast<unsigned>(1 + below(4)));
           if (below(8) == 0) {
             l.not_recorded(list);
@@ -368,14 +467,17 @@ TEST_CASE("random histories never make anything available too early") {
           l.advance(list, done);
           break;
         case 5:
-          if (list != other) {
-            auto const* const behind =
-                l.covering(other, sequence_number{1 + below(static_cast<std::size_t>(l.issued(other)) + 1)});
-            if (behind == nullptr) break;
-            snapshot const& at = events[behind->event];
-            auto& waited = s.waits[at.key];
-            waited = std::max(waited, at.place);
-            l.joined(list, other, behind->upto);
+          if (list != other && !ended) {
+            sequence_number const t{1 + below(static_cast<std::size_t>(l.issued(other)) + 1)};
+            for (sequence_number since{}; since < t;) {
+              auto const* const behind = l.covering(other, t, since);
+              if (behind == nullptr) break;
+              snapshot const& at = events[behind->event];
+              auto& waited = s.waits[at.key];
+              waited = std::max(waited, at.place);
+              since = behind->upto;
+              l.joined(list, other, since);
+            }
           }
           break;
         case 6:
@@ -383,7 +485,9 @@ TEST_CASE("random histories never make anything available too early") {
           break;
         default:
           if (below(20) == 0) {  // all its frees were seen done
-            s.done = s.queued;
+            for (free const& f : pending)
+              if (f.list == list) streams[f.key].done = streams[f.key].queued;
+            successor.erase(list);
             l.complete(list, l.issued(list));
             std::erase_if(pending, [&](free const& f) { return f.list == list; });
             l.close(list);

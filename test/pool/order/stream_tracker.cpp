@@ -34,6 +34,7 @@ struct clock_with_lists : stream_tracker {
     bool const ask = detail::stream_identity::must_ask(stream, key);
     return list_of(ask ? detail::stream_identity::ask(stream, key).key : key, stream);
   }
+  cudaEvent_t begin_wait(detail::list_id list) { return stream_tracker::begin_wait(list, issued(list)).event; }
   detail::sequence_number poll(detail::list_id list) {
     detail::relaxed_capture calls;
     return stream_tracker::poll(list, calls);
@@ -132,6 +133,67 @@ TEST_CASE("a join with a stream that left no event records one then") {
   CHECK(clock.join(to, taker, from, t));
   CHECK(sim::calls("cudaEventRecord") == 1);
   CHECK(sim::calls("cudaStreamWaitEvent") == 1);
+}
+
+TEST_CASE("a free on a handle goes to the list of the stream that had it when CUDA was asked last") {
+  lazy_world const world;
+  clock_with_lists clock;
+  destroyable_stream const m, other;
+  weir::stream const lasting;
+  CHECK(clock.list_unasked(m) == detail::shared);  // it never was
+  auto const list = clock.list(m);
+  clock.on_free(list);
+  CHECK(clock.list_unasked(m) == list);
+  CHECK(clock.list_unasked(other) == detail::shared);
+  clock.on_free(clock.list(lasting));
+  CHECK(clock.list_unasked(lasting) == detail::shared);
+  sim::reset_counters();
+  for (int i = 0; i < detail::stream_tracker::timeline::max_unconfirmed; ++i)
+    CHECK(clock.on_free_unasked(list) == clock.issued(list));
+  CHECK(sim::calls("cudaStreamGetId") == 0);
+  auto const issued = clock.issued(list);
+  CHECK(clock.on_free_unasked(list) == detail::sequence_number::none);  // too many: ask
+  CHECK(clock.issued(list) == issued);
+  clock.confirm(list);
+  CHECK(clock.on_free_unasked(list) > issued);
+
+  SUBCASE("not while somebody waits for one of its events") {
+    CHECK(clock.begin_wait(list) != nullptr);
+    CHECK(clock.list_unasked(m) == detail::shared);
+    clock.end_wait(list);
+    CHECK(clock.list_unasked(m) == list);
+  }
+  SUBCASE("not while something freed there has no event") {
+    sim::fail_call(1, cudaErrorUnknown);
+    clock.on_free(list);
+    sim::clear_failure();
+    CHECK(clock.list_unasked(m) == detail::shared);
+    clock.on_free(list);
+    CHECK(clock.list_unasked(m) == list);
+  }
+  SUBCASE("not where the list came to be another stream's") {
+    sim::run_all();
+    clock.poll(list);
+    clock.retire(list);
+    CHECK(clock.list_unasked(m) == detail::shared);
+    CHECK(clock.list(other) == list);
+    CHECK(clock.list_unasked(m) == detail::shared);
+  }
+}
+
+TEST_CASE("a free whose event cannot be recorded changes nothing where CUDA was not asked who its stream is") {
+  lazy_world const world;
+  clock_with_lists clock;
+  destroyable_stream const m;
+  auto const list = clock.list(m);
+  auto const t = clock.on_free(list);
+  sim::fail_call(3, cudaErrorUnknown);  // which device is current, the creation, the record
+  CHECK(clock.on_free_unasked(list) == detail::sequence_number::none);
+  sim::clear_failure();
+  CHECK(clock.issued(list) == t);
+  CHECK(clock.list_unasked(m) == list);
+  sim::run_all();
+  CHECK(clock.poll(list) == t);
 }
 
 TEST_CASE("where an event cannot be had, nobody is told that the work is done") {

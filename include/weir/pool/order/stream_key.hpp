@@ -55,21 +55,29 @@ struct stream_identity {
   /// Two calls for a stream that may be destroyed (`cudaStreamGetCaptureInfo`, `cudaStreamGetId`), one for others that
   /// can be captured. The capture comes first: CUDA does not say who a stream is that captures, and the question breaks
   /// the capture.
-  [[gnu::noinline]] static stream_identity ask(stream_ref stream, stream_key known_key) noexcept {
+  static stream_identity ask(stream_ref stream, stream_key known_key) noexcept {
+    stream_identity who = ask_capture(stream, known_key);
+    if (who.may_ask_id()) who.ask_id();
+    return who;
+  }
+  /// The first call alone.
+  [[gnu::noinline]] static stream_identity ask_capture(stream_ref stream, stream_key known_key) noexcept {
     stream_identity who{.stream = stream, .key = known_key};
     cudaStream_t const handle = stream.get();
     if (stream.is_host_order() || handle == cudaStreamLegacy) return who;
     std::uint64_t capture = 0;
     if (who.code = capture_of(handle, capture); who.code != cudaSuccess) return who;
     who.capture = capture_key{capture};
-    if (known_key != stream_key::none) return who;
-    if (who.capture != capture_key::none) {
+    if (known_key == stream_key::none && who.capture != capture_key::none)
       who.key = key_for(capturing, reinterpret_cast<std::uintptr_t>(handle));
-      return who;
-    }
-    unsigned long long id = 0;
-    if (who.code = cudaStreamGetId(handle, &id); who.code == cudaSuccess) who.key = key_for(destroyable, id);
     return who;
+  }
+  /// True if it is a stream that may be destroyed, and is in no capture; who it is has not been asked.
+  bool may_ask_id() const noexcept { return key == stream_key::none && code == cudaSuccess && !stream.is_host_order(); }
+  /// The second call.
+  void ask_id() noexcept {
+    unsigned long long id = 0;
+    if (code = cudaStreamGetId(stream.get(), &id); code == cudaSuccess) key = key_for(destroyable, id);
   }
 
  private:

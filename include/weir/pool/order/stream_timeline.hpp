@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace weir::detail {
 
@@ -13,21 +14,25 @@ namespace weir::detail {
 /// stand for another stream can never be mistaken for the one before. For every free list it knows up to which sequence
 /// number an event was recorded
 /// (`covered`), up to which all work is done (`completed`), and up to which another free list has waited (`knows`).
-/// `Event` is a handle, default-constructed to none; the ledger keeps handles but makes no call. `Key` is a number that
-/// is some stream's, but for `Key{}`. Not thread-safe.
+/// An event that is *confirmed* stands behind all that was freed on its list before. One that is not was recorded on a
+/// stream that may have been another one by then, with the handle of the list's: it stands behind what was freed since
+/// the event before it, no more. `Event` is a handle, default-constructed to none; the ledger keeps handles but makes
+/// no call. `Key` is a number that is some stream's, but for `Key{}`. Not thread-safe.
 template <class Event, class Key = std::uint64_t>
 class stream_timeline {
  public:
-  static constexpr int max_events = 4;  ///< a free list
+  static constexpr int max_events = 4;       ///< a free list, of those that are confirmed
+  static constexpr int max_unconfirmed = 4;  ///< beside these
   static constexpr std::size_t max_lists = 0xffff;
 
-  stream_timeline() : keys_(1), lists_(1), next_(1), buckets_(1) {}
+  stream_timeline() : keys_(1), issued_(1), lists_(1), next_(1), buckets_(1) {}
 
   /// Has at least `spare` free lists ready to `open`, if that many may be. May throw `std::bad_alloc`.
   void reserve(std::size_t spare) {
     if (closed_ >= spare) return;
     std::size_t const old = keys_.size(), wanted = old + spare - closed_;
     std::size_t const size = wanted < max_lists ? wanted : max_lists;
+    issued_.grow(size);
     lists_.grow(size);
     next_.grow(size);
     make_buckets_for(size);
@@ -61,8 +66,8 @@ class stream_timeline {
       keys_[found] = key;
       chain(buckets_[bucket_of(key)], found);
       stream_state& l = lists_[found];
-      l.issued = l.covered = l.completed = last_;
-      l.count = 0;  // the handles stay, to be recorded anew
+      issued_[found] = l.covered = l.completed = last_;
+      l.count = l.unconfirmed = 0;  // the handles stay, to be recorded anew
       for (auto& k : l.knows) k = {};
     }
     cache_[slot_of(key)] = {key, found};
@@ -86,21 +91,44 @@ class stream_timeline {
   std::size_t closed_count() const noexcept { return closed_; }
 
   /// The number of a free made now on `list`.
-  sequence_number issue(list_id list) noexcept { return lists_[list].issued = last_ = next(last_); }
+  sequence_number issue(list_id list) noexcept { return issued_[list] = last_ = next(last_); }
   /// The latest number is that of a free on `list` too.
-  void issue_again(list_id list) noexcept { lists_[list].issued = last_; }
+  void issue_again(list_id list) noexcept { issued_[list] = last_; }
 
-  sequence_number issued(list_id list) const noexcept { return lists_[list].issued; }
+  sequence_number issued(list_id list) const noexcept { return issued_[list]; }
   sequence_number covered(list_id list) const noexcept { return lists_[list].covered; }
   sequence_number completed(list_id list) const noexcept { return lists_[list].completed; }
 
-  /// The event to record next on this free list's stream: the latest one again until it was recorded `epoch` times,
-  /// then another, while fewer than `max_events` are outstanding. Re-recording makes a wait wider, never too narrow.
+  /// The event to record next on this free list's stream, when all are confirmed: the latest one again until it was
+  /// recorded `epoch` times, then another, while fewer than `max_events` are outstanding. Re-recording makes a wait
+  /// wider, never too narrow.
   Event& event_to_record(list_id list, unsigned epoch) noexcept {
     stream_state& l = lists_[list];
-    bool const fresh = l.count == 0 || (l.count < max_events && l.entries[newest(l)].records >= epoch);
-    if (fresh) l.entries[(l.first + l.count++) % max_events].records = 0;
+    if (needs_entry(l, epoch)) add_entry(l);
     return l.entries[newest(l)].event;
+  }
+  /// The event to record behind a free of a stream that is not known to be the list's: one that stands for nothing yet,
+  /// and is not confirmed. Null if there are too many of these.
+  Event* event_to_add(list_id list) noexcept {
+    stream_state& l = lists_[list];
+    if (l.unconfirmed == max_unconfirmed) return nullptr;
+    ++l.unconfirmed;
+    return &add_entry(l).event;
+  }
+  /// All that was freed on the list was freed on its stream. So the latest event stands behind all of it: it takes the
+  /// place of those before it that were not confirmed, and of one that was while that was recorded less than `epoch`
+  /// times.
+  void confirm(list_id list, unsigned epoch) noexcept {
+    stream_state& l = lists_[list];
+    if (l.unconfirmed == 0) return;
+    entry& latest = l.entries[newest(l)];
+    unsigned const added = l.unconfirmed;
+    l.count = static_cast<std::uint8_t>(l.count - added);
+    l.unconfirmed = 0;
+    entry& place = needs_entry(l, epoch) ? add_entry(l) : l.entries[newest(l)];
+    Event const unused = place.event;
+    place = {latest.event, latest.upto, place.records + added};
+    if (&place != &latest) latest.event = unused;
   }
   bool is_full(list_id list) const noexcept { return lists_[list].count == max_events; }
   /// That event now stands behind everything issued on the free list so far.
@@ -108,13 +136,20 @@ class stream_timeline {
     stream_state& l = lists_[list];
     entry& e = l.entries[newest(l)];
     ++e.records;
-    e.upto = l.covered = l.issued;
+    e.upto = l.covered = issued_[list];
+  }
+  /// It stands behind the free that was numbered since, too, whose work came before the record.
+  void stands_for_latest(list_id list) noexcept {
+    stream_state& l = lists_[list];
+    l.entries[newest(l)].upto = l.covered = issued_[list];
   }
   /// That event could not be recorded, so it stands for nothing: a fresh one is taken back, a re-recorded one is kept
   /// (a failed record leaves its earlier snapshot in place).
   void not_recorded(list_id list) noexcept {
     stream_state& l = lists_[list];
-    if (l.entries[newest(l)].records == 0) --l.count;
+    if (l.entries[newest(l)].records != 0) return;
+    --l.count;
+    if (l.unconfirmed != 0) --l.unconfirmed;
   }
 
   /// Asks `done(event)` of the oldest events and moves `completed` up to the last that is.
@@ -135,16 +170,21 @@ class stream_timeline {
     while (l.count != 0 && l.entries[l.first].upto <= t) drop_oldest(l);
   }
 
-  /// The oldest event that stands behind `t`, or null: then an event has to be recorded first.
+  /// The event to wait for next, after all up to `since`, on the way to `t`: the oldest one that stands behind `t`.
+  /// Where none does that is confirmed, first the latest that is confirmed, and then each of the others. Null if no
+  /// event was recorded behind `t`.
   struct cover {
     Event event{};
     sequence_number upto{};
   };
-  cover const* covering(list_id list, sequence_number t) noexcept {
+  cover const* covering(list_id list, sequence_number t, sequence_number since = {}) noexcept {
     stream_state& l = lists_[list];
+    if (l.count == 0 || l.entries[newest(l)].upto < t) return nullptr;
+    int const confirmed = l.count - l.unconfirmed;
     for (int i = 0; i < l.count; ++i) {
-      entry const& e = l.entries[(l.first + i) % max_events];
-      if (e.upto < t) continue;
+      entry const& e = at(l, i);
+      bool const next_is_behind = e.upto < t && i + 1 < confirmed;
+      if (next_is_behind || e.upto <= since) continue;
       answer_ = {e.event, e.upto};
       return &answer_;
     }
@@ -178,7 +218,9 @@ class stream_timeline {
   }
 
   /// Bytes of host memory in use, beside itself.
-  std::size_t host_bytes() const noexcept { return keys_.bytes() + lists_.bytes() + next_.bytes() + buckets_.bytes(); }
+  std::size_t host_bytes() const noexcept {
+    return keys_.bytes() + issued_.bytes() + lists_.bytes() + next_.bytes() + buckets_.bytes();
+  }
 
   bool valid() const {
     std::size_t closed = 0;
@@ -186,9 +228,11 @@ class stream_timeline {
       stream_state const& l = lists_[i];
       closed += keys_[i] == Key{};
       if (keys_[i] != Key{} && find(keys_[i]) != static_cast<list_id>(i)) return false;
-      if (l.covered > l.issued || l.completed > l.covered || l.issued > last_ || l.count > max_events) return false;
+      if (l.covered > issued_[i] || l.completed > l.covered || issued_[i] > last_) return false;
+      if (l.unconfirmed > l.count || l.unconfirmed > max_unconfirmed || l.count - l.unconfirmed > max_events)
+        return false;
       for (int e = 1; e < l.count; ++e)
-        if (l.entries[(l.first + e - 1) % max_events].upto > l.entries[(l.first + e) % max_events].upto) return false;
+        if (at(l, e - 1).upto > at(l, e).upto) return false;
     }
     return closed == closed_;
   }
@@ -196,6 +240,7 @@ class stream_timeline {
  private:
   static constexpr std::size_t cache_size = 64;
   static constexpr int known_lists = 8;
+  static constexpr int places = max_events + max_unconfirmed;
 
   struct entry {
     Event event{};
@@ -207,12 +252,12 @@ class stream_timeline {
     sequence_number upto{};
   };
   struct stream_state {
-    sequence_number issued{};
     sequence_number covered{};
     sequence_number completed{};
-    entry entries[max_events] = {};  // a ring, oldest at `first`
+    entry entries[places] = {};  // a ring, oldest at `first`
     std::uint8_t first = 0;
     std::uint8_t count = 0;
+    std::uint8_t unconfirmed = 0;  // the latest of them
     std::uint8_t next_known = 0;
     known knows[known_lists] = {};  // the latest few; a forgotten one costs another wait, never an error
   };
@@ -248,14 +293,28 @@ class stream_timeline {
     *at = next_[list];
   }
   static void drop_oldest(stream_state& l) noexcept {
-    l.first = static_cast<std::uint8_t>((l.first + 1) % max_events);
+    // The next entry takes its event over rather than have one made.
+    if (entry& next = l.entries[(l.first + l.count) % places]; next.event == Event{})
+      next.event = std::exchange(l.entries[l.first].event, Event{});
+    l.first = static_cast<std::uint8_t>((l.first + 1) % places);
     --l.count;
+    if (l.unconfirmed > l.count) l.unconfirmed = l.count;
   }
-  static int newest(stream_state const& l) noexcept { return (l.first + l.count - 1) % max_events; }
+  static bool needs_entry(stream_state const& l, unsigned epoch) noexcept {
+    return l.count == 0 || (l.count < max_events && l.entries[newest(l)].records >= epoch);
+  }
+  static entry& add_entry(stream_state& l) noexcept {
+    entry& e = l.entries[(l.first + l.count++) % places];
+    e.records = 0;
+    return e;
+  }
+  static entry const& at(stream_state const& l, int i) noexcept { return l.entries[(l.first + i) % places]; }
+  static int newest(stream_state const& l) noexcept { return (l.first + l.count - 1) % places; }
 
   sequence_number last_{};
   std::size_t closed_ = 0;
-  grown_array<Key> keys_;  // of open free lists; Key{}: closed
+  grown_array<Key> keys_;                // of open free lists; Key{}: closed
+  grown_array<sequence_number> issued_;  // the latest of each free list
   grown_array<stream_state> lists_;
   grown_array<list_id> next_;     // of the closed free lists, or of those in the same bucket
   grown_array<list_id> buckets_;  // first free lists, by their keys' hashes

@@ -20,9 +20,12 @@ namespace weir::detail {
 /// Orders frees and takes between streams with as few CUDA calls as is sound. Guarded by its pool's lock; makes no call
 /// that blocks. What a free costs depends on whether the stream can still be asked later:
 /// - legacy, per-thread and persistent streams: nothing now; an event is recorded when another stream wants the memory;
-/// - any other stream may be destroyed after the call, so an event is left behind at once.
+/// - any other stream may be destroyed after the call, so an event is left behind at once. Who it is need not be asked
+///   for that: see `on_free_unasked`.
 class stream_tracker {
  public:
+  using timeline = stream_timeline<cudaEvent_t, stream_key>;
+
   explicit stream_tracker(int device) : device_(device), streams_(1) {}
 
   ~stream_tracker() {
@@ -58,6 +61,9 @@ class stream_tracker {
 
   /// The stream's free list if it was seen of late, else `shared`.
   [[gnu::always_inline]] list_id list_seen(stream_key key) const noexcept { return timeline_.find_cached(key); }
+
+  /// The same for every stream.
+  list_id find(stream_key key) const noexcept { return key == stream_key::none ? shared : timeline_.find(key); }
 
   /// The stream's free list; `shared` in host order, and for a new stream if there is no room for it or CUDA does not
   /// say which device it is of.
@@ -117,7 +123,16 @@ class stream_tracker {
   /// True if a joint list needs this one, whatever is in it.
   bool is_kept_open(list_id list) const noexcept { return streams_[list].waiting != 0; }
 
-  /// Numbers a free on `list` by the calling thread and leaves an event behind if the stream may die.
+  /// CUDA was asked in this call who the stream is: so whatever was freed on its handle since it was asked before was
+  /// freed on it.
+  void confirm(list_id list) noexcept {
+    if (kind(list) != identity::destroyable) return;
+    timeline_.confirm(list, frees_an_event);
+    asked_of_late_[place_of(streams_[list].handle)] = list;
+  }
+
+  /// Numbers a free on `list` by the calling thread and leaves an event behind if the stream may die: then CUDA was
+  /// asked in this call who it is.
   sequence_number on_free(list_id list) noexcept {
     sequence_number const t = timeline_.issue(list);
     if (kind(list) >= identity::destroyable) [[unlikely]]
@@ -125,7 +140,30 @@ class stream_tracker {
     return t;
   }
 
-  /// The same for a list whose stream cannot end unnoticed.
+  /// The list of the stream that had this handle when CUDA was asked about it last. That may be another stream by now:
+  /// then it is one that CUDA was not asked about since, and has no list. `shared` if that is not known.
+  list_id list_asked(stream_ref stream) const noexcept {
+    list_id const list = asked_of_late_[place_of(stream.get())];
+    return kind(list) == identity::destroyable && streams_[list].handle == stream.get() ? list : shared;
+  }
+  /// The same, if what is freed on the handle now may go there, whoever has it; else `shared`.
+  list_id list_unasked(stream_ref stream) const noexcept {
+    list_id const list = list_asked(stream);
+    // Whoever waits for an event without the lock goes by that event, and may find that it was recorded anew.
+    bool const may_add = streams_[list].waiting == 0 && timeline_.covered(list) == timeline_.issued(list);
+    return may_add ? list : shared;
+  }
+  /// As `on_free`, on such a list: the event says nothing of what was freed there before, until `confirm`. `none`, and
+  /// nothing changed, where there is no such event.
+  sequence_number on_free_unasked(list_id list) noexcept {
+    cudaEvent_t* const event = timeline_.event_to_add(list);
+    if (event == nullptr || !record_on(list, streams_[list].handle, *event)) return sequence_number::none;
+    sequence_number const t = timeline_.issue(list);
+    timeline_.stands_for_latest(list);
+    return t;
+  }
+
+  /// As `on_free`, for a list whose stream cannot end unnoticed.
   sequence_number number_free(list_id list) noexcept { return timeline_.issue(list); }
   /// True if a list's stream does not end, or its end is noticed: memory may be kept for it.
   bool is_lasting(list_id list) const noexcept { return kind(list) < identity::destroyable; }
@@ -169,21 +207,26 @@ class stream_tracker {
     }
     if (timeline_.available(taker, giver, t)) return true;
     if (timeline_.covered(giver) < t && !cover(giver) && !cover_through_legacy(giver)) return false;
-    auto const* const behind = timeline_.covering(giver, t);
-    if (behind == nullptr || may_break_capture(stream.get()) ||
-        !succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0)))
-      return false;
-    timeline_.joined(taker, giver, behind->upto);
+    sequence_number since{};
+    do {
+      auto const* const behind = timeline_.covering(giver, t, since);
+      if (behind == nullptr || may_break_capture(stream.get()) ||
+          !succeeded(cudaStreamWaitEvent(stream.get(), behind->event, 0)))
+        return false;
+      since = behind->upto;
+      timeline_.joined(taker, giver, since);
+    } while (since < t);
     return true;
   }
 
-  /// The event that the host may wait for, without the lock, to see all of `list` done; null if there is none. Until
-  /// `end_wait` the free list keeps its stream, so that the event is not destroyed meanwhile.
-  cudaEvent_t begin_wait(list_id list) noexcept {
+  /// What the host may wait for, without the lock, to see all of `list` done up to `upto`, or some of it first; no
+  /// event if there is none. Until `end_wait` the free list keeps its stream, so that the event is not destroyed
+  /// meanwhile.
+  timeline::cover begin_wait(list_id list, sequence_number upto) noexcept {
     ++streams_[list].waiting;
-    if (!cover(list) && !cover_through_legacy(list)) return nullptr;
-    auto const* const behind = timeline_.covering(list, timeline_.issued(list));
-    return behind == nullptr ? nullptr : behind->event;
+    if (!cover(list) && !cover_through_legacy(list)) return {nullptr, upto};
+    auto const* const behind = timeline_.covering(list, upto);
+    return behind == nullptr ? timeline::cover{nullptr, upto} : *behind;
   }
   void end_wait(list_id list) noexcept { --streams_[list].waiting; }
   /// Until `end_wait` the free list keeps its stream, though nothing may be in it.
@@ -236,6 +279,7 @@ class stream_tracker {
  private:
   using identity = stream_identity;
   static constexpr std::size_t spare_lists = 4, few_lists = 9;
+  static constexpr std::size_t places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
 
@@ -267,7 +311,10 @@ class stream_tracker {
     return timeline_.completed(list);
   }
   [[gnu::noinline]] void leave_event(list_id list) noexcept {
-    if (kind(list) == identity::destroyable) record_on(list, streams_[list].handle, frees_an_event);
+    if (kind(list) == identity::destroyable) {
+      confirm(list);
+      record_on(list, streams_[list].handle, timeline_.event_to_record(list, frees_an_event));
+    }
     if (!is_joint(list)) return;
     auto const [first, second] = parts(list);
     timeline_.issue_again(first);
@@ -276,6 +323,9 @@ class stream_tracker {
     leave_event(second);
   }
 
+  static std::size_t place_of(cudaStream_t handle) noexcept {
+    return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(handle) * 0x9e3779b97f4a7c15u >> 58);
+  }
   identity::kind kind(list_id list) const noexcept { return identity::kind_of(timeline_.key(list)); }
   /// The thread whose default stream this is.
   std::uint64_t thread(list_id list) const noexcept { return identity::number_of(timeline_.key(list)); }
@@ -324,7 +374,7 @@ class stream_tracker {
   bool record_elsewhere_on(list_id list, cudaStream_t handle) noexcept {
     record_elsewhere const record;
     return record.allowed() && !may_break_capture(handle, streams_[list].device) && learn_device(list) &&
-           record_on(list, handle, 1);
+           record_on(list, handle, timeline_.event_to_record(list, 1));
   }
 
   bool record(list_id list) noexcept {
@@ -339,8 +389,8 @@ class stream_tracker {
     return kind(list) == identity::per_thread && record_elsewhere_on(list, cudaStreamLegacy);
   }
 
-  bool record_on(list_id list, cudaStream_t handle, unsigned epoch) noexcept {
-    cudaEvent_t& event = timeline_.event_to_record(list, epoch);
+  /// `event`: one that the timeline said is to be recorded.
+  bool record_on(list_id list, cudaStream_t handle, cudaEvent_t& event) noexcept {
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
     bool const done = event == nullptr || is_default ? record_there(event, handle, streams_[list].device)
                                                      : succeeded(cudaEventRecord(event, handle));
@@ -364,9 +414,9 @@ class stream_tracker {
   process_exit life_;
   int device_;
   std::uint64_t captured_lists_ = 0;  // opened so far
-  using timeline = stream_timeline<cudaEvent_t, stream_key>;
   timeline timeline_;
   grown_array<known_stream> streams_;
+  list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
 };
 
 }  // namespace weir::detail
