@@ -106,6 +106,26 @@ TEST_CASE("of frees in a row on a stream that may end one in five asks who that 
   CHECK(sim::calls() == 50 * 2 + 10);
 }
 
+TEST_CASE("an allocation on a stream that may end is one call where that has nothing of its own") {
+  lazy_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
+  destroyable_stream const s, t;
+  std::vector<void*> blocks;
+  blocks.push_back(memory.allocate(s, 1_MiB));
+  blocks.push_back(memory.allocate(s, 1_MiB));  // from now on it is known which list its handle has
+  for (int i = 0; i < 4; ++i) {
+    CHECK(calls_of([&] { blocks.push_back(memory.allocate(s, 1_MiB)); }) == 1);
+    CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
+  }
+  memory.deallocate(t, blocks[0], 1_MiB);
+  CHECK(calls_of([&] { blocks[0] = memory.allocate(s, 1_MiB); }) == 1);
+  memory.deallocate(s, blocks[1], 1_MiB);
+  void* again = nullptr;
+  CHECK(calls_of([&] { again = memory.allocate(s, 1_MiB); }) == 2);  // that is its own, if it is who freed it
+  CHECK(again == blocks[1]);
+  for (void* p : blocks) memory.deallocate(s, p, 1_MiB);
+}
+
 TEST_CASE("memory whose work is pending is not given to another stream: the pool grows") {
   lazy_world const world;
   destroyable_stream const s, t;

@@ -14,7 +14,8 @@
 //     heap: find_live, keep     at hand for the stream, or `give`: into its free list
 //     release_policy            with more held than the threshold: gives idle segments back
 //   deallocate_after            the same for what several streams have used
-//   deallocate_unasked          the same for a stream that may end, where it does not matter who it is
+//   allocate_unasked, deallocate_unasked
+//                               the same for a stream that may end, where it does not matter who it is
 //   allocate_in_capture, deallocate_in_capture
 //                               the same for a stream that is being captured
 //
@@ -261,7 +262,11 @@ class caching_allocator : public hot_path<Upstream> {
   [[gnu::noinline]] void* allocate_after_asking(stream_ref stream, stream_key known, request const& r,
                                                 pool_effort effort, pool_refusal* refused) {
     require_life();
-    stream_identity const who = stream_identity::ask(stream, known);
+    stream_identity who = stream_identity::ask_capture(stream, known);
+    if (who.may_ask_id()) {
+      if (void* const p = allocate_unasked(stream, r); p != nullptr) return p;
+      who.ask_id();
+    }
     check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
     if (who.capture != capture_key::none) return allocate_in_capture(who, r, effort, refused);
     auto const lock = enter_to_allocate();
@@ -270,6 +275,13 @@ class caching_allocator : public hot_path<Upstream> {
       if (void* const p = take_small(who.key, r); p != nullptr) return p;
     if (void* const p = allocate_ready(stream, who.key, r); p != nullptr) return p;
     return allocate_by_search(who, r, effort, refused);
+  }
+
+  /// For a stream that may be destroyed and is in no capture; null if CUDA has to be asked who it is.
+  void* allocate_unasked(stream_ref stream, request const& r) {
+    auto const lock = enter_to_allocate();
+    block_id const id = heap_.take_ready_unasked(stream, r);
+    return id == 0 ? nullptr : hand_out(id, r);
   }
 
   [[gnu::noinline, gnu::cold]] void* allocate_in_capture(stream_identity const& who, request const& r,

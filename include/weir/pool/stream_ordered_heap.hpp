@@ -193,6 +193,15 @@ class stream_ordered_heap {
     return heap_.take_tightest(list_of(who), r);
   }
 
+  /// The same for a stream that may be destroyed, where CUDA need not be asked who it is, since it has nothing of its
+  /// own. Or 0.
+  block_id take_ready_unasked(stream_ref stream, request const& r) {
+    list_id const list = tracker_.list_asked(stream);
+    if (list == shared || heap_.free_bytes(list) != 0) return 0;
+    reserve();
+    return heap_.take_tightest(shared, r);
+  }
+
   /// A block that `who` freed itself: nothing is taken from others. Or 0.
   block_id take_own(stream_identity const& who, request const& r) {
     reserve();
