@@ -69,6 +69,22 @@ TEST_CASE_FIXTURE(cache_of_a_heap,
   CHECK(again(la, slot_class::most_units) != 0);
 }
 
+TEST_CASE_FIXTURE(cache_of_a_heap,
+                  "at once it keeps what is the list's own already, where some is kept since the last flush") {
+  cache.open(lb);
+  block_id const first = take(20), second = take(20), third = take(20), other = take(20);
+  for (block_id const id : {first, second, third}) heap.set_taker(id, la);
+  CHECK(cache.put_at_once(heap, tracker, la, first) == 0);
+  REQUIRE(cache.put(la, first));
+  CHECK(cache.put_at_once(heap, tracker, la, second) == 20 * unit_bytes);
+  REQUIRE(cache.put(lb, other));
+  CHECK(cache.put_at_once(heap, tracker, lb, third) == 0);
+  CHECK(cache.flush());
+  CHECK(cache.put_at_once(heap, tracker, la, third) == 0);
+  CHECK(again(la, 20) == 0);
+  CHECK(heap.valid());
+}
+
 TEST_CASE_FIXTURE(cache_of_a_heap, "of each size it keeps some, of large ones fewer, of others none the less") {
   auto const kept = [&](units size) {
     std::size_t count = 0;
