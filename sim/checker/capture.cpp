@@ -34,7 +34,7 @@ host_function_place order_checker::launched(timeline const& t, std::uint64_t exe
   mark const m = operate(t);
   last = streams_[slot].clock;
   auto const found = captures_.find(graph);
-  host_function_place const place{t.capture == nullptr ? number_ : 0, m, last};
+  host_function_place place{t.capture == nullptr ? number_ : 0, m, last};
   if (found == captures_.end()) return place;  // captured before the check began
   captured_work& done = found->second;
   if (captured_work* const outer = work_captured_by(&t)) {  // its launches will do all this
