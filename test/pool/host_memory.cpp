@@ -124,21 +124,22 @@ void* operator new(std::size_t bytes, std::align_val_t a, std::nothrow_t const&)
 
 TEST_CASE("a live block takes few bytes of the host's memory, and a pool says all that it takes") {
   struct bar {
-    std::size_t live, most_bytes_each;
+    std::size_t live, steps_each, most_bytes_each;
   };
   {
     auto first = make(nowhere{} | pool{});  // what the process keeps is not this pool's
     random_blocks(first, 1).fill();
   }
-  for (bar const b : {bar{1'000, 76}, bar{100'000, 16}}) {
+  for (bar const b : {bar{1'000, 4, 64}, bar{1'000, 200, 64}, bar{100'000, 4, 16}}) {
     CAPTURE(b.live);
+    CAPTURE(b.steps_each);
     host_memory.is_on = true;
     auto memory = make(nowhere{} | pool{});
     host_memory.is_on = false;
     random_blocks blocks(memory, b.live);
     host_memory.is_on = true;
     blocks.fill();
-    blocks.replace(4 * b.live);
+    blocks.replace(b.steps_each * b.live);
     host_memory.is_on = false;
     CHECK(memory.snapshot().host_bytes <= b.most_bytes_each * b.live);
     CHECK(memory.snapshot().host_bytes == host_memory.live());
