@@ -16,8 +16,8 @@ namespace weir::detail {
 /// memory at the same time. Constant time but for growth. Not thread-safe.
 class slab_map {
  public:
-  static constexpr std::uintptr_t leaf_span = std::uintptr_t{8} << 20;  ///< addresses of a leaf
-  static constexpr std::uintptr_t most_span = leaf_span << 19;          ///< from the first leaf to the last: 4 TiB
+  static constexpr std::uintptr_t leaf_span = std::uintptr_t{4} << 20;  ///< addresses of a leaf
+  static constexpr std::uintptr_t most_span = leaf_span << 20;          ///< from the first leaf to the last: 4 TiB
 
   slab_map() = default;
   ~slab_map() {
