@@ -1549,7 +1549,7 @@ BUGS = [
     bug(0, "slabs that lie higher than a new one are forgotten", SLAB_MAP,
         "if (end_ > end) end = end_;", "", "pool/heap/slab_map", random=False),
     bug(0, "slabs are so small that they take much host memory", SLABS,
-        "least_slots_a_slab = 16", "least_slots_a_slab = 8", "pool/host_memory", random=False),
+        "least_slots_a_slab = 15", "least_slots_a_slab = 8", "pool/host_memory", random=False),
     bug(0, "what is at hand makes no room before a heap's tables grow", SMALL,
         "    cache_.flush();\n    heap_.reserve_share();", "    heap_.reserve_share();", "pool/small_blocks", random=False,
         case="what is at hand"),

@@ -293,7 +293,7 @@ class slab_store {
 
   // A slab that serves few costs more than it gives.
   static constexpr unsigned blocks_before_slabs = 16;
-  static constexpr std::size_t least_slots_a_slab = 16, least_slab_bytes = std::size_t{16} << 10;
+  static constexpr std::size_t least_slots_a_slab = 15, least_slab_bytes = std::size_t{16} << 10;
   static constexpr std::size_t share_of_class = 4;
   // What may lie free in slabs before there are more of them.
   static constexpr std::size_t share_of_held = 32, free_bytes_at_least = std::size_t{16} << 20;
