@@ -744,14 +744,25 @@ struct graph_with_memory : checking {
 TEST_CASE_FIXTURE(graph_with_memory, "memory that a graph leaves live is allocated by each launch, in its stream") {
   make(0);
   for (int launches = 1; launches < 4; ++launches) {
-    write(b, p);
-    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
-    order(b, a);
+    write(a, p);
     ok(cudaFreeAsync(p, a));
     ok(cudaGraphLaunch(run, a));
     write(a, p);
     ok(cudaStreamSynchronize(a));
     ok(cudaFree(p));
+    ok(cudaGraphLaunch(run, a));
+  }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(graph_with_memory, "a stream that does not come after a launch may not use what that leaves live") {
+  sim::set_mode(sim::mode::lazy);  // what is wrong is not done
+  make(0);
+  for (int launches = 1; launches < 4; ++launches) {
+    write(b, p);
+    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+    order(b, a);
+    ok(cudaFreeAsync(p, a));
     ok(cudaGraphLaunch(run, a));
   }
   CHECK_EQ(sim::report_count(), 0);
@@ -773,6 +784,7 @@ TEST_CASE_FIXTURE(graph_with_memory, "a launch comes after the free of what the 
 }
 
 TEST_CASE_FIXTURE(graph_with_memory, "a launch that frees what the last one left comes after all uses of it") {
+  sim::set_mode(sim::mode::lazy);  // what is wrong is not done
   make(cudaGraphInstantiateFlagAutoFreeOnLaunch);
   order(a, b);
   write(b, p);
@@ -786,6 +798,7 @@ TEST_CASE_FIXTURE(graph_with_memory, "a launch that frees what the last one left
 }
 
 TEST_CASE_FIXTURE(graph_with_memory, "another graph may use what a launch left, however often it is launched") {
+  sim::set_mode(sim::mode::lazy);  // what is wrong is not done
   unsigned long long flags = 0;
   SUBCASE("and the program frees it") {}
   SUBCASE("and the next launch frees it") { flags = cudaGraphInstantiateFlagAutoFreeOnLaunch; }
@@ -803,10 +816,9 @@ TEST_CASE_FIXTURE(graph_with_memory, "another graph may use what a launch left, 
   CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
   order(b, a);
   ok(cudaFreeAsync(p, a));
-  void* const next = take(4096);
+  take(4096);
   other.launch(a);
   CHECK_EQ(the_report().kind, order_problem::use_after_free);
-  ok(cudaFree(next));
 }
 
 namespace {

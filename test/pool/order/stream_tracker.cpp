@@ -148,8 +148,10 @@ TEST_CASE("a free on a handle goes to the list of the stream that had it when CU
   clock.on_free(clock.list(lasting));
   CHECK(clock.list_unasked(lasting) == detail::shared);
   sim::reset_counters();
-  for (int i = 0; i < detail::stream_tracker::timeline::max_unconfirmed; ++i)
-    CHECK(clock.on_free_unasked(list) == clock.issued(list));
+  for (int i = 0; i < detail::stream_tracker::timeline::max_unconfirmed; ++i) {
+    auto const given = clock.on_free_unasked(list);
+    CHECK(given == clock.issued(list));
+  }
   CHECK(sim::calls("cudaStreamGetId") == 0);
   auto const issued = clock.issued(list);
   CHECK(clock.on_free_unasked(list) == detail::sequence_number::none);  // too many: ask
