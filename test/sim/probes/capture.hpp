@@ -362,6 +362,21 @@ inline void captures_free_memory_of_graphs_only(verdict& v) {
   v.ok("synchronise", cudaStreamSynchronize(s));
 }
 
+// What is not allocated before a launch is nothing that could be freed outside of the capture.
+inline void memory_of_a_capture_under_way_is_freed_in_it_only(verdict& v) {
+  stream const s, other;
+  void* p = nullptr;
+  capture c(v, s);
+  v.ok("cudaMallocAsync", cudaMallocAsync(&p, 4096, s));
+  v.fails("cudaFreeAsync on another stream", cudaFreeAsync(p, other));
+  cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
+  v.ok("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&relaxed));
+  v.fails("cudaFree", cudaFree(p));
+  v.ok("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&relaxed));
+  v.ok("cudaFreeAsync in the capture", cudaFreeAsync(p, s));
+  v.ok("end", c.end());
+}
+
 // cudaGraphAddMemFreeNode: cudaErrorInvalidValue for "an allocation twice in the same graph".
 inline void graphs_free_memory_once(verdict& v) {
   stream const s;
@@ -669,6 +684,8 @@ inline constexpr probe capture_probes[] = {
     {"memory_that_a_graph_frees_lets_it_be_launched_again", needs::nothing,
      &memory_that_a_graph_frees_lets_it_be_launched_again},
     {"captures_free_memory_of_graphs_only", needs::nothing, &captures_free_memory_of_graphs_only},
+    {"memory_of_a_capture_under_way_is_freed_in_it_only", needs::nothing,
+     &memory_of_a_capture_under_way_is_freed_in_it_only},
     {"graphs_free_memory_once", needs::nothing, &graphs_free_memory_once},
     {"graphs_with_memory_have_one_executable", needs::nothing, &graphs_with_memory_have_one_executable},
     {"capturing_streams_cannot_be_waited_for", needs::nothing, &capturing_streams_cannot_be_waited_for},

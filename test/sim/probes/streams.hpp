@@ -4,6 +4,7 @@
 
 #include "probe.hpp"
 
+#include <memory>
 #include <thread>
 
 namespace probes {
@@ -57,6 +58,23 @@ inline void per_thread_passes_other_streams(verdict& v) {
   stream const blocking(cudaStreamDefault), free_one;
   expect_no_order(v, blocking, cudaStreamPerThread);
   expect_no_order(v, free_one, cudaStreamPerThread);
+}
+
+// The default stream of a thread that ended still has work to do, and is as blocking as it was.
+inline void legacy_comes_after_default_streams_of_ended_threads(verdict& v) {
+  flag f;
+  std::unique_ptr<gate> g;
+  std::thread([&] {
+    g = std::make_unique<gate>(v, cudaStreamPerThread);
+    v.ok("work", f.raise(cudaStreamPerThread));
+  }).join();
+  event const e;
+  v.ok("record", cudaEventRecord(e, cudaStreamLegacy));
+  v.ok("look", f.look(cudaStreamLegacy));
+  v.code("the event", cudaEventQuery(e), cudaErrorNotReady);
+  g->open();
+  v.ok("synchronise", cudaStreamSynchronize(cudaStreamLegacy));
+  v.yes("ordered", f.was_up());
 }
 
 inline void each_thread_has_its_own_stream(verdict& v) {
@@ -238,6 +256,8 @@ inline constexpr probe stream_probes[] = {
     {"per_thread_comes_after_legacy", needs::pending_work, &per_thread_comes_after_legacy},
     {"legacy_comes_after_per_thread", needs::pending_work, &legacy_comes_after_per_thread},
     {"per_thread_passes_other_streams", needs::pending_work, &per_thread_passes_other_streams},
+    {"legacy_comes_after_default_streams_of_ended_threads", needs::pending_work,
+     &legacy_comes_after_default_streams_of_ended_threads},
     {"each_thread_has_its_own_stream", needs::nothing, &each_thread_has_its_own_stream},
     {"stream_0_is_the_legacy_stream", needs::pending_work, &stream_0_is_the_legacy_stream},
     {"ids_never_come_back", needs::nothing, &ids_never_come_back},
