@@ -1,6 +1,7 @@
 // weir as the whole of PyTorch's allocator: statistics, snapshots, history, and out of memory as torch's own error. It
 // is compiled for the PyTorch that is installed, since torch's classes are of one version each; memory comes from the
 // plug-in's C functions, so that CuPy and Numba share the stack.
+#include "graph_blocks.h"
 #include "plug_in.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -32,13 +33,6 @@ using c10::CachingDeviceAllocator::BlockInfo;
 using c10::CachingDeviceAllocator::DeviceStats;
 using c10::CachingDeviceAllocator::SegmentInfo;
 using c10::CachingDeviceAllocator::TraceEntry;
-
-/// What a free has to say besides the pointer, which is all that PyTorch gives.
-struct block {
-  size_t size;
-  cudaStream_t stream;
-  c10::DeviceIndex device;
-};
 
 /// Held for some nanoseconds at a time, by threads that seldom meet.
 class short_lock {
@@ -202,9 +196,14 @@ class allocator final : public base {
     fill(stats.requested_bytes, now.requested, since.requested);
     fill(stats.allocated_bytes, now.allocated, since.allocated);
     fill(stats.active_bytes, now.allocated, since.allocated);
+    auto const [kept, kept_blocks] = graphs_.kept_bytes_and_blocks(device);
+    for (auto* const of : {&stats.requested_bytes, &stats.allocated_bytes, &stats.active_bytes})
+      (*of)[0].current -= static_cast<int64_t>(kept);
     fill(stats.reserved_bytes, now.reserved, since.reserved);
     fill(stats.allocation, now.live, since.live);
     fill(stats.active, now.live, since.live);
+    stats.allocation[0].current -= static_cast<int64_t>(kept_blocks);
+    stats.active[0].current -= static_cast<int64_t>(kept_blocks);
     stats.num_ooms = static_cast<int64_t>(ooms_.at(static_cast<size_t>(device)));
     return stats;
   }
@@ -248,6 +247,44 @@ class allocator final : public base {
   void setNoSplit(c10::DeviceIndex, c10::cuda::MempoolId_t) override {}  // there are no segments of its own to split
   int getPoolUseCount(c10::DeviceIndex, c10::cuda::MempoolId_t id) override { return weir_graph_pool_users(id); }
 
+  void beginAllocateToPool(c10::DeviceIndex device, c10::cuda::MempoolId_t id,
+                           std::function<bool(cudaStream_t)> belongs) override {
+    graphs_.begin({device, id}, belongs);
+    base::beginAllocateToPool(device, id, std::move(belongs));
+  }
+  void endAllocateToPool(c10::DeviceIndex device, c10::cuda::MempoolId_t id) override {
+    graphs_.end({device, id});
+    base::endAllocateToPool(device, id);
+  }
+  void recordStream(c10::DataPtr const& p, c10::cuda::CUDAStream stream) override {
+    graphs_.record_stream(p.get());
+    base::recordStream(p, stream);
+  }
+  bool checkPoolLiveAllocations(c10::DeviceIndex device, c10::cuda::MempoolId_t id,
+                                std::unordered_set<void*> const& expected) override {
+    return graphs_.live_are({device, id}, expected);
+  }
+  std::shared_ptr<caching::AllocatorState> getCheckpointState(c10::DeviceIndex device,
+                                                              c10::cuda::MempoolId_t id) override {
+    return std::make_shared<checkpoint>(graph_blocks::pool_id{device, id});
+  }
+  caching::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
+                                                  std::shared_ptr<caching::AllocatorState> state) override {
+    auto const& wanted = static_cast<checkpoint const&>(*state);
+    graph_blocks::change const change = graphs_.set_back(wanted.pool, wanted.live);
+    caching::CheckpointDelta delta;
+    for (auto const& [p, was] : change.were_live) {
+      blocks_.take(p);
+      delta.ptrs_freed.push_back(p);
+    }
+    free_all(change.given_back);
+    for (auto const& [p, what] : wanted.live) {
+      blocks_.add(p, what);
+      delta.dataptrs_allocd.emplace_back(p, p, &give_back, c10::Device(c10::DeviceType::CUDA, device));
+    }
+    return delta;
+  }
+
   caching::SnapshotInfo snapshot(c10::cuda::MempoolId_t, bool include_traces) override {
     caching::SnapshotInfo all;
     blocks_.for_each([&](void* p, block const& each) { all.segments.push_back(segment_of(p, each)); });
@@ -276,17 +313,38 @@ class allocator final : public base {
   }
 
  private:
+  /// The blocks of a graph pool that were live at a time: they stay there as long as this does.
+  struct checkpoint final : caching::AllocatorState {
+    explicit checkpoint(graph_blocks::pool_id of) : pool(of), live(instance()->graphs_.remember(of)) {}
+    ~checkpoint() override { free_all(instance()->graphs_.forget(pool, live)); }
+    checkpoint(checkpoint const&) = delete;
+    checkpoint& operator=(checkpoint const&) = delete;
+
+    graph_blocks::pool_id pool;
+    std::vector<graph_blocks::sized> live;
+  };
+  static void free_all(std::vector<graph_blocks::sized> const& blocks) {
+    for (auto const& [p, was] : blocks) weir_free(p, static_cast<ptrdiff_t>(was.size), was.device, was.stream);
+  }
+
   void* take(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
-    void* p = nullptr;
-    int const status = weir_try_malloc(&p, static_cast<ptrdiff_t>(size), device, stream);
-    if (status == weir_out_of_memory) refuse(size, device);
-    check(status);
+    block made{size, stream, device};
+    auto const pool = graphs_.pool_for(device, stream);
+    made.of_graphs = pool.has_value() && size != 0;
+    void* p = made.of_graphs ? graphs_.use_again(*pool, made) : nullptr;
+    if (p == nullptr && (p = allocate(size, device, stream)) != nullptr && made.of_graphs) graphs_.add(*pool, p, made);
     if (p == nullptr) return nullptr;
-    block const made{size, stream, device};
     if (history_.is_on()) history_.allocated(p, made);
     if (auto const* const trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
       (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
     blocks_.add(p, made);
+    return p;
+  }
+  void* allocate(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
+    void* p = nullptr;
+    int const status = weir_try_malloc(&p, static_cast<ptrdiff_t>(size), device, stream);
+    if (status == weir_out_of_memory) refuse(size, device);
+    check(status);
     return p;
   }
   static void give_back(void* p) {
@@ -296,7 +354,8 @@ class allocator final : public base {
     if (self.history_.is_on()) self.history_.freed(p, was);
     if (auto const* const trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
       (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
-    weir_free(p, static_cast<ptrdiff_t>(was.size), was.device, was.stream);
+    std::optional<block> const ended = was.of_graphs ? self.graphs_.free(p) : was;
+    if (ended) weir_free(p, static_cast<ptrdiff_t>(ended->size), ended->device, ended->stream);
   }
 
   [[noreturn]] void refuse(size_t size, c10::DeviceIndex device) {
@@ -323,6 +382,7 @@ class allocator final : public base {
     segment.stream = one.stream;
     segment.total_size = segment.requested_size = segment.allocated_size = segment.active_size = one.size;
     segment.is_large = one.size >= (size_t{1} << 20);
+    if (auto const pool = graphs_.pool_of(p)) segment.owner_private_pool_id = pool->second;
     segment.context_when_allocated = history_.context_of(p);
     BlockInfo info;
     info.size = info.requested_size = one.size;
@@ -342,6 +402,7 @@ class allocator final : public base {
   }
 
   live_blocks blocks_;
+  graph_blocks graphs_;
   history history_;
   std::array<weir_totals, 64> since_{};
   std::array<std::atomic<uint64_t>, 64> ooms_{};

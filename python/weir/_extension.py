@@ -52,7 +52,7 @@ def built(torch):
     folder = _sources()
     source = os.path.join(folder, "extension.cpp")
     key = hashlib.sha256()
-    for name in ("extension.cpp", "plug_in.h"):
+    for name in ("extension.cpp", "graph_blocks.h", "plug_in.h"):
         with open(os.path.join(folder, name), "rb") as file:
             key.update(file.read())
     key.update(f"{torch.__version__} {torch.__file__} {_library.path()}".encode())

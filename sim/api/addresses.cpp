@@ -69,7 +69,8 @@ CUresult mem_map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUmemGen
                  unsigned long long flags) {
   return adding_call("cuMemMap", [=](runtime& r) {
     physical_memory* const memory = find_physical(r, reinterpret_cast<physical_handle>(handle));
-    if (memory == nullptr || !in_granules(at, bytes) || offset != 0 || bytes > memory->bytes || flags != 0)
+    if (offset != 0) return cudaErrorNotSupported;
+    if (memory == nullptr || !in_granules(at, bytes) || bytes > memory->bytes || flags != 0)
       return cudaErrorInvalidValue;
     if (!r.virtual_memory.is_reserved(at, bytes) || has_views(r, at, bytes)) return cudaErrorInvalidValue;
     return map(r, at, bytes, *memory) ? cudaSuccess : cudaErrorMemoryAllocation;

@@ -102,7 +102,8 @@ cudaError_t admit_wait(runtime& r, timeline const& t) {
 
 cudaError_t admit_wait(runtime& r, event_state const& e) {
   if (e.captured == nullptr) return admit_unsafe(r);
-  if (!e.captured->in->ended) invalidate(r, *e.captured->in);
+  if (e.captured->in->ended) return cudaErrorInvalidValue;  // as a GPU showed
+  invalidate(r, *e.captured->in);
   return cudaErrorCapturedEvent;
 }
 

@@ -433,7 +433,7 @@ TEST_CASE_FIXTURE(fresh, "an event is captured until it is recorded anew") {
   begin(s);
   ok(cudaEventRecord(e, s));
   ok(code_of_end(s));
-  CHECK_EQ(cudaEventQuery(e), cudaErrorCapturedEvent);
+  CHECK_EQ(cudaEventQuery(e), cudaErrorInvalidValue);
   CHECK_EQ(cudaStreamWaitEvent(s, e, 0), cudaErrorCapturedEvent);
   ok(cudaEventRecord(e, s));
   ok(cudaEventQuery(e));

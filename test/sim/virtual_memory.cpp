@@ -313,7 +313,7 @@ TEST_CASE_FIXTURE(reserved, "memory is mapped whole, in reserved addresses where
   SUBCASE("a size off granularity") { CHECK_EQ(map(0, MiB), CUDA_ERROR_INVALID_VALUE); }
   SUBCASE("no bytes") { CHECK_EQ(map(0, 0), CUDA_ERROR_INVALID_VALUE); }
   SUBCASE("more than there is") { CHECK_EQ(map(8 * MiB, 6 * MiB), CUDA_ERROR_INVALID_VALUE); }
-  SUBCASE("an offset") { CHECK_EQ(cu.map(base, chunk, chunk, memory, 0), CUDA_ERROR_INVALID_VALUE); }
+  SUBCASE("an offset") { CHECK_EQ(cu.map(base, chunk, chunk, memory, 0), CUDA_ERROR_NOT_SUPPORTED); }
   SUBCASE("flags") { CHECK_EQ(cu.map(base, chunk, 0, memory, 1), CUDA_ERROR_INVALID_VALUE); }
   SUBCASE("no such handle") { CHECK_EQ(cu.map(base, chunk, 0, memory + 16, 0), CUDA_ERROR_INVALID_VALUE); }
   SUBCASE("a handle that was released") {
