@@ -213,7 +213,7 @@ class block_table {
   /// Numbers of blocks are below this.
   std::size_t end() const noexcept { return blocks_.size(); }
   /// The same after the array's next growth: by a quarter or an eighth, since doubling would leave much of it unused.
-  std::size_t end_if_grown() const noexcept { return end() + (end() < 256 ? 64 : end() / (end() < 4096 ? 4 : 8)); }
+  std::size_t end_if_grown() const noexcept { return end() + (end() < 256 ? 64 : end() / (end() < 512 ? 4 : 8)); }
   /// Bytes of host memory in use for bookkeeping.
   std::size_t host_bytes() const noexcept { return blocks_.bytes() + live_.host_bytes(); }
 
