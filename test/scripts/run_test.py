@@ -5,6 +5,7 @@ failing test, or one that does not build, fails the whole run. In place of CMake
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -44,6 +45,15 @@ class Scripts(unittest.TestCase):
             said = self.call(script, "--help")
             self.assertEqual((said.returncode, said.stderr), (0, ""), script)
             self.assertNotEqual(said.stdout, "")
+
+    def test_a_script_is_run_as_its_python_is(self):
+        script = self.tools / "train"
+        (self.tools / "CMakeCache.txt").touch()  # built before
+        for first_line in (f"#!{sys.executable}", "#!/usr/bin/env -S python3 -B"):
+            script.write_text(f"{first_line}\nimport os\nprint('sim/torch' in os.environ.get('PYTHONPATH', ''))\n")
+            script.chmod(0o755)
+            said = self.call("sim/run", "--quiet", "--build", self.tools, script)
+            self.assertEqual((said.returncode, said.stdout, said.stderr), (0, "True\n", ""), first_line)
 
     def test_what_is_unknown_is_refused_in_one_line(self):
         for script, argument in (("test/run", "drev"), ("test/run", "--all"), ("examples/run", "--jobs"),
