@@ -150,6 +150,10 @@ TEST_CASE("nor by a pool that gives back what is idle") {
   exercise_all(
       pool{.release_threshold = 0}, [](auto& memory) -> auto& { return find<pool_resource>(memory); });
 }
+TEST_CASE("nor by a pool to which it was promised that captures are declared") {
+  exercise_all(
+      pool{.declared_captures = true}, [](auto& memory) -> auto& { return find<pool_resource>(memory); });
+}
 TEST_CASE("nor by an arena") {
   exercise_all(
       arena{}, [](auto& memory) -> auto& { return find<arena_resource>(memory); });

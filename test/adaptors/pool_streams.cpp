@@ -1,5 +1,6 @@
 // The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
 #include <weir/adaptors/pool.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/async.hpp>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -88,6 +90,23 @@ TEST_CASE("a stream that may end costs two calls an allocation and two a free") 
     CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
     CHECK(calls_of([&] { memory.deallocate(s, p, 1000); }) == 2);
     CHECK(sim::calls("cudaStreamGetCaptureInfo") == 1);
+    CHECK(sim::calls("cudaEventRecord") == 1);
+  }
+}
+
+TEST_CASE("with captures promised to be declared, one call an allocation and one a free, and two while one is") {
+  lazy_world const world;
+  destroyable_stream const s;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB, .declared_captures = true});
+  for (int i = 0; i < 300; ++i) memory.deallocate(s, memory.allocate(s, 1), 1);  // its events are made
+  for (int i = 0; i < 300; ++i) {
+    std::optional<capture_scope> declared;
+    if (i % 2 == 1) declared.emplace();
+    std::size_t const calls = declared ? 2 : 1;
+    void* p = nullptr;
+    CHECK(calls_of([&] { p = memory.allocate(s, 1000); }) == calls);
+    CHECK(sim::calls("cudaStreamGetId") == 1);
+    CHECK(calls_of([&] { memory.deallocate(s, p, 1000); }) == calls);
     CHECK(sim::calls("cudaEventRecord") == 1);
   }
 }

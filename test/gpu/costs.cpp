@@ -124,6 +124,7 @@ void allocations() {
   weir::stream_ref const unknown[2] = {plain[0].get(), plain[1].get()};
   row_of("weir pool, weir::stream", weir::make(weir::async{} | weir::pool{}), known);
   row_of("weir pool, any stream", weir::make(weir::async{} | weir::pool{}), unknown);
+  row_of("weir pool, captures declared", weir::make(weir::async{} | weir::pool{.declared_captures = true}), unknown);
   row_of("weir arena, weir::stream", weir::make(weir::async{} | weir::arena{}), known);
   try {
     row_of("weir growable, weir::stream", weir::make(weir::virtual_memory{} | weir::pool{}), known);

@@ -242,7 +242,8 @@ class WithPyTorch(unittest.TestCase):
                     self.assertRegex(self.printed(["-c", install + RANDOM_TENSORS], mode), r"\Adone 0\n\Z")
 
     def test_memory_of_a_graph_is_kept_for_it_and_then_given_back(self):
-        for install in (INSTALL, WHOLE):
+        declared = START + "weir.torch.install('async | pool(declared_captures=true)')\n"
+        for install in (INSTALL, WHOLE, declared):
             self.assertEqual(self.printed(["-c", install + GRAPH]), "done True 0\n")
 
     def test_graphs_of_a_pool_hold_what_they_hold_in_pytorch(self):

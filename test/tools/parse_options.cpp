@@ -95,6 +95,19 @@ TEST_CASE("streams: what outlives the layer needs no event") {
   }
 }
 
+TEST_CASE("declared_captures: no stream is asked for a capture that nobody declared") {
+  for (std::string const layer : layers) {
+    CAPTURE(layer);
+    for (bool const declared : {false, true}) {
+      streams const s;
+      auto const memory = parse(layer + (declared ? ", declared_captures=true)" : ", declared_captures=false)"));
+      sim::reset_counters();
+      memory.deallocate(s.a, memory.allocate(s.a, 1000), 1000);
+      CHECK((sim::calls("cudaStreamGetCaptureInfo") == 0) == declared);
+    }
+  }
+}
+
 TEST_CASE("pending: grows, or lets the stream wait") {
   for (std::string const layer : layers) {
     CAPTURE(layer);

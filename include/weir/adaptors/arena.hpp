@@ -47,6 +47,7 @@ struct arena {
   stream_lifetime streams = stream_lifetime::may_end;  ///< as for `pool`
   when_pending pending = when_pending::grow;           ///< as for `pool`
   bool synchronize = true;                             ///< as for `pool`
+  bool declared_captures = false;                      ///< as for `pool`
 
   template <resource Upstream>
   using on = arena_resource<Upstream>;
@@ -260,7 +261,8 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
                        .name = "an arena",
                        .streams = options_.streams,
                        .pending = options_.pending,
-                       .synchronize = options_.synchronize};
+                       .synchronize = options_.synchronize,
+                       .declared_captures = options_.declared_captures};
     one* const made = new one(directory_, index, options, device_);
     arenas_[index].store_release(made);
     return *made;

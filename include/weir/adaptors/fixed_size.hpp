@@ -30,6 +30,7 @@ struct fixed_size {
   stream_lifetime streams = stream_lifetime::may_end;  ///< as for `pool`
   when_pending pending = when_pending::grow;           ///< as for `pool`
   bool synchronize = true;                             ///< as for `pool`
+  bool declared_captures = false;                      ///< as for `pool`
 
   template <resource Upstream>
   using on = fixed_size_resource<Upstream>;
@@ -105,7 +106,8 @@ class fixed_size_resource : public detail::pooled<fixed_size_resource<Upstream>,
             .growth_bytes = o.blocks_per_chunk <= most / block ? block * o.blocks_per_chunk : most,
             .streams = o.streams,
             .pending = o.pending,
-            .synchronize = o.synchronize};
+            .synchronize = o.synchronize,
+            .declared_captures = o.declared_captures};
   }
 
   std::string label() const { return "fixed_size(" + format_bytes(block_bytes_) + ")"; }

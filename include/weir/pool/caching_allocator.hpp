@@ -262,7 +262,7 @@ class caching_allocator : public hot_path<Upstream> {
   [[gnu::noinline]] void* allocate_after_asking(stream_ref stream, stream_key known, request const& r,
                                                 pool_effort effort, pool_refusal* refused) {
     require_life();
-    stream_identity who = stream_identity::ask_capture(stream, known);
+    stream_identity who = stream_identity::ask_capture(stream, known, may_be_captured());
     if (who.may_ask_id()) {
       if (void* const p = allocate_unasked(stream, r); p != nullptr) return p;
       who.ask_id();
@@ -300,17 +300,19 @@ class caching_allocator : public hot_path<Upstream> {
     heap_.keep_for_capture(id, who);
     return hand_out(id, r);
   }
+  /// A stream that only CUDA knows.
+  bool may_be_captured() const noexcept { return !options_.declared_captures || captures_declared(); }
   stream_identity identify(stream_ref stream) const noexcept {
     stream_key const key = stream_identity::known_key(stream, streams_last());
     if (!stream_identity::must_ask(stream, key)) return {.stream = stream, .key = key};
-    stream_identity who = stream_identity::ask(stream, key);
+    stream_identity who = stream_identity::ask(stream, key, may_be_captured());
     if (!succeeded(who.code)) who.key = stream_key::none;
     return who;
   }
   [[gnu::noinline]] bool deallocate_after_asking(stream_ref stream, stream_key known, void* p, std::size_t bytes,
                                                  std::size_t alignment) noexcept {
     if (heap_.is_exiting()) return true;
-    stream_identity who = stream_identity::ask_capture(stream, known);
+    stream_identity who = stream_identity::ask_capture(stream, known, may_be_captured());
     if (who.capture != capture_key::none) return deallocate_in_capture(who, p, bytes, alignment);
     if (who.may_ask_id()) {
       if (deallocate_unasked(stream, p, bytes, alignment)) return true;

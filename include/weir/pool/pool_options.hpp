@@ -49,6 +49,7 @@ constexpr void for_each_pooling_option(F& f) {
                    stream_lifetime::outlives_pool));
   f(option::one_of("pending", "pending", &Options::pending, "grow", when_pending::grow, "wait", when_pending::wait));
   f(option::flag("synchronize", "synchronize", &Options::synchronize));
+  f(option::flag("declared_captures", "declared_captures", &Options::declared_captures));
 }
 
 }  // namespace detail
@@ -93,6 +94,10 @@ struct pool {
   when_pending pending = when_pending::grow;
   /// Before giving up, let the host wait for the work that still uses freed memory.
   bool synchronize = true;
+  /// Every capture that streams which may end take part in is declared (`capture_scope`) before it begins, and no other
+  /// thread uses a stream at that moment: one CUDA call on such a stream less, of two. A promise, not checked: a
+  /// capture that was not declared may be broken, and memory of its graph given to others.
+  bool declared_captures = false;
   /// Threads that share the pool have caches of their own, for blocks of at most 1 MiB, from the start; else from when
   /// they have often waited for each other. With one a thread seldom needs the lock that all share. What caches have is
   /// asked back before the pool grows or refuses. None on growable memory, for streams that may end, and with

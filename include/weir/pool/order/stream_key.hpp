@@ -54,17 +54,18 @@ struct stream_identity {
 
   /// Two calls for a stream that may be destroyed (`cudaStreamGetCaptureInfo`, `cudaStreamGetId`), one for others that
   /// can be captured. The capture comes first: CUDA does not say who a stream is that captures, and the question breaks
-  /// the capture.
-  static stream_identity ask(stream_ref stream, stream_key known_key) noexcept {
-    stream_identity who = ask_capture(stream, known_key);
+  /// the capture. `may_be_captured`: else the first call is left out.
+  static stream_identity ask(stream_ref stream, stream_key known_key, bool may_be_captured = true) noexcept {
+    stream_identity who = ask_capture(stream, known_key, may_be_captured);
     if (who.may_ask_id()) who.ask_id();
     return who;
   }
   /// The first call alone.
-  [[gnu::noinline]] static stream_identity ask_capture(stream_ref stream, stream_key known_key) noexcept {
+  [[gnu::noinline]] static stream_identity ask_capture(stream_ref stream, stream_key known_key,
+                                                       bool may_be_captured) noexcept {
     stream_identity who{.stream = stream, .key = known_key};
     cudaStream_t const handle = stream.get();
-    if (stream.is_host_order() || handle == cudaStreamLegacy) return who;
+    if (!may_be_captured || stream.is_host_order() || handle == cudaStreamLegacy) return who;
     std::uint64_t capture = 0;
     if (who.code = capture_of(handle, capture); who.code != cudaSuccess) return who;
     who.capture = capture_key{capture};
