@@ -2214,7 +2214,7 @@ BUGS = [
     bug(0, "what a graph leaves live is not allocated by its launch", "sim/checker/capture.cpp",
         "for (auto const& [begin, memory] : done.leaves) allocate_again(begin, memory, m, last);",
         "",
-        "sim/capture", random=False, case="memory that a graph leaves live"),
+        "sim/capture", random=False, case="a stream that does not come after a launch"),
     bug(0, "a launch takes memory again that another stream freed, without an order", "sim/checker/capture.cpp",
         "if (!known.knows(freed))",
         "if (false && !known.knows(freed))",
