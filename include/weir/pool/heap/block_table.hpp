@@ -212,8 +212,8 @@ class block_table {
   std::size_t used() const noexcept { return blocks_.size() - 1 - unused_count_; }
   /// Numbers of blocks are below this.
   std::size_t end() const noexcept { return blocks_.size(); }
-  /// The same after the array's next growth: by a quarter or an eighth, since doubling would leave much of it unused.
-  std::size_t end_if_grown() const noexcept { return end() + (end() < 256 ? 64 : end() / (end() < 512 ? 4 : 8)); }
+  /// The same after the next growth of the array: by little, since doubling would leave much of it unused.
+  std::size_t end_if_grown() const noexcept { return end() + (end() < 512 ? 64 : end() / (end() < 4096 ? 16 : 8)); }
   /// Bytes of host memory in use for bookkeeping.
   std::size_t host_bytes() const noexcept { return blocks_.bytes() + live_.host_bytes(); }
 
