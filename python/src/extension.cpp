@@ -327,10 +327,15 @@ class allocator final : public base {
     for (auto const& [p, was] : blocks) weir_free(p, static_cast<ptrdiff_t>(was.size), was.device, was.stream);
   }
 
+  static bool is_captured(cudaStream_t stream) {
+    auto status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
+  }
   void* take(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
     block made{size, stream, device};
     auto const pool = graphs_.pool_for(device, stream);
     made.of_graphs = pool.has_value() && size != 0;
+    made.captured = made.of_graphs && is_captured(stream);
     void* p = made.of_graphs ? graphs_.use_again(*pool, made) : nullptr;
     if (p == nullptr && (p = allocate(size, device, stream)) != nullptr && made.of_graphs) graphs_.add(*pool, p, made);
     if (p == nullptr) return nullptr;

@@ -22,13 +22,15 @@ struct block {
   cudaStream_t stream;
   c10::DeviceIndex device;
   bool of_graphs = false;  // `graph_blocks` knows it
+  bool captured = false;   // allocated in a capture: to weir, too, it is the graphs' until their pool ends
 };
 
 /// Any thread. While no pool is open, allocations cost one load.
 ///
 /// A block that is in a checkpoint is *kept* when the program frees it, since the pool may be set back to it: its
 /// memory goes back to weir when the checkpoint ends. Until then the pool's later graphs may have it again whole, on
-/// its stream and where it is not much too large, as PyTorch's own pool would let them.
+/// its stream and where it is not much too large, as PyTorch's own pool would let them; if it was allocated in a
+/// capture, since weir gives what was not to others when the checkpoint ends, whatever graphs use it.
 class graph_blocks {
  public:
   using pool_id = std::pair<c10::DeviceIndex, c10::cuda::MempoolId_t>;
@@ -64,8 +66,8 @@ class graph_blocks {
     void* best = nullptr;
     size_t best_size = request.size + request.size / 8 + 512;
     for (auto& [p, each] : pools_[id])
-      if (!each.live && !each.used_elsewhere && each.made.stream == request.stream && each.made.size >= request.size &&
-          each.made.size < best_size)
+      if (!each.live && each.made.captured && !each.used_elsewhere && each.made.stream == request.stream &&
+          each.made.size >= request.size && each.made.size < best_size)
         best = p, best_size = each.made.size;
     if (best != nullptr) revive(pools_[id].at(best), request.size);
     return best;

@@ -177,6 +177,22 @@ torch._dynamo.reset()
 gc.collect()
 c.synchronize()
 """
+# What a checkpoint keeps is had again by the next graph; but not what no capture allocated, which is everyone's when the
+# checkpoint ends.
+KEPT = """
+pool, s = c.graph_pool_handle(), c.Stream()
+with c.stream(s):
+    torch._C._cuda_beginAllocateCurrentThreadToPool(0, pool)
+    eager = torch.empty(1 << 20, device='cuda')
+    torch._C._cuda_endAllocateToPool(0, pool)
+first, second = c.CUDAGraph(), c.CUDAGraph()
+with c.graph(first, pool=pool, stream=s): captured = torch.empty(1 << 20, device='cuda').zero_()
+state = torch._C._cuda_getCheckpointState(0, pool)
+kept = {captured.data_ptr(): 'captured', eager.data_ptr(): 'eager'}
+del captured, eager
+with c.graph(second, pool=pool, stream=s): again = [torch.empty(1 << 20, device='cuda').zero_() for _ in range(3)]
+print([kept.get(x.data_ptr()) for x in again])
+"""
 TREE_HELD = "print([(l['requested'], l['captured']) for l in weir.numbers()['layers'] if l['layer'] == 'pool'])"
 
 STATISTICS = """
@@ -263,6 +279,9 @@ class WithPyTorch(unittest.TestCase):
                 with self.subTest(stack=stack, mode=mode):
                     install = START + f"weir.torch.install('{stack}', extension=True)\n"
                     self.assertEqual(said(install, TREE, TREE_HELD, mode=mode), ["0 True 0 0", "[(0, 0)]"])
+
+    def test_what_a_checkpoint_keeps_is_had_again_where_a_capture_allocated_it(self):
+        self.assertEqual(self.printed(["-c", WHOLE + KEPT], checks=False), "['captured', None, None]\n")
 
     def test_a_mem_pool_takes_its_segments_from_weir(self):
         self.assertEqual(self.printed(["-c", START + POOL]), "done 16 16\nrefused\n")
