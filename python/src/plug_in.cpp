@@ -158,6 +158,14 @@ void weir_begin_graph_pool(int device, weir_graph_pool_id id, std::function<bool
   memory.begin_graph_pool(device, id, std::move(belongs));
 }
 void weir_end_graph_pool(int device, weir_graph_pool_id id) noexcept { memory.end_graph_pool(device, id); }
+bool weir_find_graph_pool(int device, cudaStream_t stream, weir_graph_pool_id* id, bool* is_kept) {
+  auto const found = memory.find_graph_pool(device, stream);
+  if (!found) return false;
+  *id = found->id;
+  *is_kept = found->capture != 0;
+  return true;
+}
+void weir_share_graph_pool(weir_graph_pool_id id) noexcept { memory.share_graph_pool(id); }
 void weir_add_graph_pool_user(weir_graph_pool_id id) { memory.add_graph_pool_user(id); }
 int weir_graph_pool_users(weir_graph_pool_id id) { return static_cast<int>(memory.graph_pool_users(id)); }
 void weir_release_graph_pool(int, weir_graph_pool_id id) { memory.release_graph_pool(id); }

@@ -35,6 +35,11 @@ using weir_graph_pool_id = std::pair<unsigned long long, unsigned long long>;
 /* Around a capture: what `belongs(stream)` names is allocated for the pool. */
 WEIR_FUNCTION void weir_begin_graph_pool(int device, weir_graph_pool_id id, std::function<bool(cudaStream_t)> belongs);
 WEIR_FUNCTION void weir_end_graph_pool(int device, weir_graph_pool_id id) noexcept;
+/* The pool that gets what is allocated on `stream` now; false: none. `*is_kept`: such memory is for the pool's graphs
+   until the pool's last user is gone, though it may have been freed. */
+WEIR_FUNCTION bool weir_find_graph_pool(int device, cudaStream_t stream, weir_graph_pool_id* id, bool* is_kept);
+/* From now on that holds for what is allocated for the pool outside of its captures, too, once there was one. */
+WEIR_FUNCTION void weir_share_graph_pool(weir_graph_pool_id id) noexcept;
 /* A pool is kept, besides the graphs that use it; how many users it has. */
 WEIR_FUNCTION void weir_add_graph_pool_user(weir_graph_pool_id id);
 WEIR_FUNCTION int weir_graph_pool_users(weir_graph_pool_id id);

@@ -332,6 +332,47 @@ TEST_CASE_FIXTURE(idle_world, "graphs of one pool have the memory that earlier o
   CHECK(captured() == 0);
 }
 
+// As PyTorch's trees of graphs do it: the copies of a graph's inputs are allocated before its capture, and freed in it.
+TEST_CASE_FIXTURE(idle_world, "graphs of a shared pool have what was allocated for them outside of captures, too") {
+  memory.use("unchecked");  // nobody tells the check that these graphs run one after another
+  auto const numbers_now = [&] { return numbers(memory.stack(0)).at(0); };
+  std::vector<std::unique_ptr<captured_graph>> graphs;
+  auto const record = [&] {
+    memory.begin_graph_pool(0, {0, 1}, [&](cudaStream_t stream) { return stream == a.get(); });
+    void* const input = tensor(memory, 2_MiB, a);
+    begin_capture(a);
+    void* const scratch = memory.allocate(2_MiB, 0, a.get());
+    write(a, scratch, 2_MiB);
+    memory.deallocate(input, 2_MiB, 0, a.get());
+    memory.deallocate(scratch, 2_MiB, 0, a.get());
+    graphs.push_back(std::make_unique<captured_graph>(a));
+    memory.end_graph_pool(0, {0, 1});
+  };
+  record();
+  CHECK(numbers_now().captured.value() == 4_MiB);
+  memory.share_graph_pool({0, 1});
+  for (int i = 0; i < 3; ++i) record();
+  CHECK(numbers_now().captured.value() == 6_MiB);  // with the first input, which was allocated before
+  CHECK(numbers_now().reserved.value() == 6_MiB);
+
+  void* const outside = tensor(memory, 2_MiB, a);  // no pool is open
+  CHECK(numbers_now().captured.value() == 6_MiB);
+  memory.begin_graph_pool(0, {0, 1}, [&](cudaStream_t stream) { return stream == a.get(); });
+  void* const elsewhere = tensor(memory, 2_MiB, b);
+  void* const inside = tensor(memory, 2_MiB, a);
+  CHECK(numbers_now().captured.value() == 4_MiB);
+  memory.end_graph_pool(0, {0, 1});
+  memory.deallocate(inside, 2_MiB, 0, a.get());  // also between captures
+  CHECK(numbers_now().captured.value() == 6_MiB);
+  memory.deallocate(elsewhere, 2_MiB, 0, b.get());
+  memory.deallocate(outside, 2_MiB, 0, a.get());
+  CHECK(numbers_now().captured.value() == 6_MiB);
+  cudaDeviceSynchronize();
+  for (int i = 0; i < 5; ++i) memory.release_graph_pool({0, 1});
+  CHECK(numbers_now().captured.value() == 0);
+  CHECK(numbers_now().requested.value() == 0);
+}
+
 TEST_CASE_FIXTURE(fresh_world, "a pool's end gives back what its broken captures freed, and no other pool's graph's") {
   framework_memory memory(&made_from, "unchecked");
   destroyable_stream const stream;

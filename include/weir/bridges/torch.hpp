@@ -149,6 +149,13 @@ class framework_memory {
     graph_pools_.begin(device, id, std::move(belongs));
   }
   void end_graph_pool(int device, detail::graph_pool_id id) noexcept { graph_pools_.end(device, id); }
+  /// The pool that gets what is allocated on `stream` now, and the capture whose memory that will be (0: none).
+  std::optional<detail::graph_pool_capture> find_graph_pool(int device, cudaStream_t stream) const {
+    return graph_pools_.find(device, stream);
+  }
+  /// From now on the pool's graphs share what is allocated for it outside of captures too: the copies of a graph's
+  /// inputs, which PyTorch allocates before the capture and frees in it (`torch.compile(mode="reduce-overhead")`).
+  void share_graph_pool(detail::graph_pool_id id) noexcept { graph_pools_.share(id); }
   /// A user of the pool is gone: after the last one the memory of its captures is everyone's again. Waits for the
   /// device, since a launch may still run; where that would break a capture, the memory is kept until a later call.
   void release_graph_pool(detail::graph_pool_id id) {
@@ -190,7 +197,13 @@ class framework_memory {
     any_resource const& memory = stack(device);
     std::optional<device_guard> on_device;
     if (needs_device(stream)) on_device.emplace(device);
-    std::optional<detail::graph_pool_id> const graphs = graph_pools_.note(device, stream);
+    std::optional<detail::graph_pool_id> graphs = graph_pools_.note(device, stream);
+    std::optional<detail::acting_in_capture> of_graphs;
+    if (!graphs)
+      if (auto const shared = graph_pools_.find(device, stream); shared && shared->capture != 0) {
+        of_graphs.emplace(shared->capture);
+        graphs = shared->id;
+      }
     void* const p = memory.allocate(stream_ref(stream), bytes);
     if (graphs) graph_pools_.add_block(p, *graphs);
     if (is_threads_own(stream)) remember_thread(p, stream);

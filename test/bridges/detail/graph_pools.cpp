@@ -128,6 +128,47 @@ TEST_CASE_FIXTURE(watched_world,
   CHECK(pools.release({3, 0}).empty());
 }
 
+TEST_CASE_FIXTURE(watched_world,
+                  "the pool that is open for a stream is that of the last begin, and knows its capture") {
+  graph_pools pools;
+  destroyable_stream const stream, other;
+  auto const is_stream = [&](cudaStream_t which) { return which == stream.get(); };
+  CHECK(!pools.find(0, stream.get()));
+  pools.begin(0, {0, 1}, is_stream);
+  pools.begin(0, {0, 2}, is_stream);
+  pools.begin(1, {0, 3}, all_streams);
+  auto found = pools.find(0, stream.get());
+  REQUIRE(found);
+  CHECK(found->id == detail::graph_pool_id{0, 2});
+  CHECK(found->capture == 0);
+  CHECK(!pools.find(0, other.get()));
+  pools.end(0, {0, 2});
+  begin_capture(stream, cudaStreamCaptureModeRelaxed);
+  found = pools.find(0, stream.get());
+  REQUIRE(found);
+  CHECK(found->id == detail::graph_pool_id{0, 1});
+  CHECK(found->capture == capture_id(stream));
+  captured_graph const ended(stream);
+  pools.end(0, {0, 1});
+  CHECK(!pools.find(0, stream.get()));
+}
+
+TEST_CASE_FIXTURE(watched_world, "what a pool gets outside of captures is its first capture's, once it is shared") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  auto const capture_now = [&](int device) { return pools.find(device, stream.get()).value().capture; };
+  pools.share({0, 1});  // not there yet
+  for (int device : {0, 1}) pools.begin(device, {0, 1}, all_streams);
+  std::uint64_t const first = note_in_capture(pools, stream);
+  CHECK(capture_now(0) == 0);
+  pools.share({0, 1});
+  CHECK(capture_now(0) == first);
+  CHECK(capture_now(1) == 0);
+  pools.begin(0, {0, 2}, all_streams);
+  note_in_capture(pools, stream);
+  CHECK(capture_now(0) == 0);
+}
+
 TEST_CASE_FIXTURE(watched_world, "while a pool is open, pools ask whether streams are being captured") {
   graph_pools pools;
   pools.begin(0, {0, 1}, all_streams);

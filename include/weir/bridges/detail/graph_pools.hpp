@@ -28,6 +28,11 @@ struct device_capture {
   std::uint64_t capture;
   friend bool operator==(device_capture const&, device_capture const&) = default;
 };
+/// A pool that is open, and the capture whose memory it gets.
+struct graph_pool_capture {
+  graph_pool_id id;
+  std::uint64_t capture;  // 0: what is allocated now is everyone's again when it is freed
+};
 
 /// Pools by their id, from the first user until each `add_user` and `begin` has had its `release`. Several graphs may
 /// share one: then a later capture may have what earlier ones gave back, since the framework never runs two of them at
@@ -70,6 +75,23 @@ class graph_pools {
     if ((*last)->joined != 0) owners_of_captures.leave((*last)->joined);
     open_.erase(std::next(last).base());
     publish();
+  }
+
+  /// From now on the pool's graphs share what is allocated for it outside of captures too, as they share what is
+  /// allocated in them: such a request gets what they gave back. Nothing for a pool that is not there.
+  void share(graph_pool_id id) noexcept {
+    mutex_guard const lock(mutex_);
+    if (auto const found = pools_.find(id); found != pools_.end()) found->second.shares = true;
+  }
+  /// The pool that gets what is allocated on `stream` now, by the last `begin` that names it.
+  std::optional<graph_pool_capture> find(int device, cudaStream_t stream) const {
+    if (!some_open()) return std::nullopt;
+    std::uint64_t const captured = capture_in(stream_ref(stream));
+    mutex_guard const lock(mutex_);
+    for (auto each = open_.rbegin(); each != open_.rend(); ++each)
+      if ((*each)->device == device && (*each)->belongs(stream))
+        return graph_pool_capture{(*each)->id, captured != 0 ? captured : shared_capture((*each)->id, device)};
+    return std::nullopt;
   }
 
   /// Memory is about to be allocated or given back on `stream`: if that is being captured for a pool, the pool
@@ -131,6 +153,7 @@ class graph_pools {
   };
   struct pool {
     std::size_t users = 0;
+    bool shares = false;
     std::vector<device_capture> captures;  // one of each device; more where there was no room to share; broken ones
 
     device_capture const* first_of(int device) const noexcept {
@@ -152,6 +175,13 @@ class graph_pools {
       open.joined = capture;
     else
       captures.push_back(now);
+  }
+
+  std::uint64_t shared_capture(graph_pool_id id, int device) const {
+    auto const found = pools_.find(id);
+    device_capture const* const first =
+        found != pools_.end() && found->second.shares ? found->second.first_of(device) : nullptr;
+    return first == nullptr ? 0 : first->capture;
   }
 
   void publish() noexcept {
