@@ -20,8 +20,10 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -196,14 +198,14 @@ class allocator final : public base {
     fill(stats.requested_bytes, now.requested, since.requested);
     fill(stats.allocated_bytes, now.allocated, since.allocated);
     fill(stats.active_bytes, now.allocated, since.allocated);
-    auto const [kept, kept_blocks] = graphs_.kept_bytes_and_blocks(device);
+    auto const [more_bytes, more_blocks] = graphs_.surplus_of(device);
     for (auto* const of : {&stats.requested_bytes, &stats.allocated_bytes, &stats.active_bytes})
-      (*of)[0].current -= static_cast<int64_t>(kept);
+      take_off((*of)[0].current, more_bytes);
     fill(stats.reserved_bytes, now.reserved, since.reserved);
     fill(stats.allocation, now.live, since.live);
     fill(stats.active, now.live, since.live);
-    stats.allocation[0].current -= static_cast<int64_t>(kept_blocks);
-    stats.active[0].current -= static_cast<int64_t>(kept_blocks);
+    take_off(stats.allocation[0].current, more_blocks);
+    take_off(stats.active[0].current, more_blocks);
     stats.num_ooms = static_cast<int64_t>(ooms_.at(static_cast<size_t>(device)));
     return stats;
   }
@@ -247,16 +249,8 @@ class allocator final : public base {
   void setNoSplit(c10::DeviceIndex, c10::cuda::MempoolId_t) override {}  // there are no segments of its own to split
   int getPoolUseCount(c10::DeviceIndex, c10::cuda::MempoolId_t id) override { return weir_graph_pool_users(id); }
 
-  void beginAllocateToPool(c10::DeviceIndex device, c10::cuda::MempoolId_t id,
-                           std::function<bool(cudaStream_t)> belongs) override {
-    graphs_.begin({device, id}, belongs);
-    base::beginAllocateToPool(device, id, std::move(belongs));
-  }
-  void endAllocateToPool(c10::DeviceIndex device, c10::cuda::MempoolId_t id) override {
-    graphs_.end({device, id});
-    base::endAllocateToPool(device, id);
-  }
   void recordStream(c10::DataPtr const& p, c10::cuda::CUDAStream stream) override {
+    if (p.get_deleter() != &give_back) return;  // another allocator's, whose address may be ours later
     graphs_.record_stream(p.get());
     base::recordStream(p, stream);
   }
@@ -266,20 +260,26 @@ class allocator final : public base {
   }
   std::shared_ptr<caching::AllocatorState> getCheckpointState(c10::DeviceIndex device,
                                                               c10::cuda::MempoolId_t id) override {
+    weir_share_graph_pool(id);
     return std::make_shared<checkpoint>(graph_blocks::pool_id{device, id});
   }
   caching::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
                                                   std::shared_ptr<caching::AllocatorState> state) override {
     auto const& wanted = static_cast<checkpoint const&>(*state);
+    TORCH_CHECK(weir_graph_pool_users(wanted.pool.second) != 0,
+                "weir: a checkpoint of a pool of graphs that has ended: there is nothing to set back; keep one of its "
+                "graphs, or the pool");
     graph_blocks::change const change = graphs_.set_back(wanted.pool, wanted.live);
     caching::CheckpointDelta delta;
     for (auto const& [p, was] : change.were_live) {
       blocks_.take(p);
+      if (history_.is_on()) history_.freed(p, was);
       delta.ptrs_freed.push_back(p);
     }
     free_all(change.given_back);
     for (auto const& [p, what] : wanted.live) {
       blocks_.add(p, what);
+      if (history_.is_on()) history_.allocated(p, what);
       delta.dataptrs_allocd.emplace_back(p, p, &give_back, c10::Device(c10::DeviceType::CUDA, device));
     }
     return delta;
@@ -324,21 +324,22 @@ class allocator final : public base {
     std::vector<graph_blocks::sized> live;
   };
   static void free_all(std::vector<graph_blocks::sized> const& blocks) {
-    for (auto const& [p, was] : blocks) weir_free(p, static_cast<ptrdiff_t>(was.size), was.device, was.stream);
+    for (auto const& [p, was] : blocks) to_weir(p, was);
+  }
+  static void to_weir(void* p, block const& was) {
+    weir_free(p, static_cast<ptrdiff_t>(was.size), was.device, was.stream);
   }
 
-  static bool is_captured(cudaStream_t stream) {
-    auto status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
-  }
   void* take(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
+    if (size == 0) return nullptr;
     block made{size, stream, device};
-    auto const pool = graphs_.pool_for(device, stream);
-    made.of_graphs = pool.has_value() && size != 0;
-    made.captured = made.of_graphs && is_captured(stream);
-    void* p = made.of_graphs ? graphs_.use_again(*pool, made) : nullptr;
-    if (p == nullptr && (p = allocate(size, device, stream)) != nullptr && made.of_graphs) graphs_.add(*pool, p, made);
-    if (p == nullptr) return nullptr;
+    graph_blocks::pool_id pool{device, {}};
+    made.of_graphs = weir_find_graph_pool(device, stream, &pool.second, &made.is_kept);
+    void* p = made.of_graphs ? graphs_.use_again(pool, made) : nullptr;
+    if (p == nullptr) {
+      p = allocate(size, device, stream);
+      if (made.of_graphs) graphs_.add(pool, p, made);
+    }
     if (history_.is_on()) history_.allocated(p, made);
     if (auto const* const trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
       (*trace)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
@@ -359,8 +360,7 @@ class allocator final : public base {
     if (self.history_.is_on()) self.history_.freed(p, was);
     if (auto const* const trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
       (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
-    std::optional<block> const ended = was.of_graphs ? self.graphs_.free(p) : was;
-    if (ended) weir_free(p, static_cast<ptrdiff_t>(ended->size), ended->device, ended->stream);
+    if (std::optional<block> const ended = was.of_graphs ? self.graphs_.free(p) : was) to_weir(p, *ended);
   }
 
   [[noreturn]] void refuse(size_t size, c10::DeviceIndex device) {
@@ -397,6 +397,9 @@ class allocator final : public base {
     return segment;
   }
 
+  static void take_off(int64_t& number, size_t more) {
+    number = std::max(int64_t{0}, number - static_cast<int64_t>(more));
+  }
   static void fill(c10::CachingAllocator::StatArray& of, weir_level const& now, weir_level const& since) {
     auto& all = of[0];  // of all sizes: weir has no pools of small and of large blocks
     all.current = static_cast<int64_t>(now.current);

@@ -2,14 +2,13 @@
 // The blocks of PyTorch's graph pools, and what a checkpoint of one keeps: `torch.compile(mode="reduce-overhead")`
 // records a tree of graphs in one pool, and before it records the next one it sets the pool back to the blocks that
 // were live after the last.
-#include <c10/cuda/CUDACachingAllocator.h>
+#include "plug_in.h"
 
-#include <algorithm>
-#include <atomic>
-#include <functional>
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -18,63 +17,51 @@
 
 /// What a free has to say besides the pointer, which is all that PyTorch gives.
 struct block {
-  size_t size;
+  std::size_t size;
   cudaStream_t stream;
-  c10::DeviceIndex device;
+  int device;
   bool of_graphs = false;  // `graph_blocks` knows it
-  bool captured = false;   // allocated in a capture: to weir, too, it is the graphs' until their pool ends
+  bool is_kept = false;    // to weir, too, it is the graphs' until their pool ends
 };
 
-/// Any thread. While no pool is open, allocations cost one load.
+/// Any thread.
 ///
 /// A block that is in a checkpoint is *kept* when the program frees it, since the pool may be set back to it: its
 /// memory goes back to weir when the checkpoint ends. Until then the pool's later graphs may have it again whole, on
-/// its stream and where it is not much too large, as PyTorch's own pool would let them; if it was allocated in a
-/// capture, since weir gives what was not to others when the checkpoint ends, whatever graphs use it.
+/// its stream and where it is not much too large, as PyTorch's own pool would let them have a part of it; if weir keeps
+/// it for the graphs, since all other memory is given to others when the checkpoint ends, whatever graphs use it.
 class graph_blocks {
  public:
-  using pool_id = std::pair<c10::DeviceIndex, c10::cuda::MempoolId_t>;
+  using pool_id = std::pair<int, weir_graph_pool_id>;  // of a device
   struct sized {
     void* p;
     block what;
   };
+  /// By how much weir counts more than the program has.
+  struct surplus {
+    std::size_t bytes = 0, blocks = 0;
+  };
 
-  void begin(pool_id const& id, std::function<bool(cudaStream_t)> belongs) {
-    std::lock_guard const lock(mutex_);
-    open_.push_back({id, std::move(belongs)});
-    some_open_.store(true, std::memory_order_release);
-  }
-  void end(pool_id const& id) {
-    std::lock_guard const lock(mutex_);
-    auto const last = std::find_if(open_.rbegin(), open_.rend(), [&](open_pool const& each) { return each.id == id; });
-    if (last != open_.rend()) open_.erase(std::next(last).base());
-    some_open_.store(!open_.empty(), std::memory_order_release);
-  }
+  /// What a kept block may have more than a request: shapes of one program seldom differ by more, and a large block
+  /// that a small one's graph holds is missing in the next large one.
+  static constexpr std::size_t most_times = 8, least_most = 4096;
 
-  /// The pool that gets what the thread allocates now.
-  std::optional<pool_id> pool_for(c10::DeviceIndex device, cudaStream_t stream) {
-    if (!some_open_.load(std::memory_order_acquire)) return std::nullopt;
-    std::lock_guard const lock(mutex_);
-    for (auto each = open_.rbegin(); each != open_.rend(); ++each)
-      if (each->id.first == device && each->belongs(stream)) return each->id;
-    return std::nullopt;
-  }
-
-  /// A kept block of the pool that does for a request, which is live again; else null.
+  /// A kept block of the pool that does for a request, the smallest there is, which is live again; else null.
   void* use_again(pool_id const& id, block const& request) {
     std::lock_guard const lock(mutex_);
-    void* best = nullptr;
-    size_t best_size = request.size + request.size / 8 + 512;
-    for (auto& [p, each] : pools_[id])
-      if (!each.live && each.made.captured && !each.used_elsewhere && each.made.stream == request.stream &&
-          each.made.size >= request.size && each.made.size < best_size)
-        best = p, best_size = each.made.size;
-    if (best != nullptr) revive(pools_[id].at(best), request.size);
-    return best;
+    auto const of = pools_.find(id);
+    if (of == pools_.end()) return nullptr;
+    auto const best = of->second.free.lower_bound({request.stream, request.size, nullptr});
+    if (best == of->second.free.end()) return nullptr;
+    auto const [stream, size, p] = *best;
+    bool const is_too_large = size > least_most && size / most_times > request.size;
+    if (stream != request.stream || is_too_large) return nullptr;
+    revive(of->second, p, request.size);
+    return p;
   }
   void add(pool_id const& id, void* p, block const& made) {
     std::lock_guard const lock(mutex_);
-    pools_[id].insert_or_assign(p, one{made, made.size});
+    pools_[id].blocks.insert_or_assign(p, one{made, made.size});
     pool_of_.insert_or_assign(p, id);
   }
   /// The program frees a block. What is to be given back to weir; nothing where a checkpoint keeps it.
@@ -82,31 +69,26 @@ class graph_blocks {
     std::lock_guard const lock(mutex_);
     return drop(pool_of_.at(p), p);
   }
+  /// Nobody waits for other streams in a graph, so that no later one may have the block.
   void record_stream(void* p) {
     std::lock_guard const lock(mutex_);
-    if (auto const found = pool_of_.find(p); found != pool_of_.end()) pools_[found->second].at(p).used_elsewhere = true;
+    if (auto const found = pool_of_.find(p); found != pool_of_.end())
+      pools_.at(found->second).blocks.at(p).used_elsewhere = true;
   }
 
   bool live_are(pool_id const& id, std::unordered_set<void*> const& expected) {
     std::lock_guard const lock(mutex_);
-    size_t live = 0;
-    for (auto const& [p, each] : pools_[id])
-      if (each.live) {
-        if (!expected.contains(p)) return false;
-        ++live;
-      }
-    return live == expected.size();
+    std::vector<sized> const live = live_of(id);
+    for (sized const& each : live)
+      if (!expected.contains(each.p)) return false;
+    return live.size() == expected.size();
   }
 
   /// The blocks that are live now; each is kept once more, until `forget`.
   std::vector<sized> remember(pool_id const& id) {
     std::lock_guard const lock(mutex_);
-    std::vector<sized> live;
-    for (auto& [p, each] : pools_[id])
-      if (each.live) {
-        ++each.checkpoints;
-        live.push_back({p, as_requested(each)});
-      }
+    std::vector<sized> live = live_of(id);
+    for (sized const& each : live) ++pools_.at(id).blocks.at(each.p).checkpoints;
     return live;
   }
   /// What is to be given back to weir, since no other checkpoint keeps it.
@@ -114,9 +96,11 @@ class graph_blocks {
     std::lock_guard const lock(mutex_);
     std::vector<sized> ended;
     for (auto const& [p, what] : remembered) {
-      one& each = pools_[id].at(p);
+      pool& of = pools_.at(id);
+      one& each = of.blocks.at(p);
       if (--each.checkpoints != 0 || each.live) continue;
-      count_kept(each.made, -1);
+      of.free.erase(key_of(p, each));
+      count(each, -1);
       ended.push_back({p, each.made});
       erase(id, p);
     }
@@ -130,12 +114,10 @@ class graph_blocks {
   /// Those that are remembered are live, and no others of the pool.
   change set_back(pool_id const& id, std::vector<sized> const& remembered) {
     std::lock_guard const lock(mutex_);
-    change result;
-    for (auto const& [p, each] : pools_[id])
-      if (each.live) result.were_live.push_back({p, as_requested(each)});
+    change result{live_of(id), {}};
     for (auto const& [p, what] : result.were_live)
       if (std::optional<block> const made = drop(id, p)) result.given_back.push_back({p, *made});
-    for (auto const& [p, what] : remembered) revive(pools_[id].at(p), what.size);
+    for (auto const& [p, what] : remembered) revive(pools_.at(id), p, what.size);
     return result;
   }
 
@@ -144,62 +126,76 @@ class graph_blocks {
     auto const found = pool_of_.find(p);
     return found == pool_of_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// What weir counts as live and the program does not.
-  std::pair<size_t, size_t> kept_bytes_and_blocks(c10::DeviceIndex device) {
+  surplus surplus_of(int device) {
     std::lock_guard const lock(mutex_);
-    return kept_[device];
+    return surplus_[device];
   }
 
  private:
   struct one {
-    block made;              // as weir allocated it
-    size_t requested;        // by who has it now
-    size_t checkpoints = 0;  // that it is in
+    block made;                   // as weir allocated it
+    std::size_t requested;        // by who has it now
+    std::size_t checkpoints = 0;  // that it is in
     bool live = true;
-    bool used_elsewhere = false;  // by streams that nobody waits for in a graph
+    bool used_elsewhere = false;
   };
-  struct open_pool {
-    pool_id id;
-    std::function<bool(cudaStream_t)> belongs;
+  using key = std::tuple<cudaStream_t, std::size_t, void*>;
+  struct pool {
+    std::unordered_map<void*, one> blocks;  // live, or kept
+    std::set<key> free;                     // kept, and a later graph may have it
   };
 
-  static block as_requested(one const& each) {
-    block result = each.made;
-    result.size = each.requested;
-    return result;
+  static key key_of(void* p, one const& each) { return {each.made.stream, each.made.size, p}; }
+
+  std::vector<sized> live_of(pool_id const& id) const {
+    std::vector<sized> live;
+    auto const of = pools_.find(id);
+    if (of == pools_.end()) return live;
+    for (auto const& [p, each] : of->second.blocks) {
+      if (!each.live) continue;
+      live.push_back({p, each.made});
+      live.back().what.size = each.requested;
+    }
+    return live;
   }
   std::optional<block> drop(pool_id const& id, void* p) {
-    one& each = pools_[id].at(p);
+    pool& of = pools_.at(id);
+    one& each = of.blocks.at(p);
+    count(each, -1);
     each.live = false;
-    if (each.checkpoints != 0) {
-      count_kept(each.made, 1);
-      return std::nullopt;
+    if (each.checkpoints == 0) {
+      block const made = each.made;
+      erase(id, p);
+      return made;
     }
-    block const made = each.made;
-    erase(id, p);
-    return made;
+    count(each, 1);
+    if (each.made.is_kept && !each.used_elsewhere) of.free.insert(key_of(p, each));
+    return std::nullopt;
   }
-  void revive(one& each, size_t requested) {
-    if (!each.live) count_kept(each.made, -1);
+  void revive(pool& of, void* p, std::size_t requested) {
+    one& each = of.blocks.at(p);
+    count(each, -1);
+    of.free.erase(key_of(p, each));
     each.live = true;
     each.requested = requested;
+    count(each, 1);
   }
   void erase(pool_id id, void* p) {
-    pools_[id].erase(p);
-    if (pools_[id].empty()) pools_.erase(id);
+    pool& of = pools_.at(id);
+    of.blocks.erase(p);
+    if (of.blocks.empty()) pools_.erase(id);
     pool_of_.erase(p);
   }
-  void count_kept(block const& of, int sign) {
-    auto& [bytes, blocks] = kept_[of.device];
-
-    bytes += sign > 0 ? of.size : -of.size;
-    blocks += static_cast<size_t>(sign);
+  /// Adds what it has of the surplus, or takes it off.
+  void count(one const& each, int sign) {
+    std::size_t const bytes = each.live ? each.made.size - each.requested : each.made.size, blocks = each.live ? 0 : 1;
+    surplus& all = surplus_[each.made.device];
+    all.bytes = sign > 0 ? all.bytes + bytes : all.bytes - bytes;
+    all.blocks = sign > 0 ? all.blocks + blocks : all.blocks - blocks;
   }
 
   std::mutex mutex_;
-  std::atomic<bool> some_open_ = false;  // changed under the lock
-  std::vector<open_pool> open_;
-  std::map<pool_id, std::unordered_map<void*, one>> pools_;  // live, or kept
+  std::map<pool_id, pool> pools_;
   std::unordered_map<void*, pool_id> pool_of_;
-  std::map<c10::DeviceIndex, std::pair<size_t, size_t>> kept_;
+  std::map<int, surplus> surplus_;
 };

@@ -177,6 +177,44 @@ torch._dynamo.reset()
 gc.collect()
 c.synchronize()
 """
+# Graphs of a tree whose sizes shrink, each with copies of its inputs, and what their pool holds.
+SIZES = """
+import gc
+def copies(to, of):
+    for a, b in zip(to, of): a.copy_(b)
+torch._foreach_copy_ = copies
+reserved = lambda: {reserved} >> 20
+for number, size in enumerate({sizes}):
+    scope = {{}}
+    exec(f'def f(x): return x.clone()  # {{number}}', scope)
+    f = torch.compile(scope['f'], backend='cudagraphs', dynamic=False)
+    for repeat in range(3):
+        torch.compiler.cudagraph_mark_step_begin()
+        x = torch.full((size << 18,), float(size)).cuda()
+        y = f(x)
+        assert (y.cpu() == size).all()
+        del x, y
+gc.collect()
+c.synchronize()
+c.empty_cache()
+print(reserved())
+"""
+# A checkpoint of a pool whose graphs are gone.
+ENDED = """
+import gc
+pool, s = c.graph_pool_handle(), c.Stream()
+g = c.CUDAGraph()
+with c.graph(g, pool=pool, stream=s): y = torch.empty(1 << 20, device='cuda').zero_()
+state = torch._C._cuda_getCheckpointState(0, pool)
+del y
+g.reset()
+del g
+gc.collect()
+try: torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+except RuntimeError as e: print('of a pool of graphs that has ended' in str(e))
+del state
+print([(l['requested'], l['captured']) for l in weir.numbers()['layers'] if l['layer'] == 'pool'])
+"""
 # What a checkpoint keeps is had again by the next graph; but not what no capture allocated, which is everyone's when the
 # checkpoint ends.
 KEPT = """
@@ -282,6 +320,17 @@ class WithPyTorch(unittest.TestCase):
 
     def test_what_a_checkpoint_keeps_is_had_again_where_a_capture_allocated_it(self):
         self.assertEqual(self.printed(["-c", WHOLE + KEPT], checks=False), "['captured', None, None]\n")
+
+    def test_a_tree_of_graphs_holds_little_more_than_in_pytorch(self):
+        reserved = "next(l['reserved'] for l in weir.numbers()['layers'] if l['layer'] == 'pool')"
+        for sizes in ([16] * 10, [64, 48, 36, 27, 20, 15]):
+            held = [int(self.printed(["-c", install + SIZES.format(sizes=sizes, reserved=of)], checks=False).split()[0])
+                    for install, of in ((START, "c.memory_reserved()"), (WHOLE, reserved))]
+            with self.subTest(sizes=sizes, held=held):
+                self.assertLessEqual(held[1], 1.5 * held[0])
+
+    def test_a_checkpoint_of_a_pool_that_has_ended_is_refused(self):
+        self.assertEqual(self.printed(["-c", WHOLE + ENDED], checks=False), "True\n[(0, 0)]\n")
 
     def test_a_mem_pool_takes_its_segments_from_weir(self):
         self.assertEqual(self.printed(["-c", START + POOL]), "done 16 16\nrefused\n")
