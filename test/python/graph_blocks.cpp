@@ -89,8 +89,8 @@ TEST_CASE("a request gets the smallest kept block of its stream that does, and n
   CHECK(blocks.use_again(tree, of_graphs(2 * mib)) == at(8));
   CHECK(blocks.use_again(tree, of_graphs(mib)) == at(1));
   CHECK(blocks.use_again(tree, of_graphs(mib)) == nullptr);          // the one of 9 MiB is too large
+  CHECK(blocks.use_again(tree, of_graphs(9 * mib + 1)) == nullptr);  // nor that of another stream
   CHECK(blocks.use_again(tree, of_graphs(2 * mib, 2)) == at(2));     // of its stream
-  CHECK(blocks.use_again(tree, of_graphs(9 * mib + 1)) == nullptr);  // it would be too small
   CHECK(blocks.use_again(another, of_graphs(9 * mib)) == nullptr);   // it is no other pool's
   CHECK(blocks.use_again(tree, of_graphs(9 * mib / 8)) == at(9));
 }
@@ -138,6 +138,7 @@ TEST_CASE("a pool is set back to what was live") {
   CHECK(blocks.live_are(tree, {at(16), at(32)}));
   CHECK(!blocks.live_are(tree, {at(16), at(48)}));
   CHECK(!blocks.live_are(tree, {at(16)}));
+  CHECK(!blocks.live_are(tree, {at(16), at(32), at(48)}));
   CHECK(size_of(blocks.remember(tree), at(16)) == 2 * mib);
   CHECK(blocks.surplus_of(0).bytes == mib);  // what is kept at 48
 
