@@ -88,10 +88,10 @@ class graph_pools {
     if (!some_open()) return std::nullopt;
     std::uint64_t const captured = capture_in(stream_ref(stream));
     mutex_guard const lock(mutex_);
-    for (auto each = open_.rbegin(); each != open_.rend(); ++each)
-      if ((*each)->device == device && (*each)->belongs(stream))
-        return graph_pool_capture{(*each)->id, captured != 0 ? captured : shared_capture((*each)->id, device)};
-    return std::nullopt;
+    auto const last = std::find_if(open_.rbegin(), open_.rend(),
+                                   [&](auto const& open) { return open->device == device && open->belongs(stream); });
+    if (last == open_.rend()) return std::nullopt;
+    return graph_pool_capture{(*last)->id, captured != 0 ? captured : shared_capture((*last)->id, device)};
   }
 
   /// Memory is about to be allocated or given back on `stream`: if that is being captured for a pool, the pool
