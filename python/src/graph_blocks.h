@@ -42,8 +42,8 @@ class graph_blocks {
     std::size_t bytes = 0, blocks = 0;
   };
 
-  /// What a kept block may have more than a request: shapes of one program seldom differ by more, and a large block
-  /// that a small one's graph holds is missing in the next large one.
+  /// How much larger than a request a kept block may be: a much larger one would be missing where the next graph needs
+  /// all of it. The smallest ones are for any request.
   static constexpr std::size_t most_times = 8, least_most = 4096;
 
   /// A kept block of the pool that does for a request, the smallest there is, which is live again; else null.

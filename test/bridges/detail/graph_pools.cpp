@@ -153,6 +153,19 @@ TEST_CASE_FIXTURE(watched_world,
   CHECK(!pools.find(0, stream.get()));
 }
 
+TEST_CASE_FIXTURE(fresh_world, "what a broken capture gets is kept for no graph, though its pool is shared") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  pools.begin(0, {0, 1}, all_streams);
+  note_in_capture(pools, stream);
+  pools.share({0, 1});
+  begin_capture(stream, cudaStreamCaptureModeRelaxed);
+  CHECK(cudaStreamSynchronize(stream.get()) == cudaErrorStreamCaptureUnsupported);
+  CHECK(pools.find(0, stream.get()).value().capture == 0);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+}
+
 TEST_CASE_FIXTURE(watched_world, "what a pool gets outside of captures is its first capture's, once it is shared") {
   graph_pools pools;
   destroyable_stream const stream;

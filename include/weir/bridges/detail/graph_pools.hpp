@@ -91,6 +91,7 @@ class graph_pools {
     auto const last = std::find_if(open_.rbegin(), open_.rend(),
                                    [&](auto const& open) { return open->device == device && open->belongs(stream); });
     if (last == open_.rend()) return std::nullopt;
+    if (captured == invalidated_capture) return graph_pool_capture{(*last)->id, 0};
     return graph_pool_capture{(*last)->id, captured != 0 ? captured : shared_capture((*last)->id, device)};
   }
 
