@@ -433,6 +433,17 @@ TEST_CASE_FIXTURE(idle_world, "a default stream whose device CUDA does not say i
   CHECK(sim::live_allocations() == 0);
 }
 
+TEST_CASE_FIXTURE(idle_world, "a default stream is the caller's, also where CUDA fails once to say of which device") {
+  auto memory = make(host{});  // no device's, so that it is the current one's stream
+  device_guard const elsewhere(1);
+  void* const p = memory.allocate(cudaStreamPerThread, 4096);
+  sim::touch(cudaStreamPerThread, p, 4096, sim::access::write);
+  sim::fail_call("cudaGetDevice", 1, cudaErrorUnknown);
+  deallocate_after(memory, cudaStreamPerThread, p, 4096, {});
+  sim::clear_failure();
+  CHECK(cudaStreamQuery(cudaStreamPerThread) == cudaSuccess);  // else the memory went while it was written
+}
+
 TEST_CASE_FIXTURE(misused_world, "on a source, streams of two captures are misuse, and the memory is kept") {
   auto memory = make(pinned{} | statistics{});
   void* const p = memory.allocate(a, 1000);

@@ -92,6 +92,23 @@ TEST_CASE("if a stream cannot be waited for, its device is, and the device that 
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
+TEST_CASE("if a stream is gone and nobody knows whose it was, all devices are waited for") {
+  sim::reset();
+  sim::set_mode(sim::mode::lazy);
+  bool done = false;
+  cudaStream_t gone = nullptr;
+  {
+    device_guard const on_other(1);
+    REQUIRE(cudaStreamCreate(&gone) == cudaSuccess);
+    REQUIRE(cudaLaunchHostFunc(
+                gone, [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
+    REQUIRE(cudaStreamDestroy(gone) == cudaSuccess);
+  }
+  CHECK(detail::wait_for(gone, -1));
+  CHECK(done);
+  CHECK(current_device() == 0);
+}
+
 TEST_CASE("a stream of another device that could not be waited for at first is waited for again") {
   sim::reset();
   sim::set_mode(sim::mode::lazy);

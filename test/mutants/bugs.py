@@ -978,7 +978,7 @@ BUGS = [
          (ORDERED, "while (done && !tracker_.is_done(list, upto))", "for (bool once = true; once; once = false)")],
         "core/deallocate_after", case="a wait for all"),
     bug(0, "after a failure memory is freed on another device's default stream", "core/deallocate_after.hpp",
-        "if (!is_default) return", "return", "core/deallocate_after", case="a failure that leaves"),
+        "if (!is_default || device < 0) return", "return", "core/deallocate_after", case="a failure that leaves"),
     bug(0, "memory on a default stream is lost where CUDA does not say which device is current",
         "core/deallocate_after.hpp",
         "  if (!wait_for_device(device)) return note_kept();\n  weir::deallocate_sync(memory, p, bytes, alignment);\n",
@@ -2396,4 +2396,13 @@ BUGS = [
     bug(0, "the simulated driver allocates no bytes", "sim/api/driver_entry_points.cpp",
         "if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;\n  return in_driver([&] { return cudaMalloc(",
         "return in_driver([&] { return cudaMalloc(", "sim/probes", random=False),
+
+    # ---- found by a longer run of the random programs
+    bug(0, "memory of no device goes by device 0 where CUDA fails to say which is current",
+        "core/deallocate_after.hpp", "int const device = weir::device_of(memory);",
+        "int device = weir::device_of(memory);\n"
+        "  if (device < 0 && !succeeded(cudaGetDevice(&device))) device = 0;", "core/deallocate_after", random=False,
+        case="a default stream is the caller"),
+    bug(0, "of a stream that is gone only the current device is waited for", "cuda/memory.hpp",
+        "if (device < 0) {", "if (false) {", "cuda/memory", random=False, case="if a stream is gone"),
 ]

@@ -108,7 +108,7 @@ class gathered_streams {
 template <class R>
 void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t bytes, stream_list others,
                          std::size_t alignment) noexcept {
-  int const device = device_for(memory);
+  int const device = weir::device_of(memory);  // negative: that of the current device's default streams
   gathered_streams const all(stream, others, device);
   if (!all.one_capture())
     return report_misuse("weir: deallocate_after of " + hex(p) + " with " + std::to_string(bytes) +
@@ -117,7 +117,7 @@ void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t byte
   if constexpr (!host_ordered<R>)
     if (all.last().is_host_order()) return weir::deallocate_sync(memory, p, bytes, alignment);
   bool const is_default = all.last().get() == cudaStreamLegacy || all.last().get() == cudaStreamPerThread;
-  if (!is_default) return memory.deallocate(all.last(), p, bytes, alignment);
+  if (!is_default || device < 0) return memory.deallocate(all.last(), p, bytes, alignment);
   // A default stream is the current device's: the memory's, also where a failure above has left another one current.
   device_switch const on_device(device);
   if (on_device.is_current()) return memory.deallocate(all.last(), p, bytes, alignment);

@@ -92,12 +92,15 @@ int device_of(R&& r) noexcept {
 namespace detail {
 
 /// The device whose default streams a layer above `r` works with: the stack's, or the current one where no layer says.
-/// 0 where CUDA does not answer, as on a machine without a GPU.
+/// 0 on a machine without a GPU. Throws `cuda_error` where CUDA fails to say.
 template <class R>
-int device_for(R&& r) noexcept {
+int device_for(R&& r) {
   int device = weir::device_of(r);
-  if (device < 0 && !succeeded(cudaGetDevice(&device))) device = 0;
-  return device;
+  if (device >= 0) return device;
+  cudaError_t const code = cudaGetDevice(&device);
+  if (succeeded(code)) return device;
+  if (!cuda_is_absent(code)) check(code, "cudaGetDevice");
+  return 0;
 }
 
 }  // namespace detail
@@ -130,7 +133,7 @@ void deallocate_sync(R& r, void* p, std::size_t bytes, std::size_t alignment = d
     r.deallocate(host_order, p, bytes, alignment);
   } else {
     stream_ref const stream = stream_ref::lasting(cudaStreamLegacy, 0);
-    detail::device_switch const on_device(detail::device_for(r));  // where CUDA does not answer, none is better
+    detail::device_switch const on_device(weir::device_of(r));  // where CUDA does not answer, none is better
     r.deallocate(stream, p, bytes, alignment);
   }
 }

@@ -54,10 +54,16 @@ inline void* try_malloc_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStr
   return obtained(p, code, "cudaMallocFromPoolAsync");
 }
 
-/// Blocks until all work of `device` (negative: the current one) is done, and says whether it is known to be. Not while
-/// a capture is declared, which such a wait would break.
+/// Blocks until all work of `device` (negative: of each there is) is done, and says whether it is known to be. Not
+/// while a capture is declared, which such a wait would break.
 inline bool wait_for_device(int device) noexcept {
   if (captures_declared()) return false;
+  if (device < 0) {
+    int count = 0;
+    bool done = succeeded(cudaGetDeviceCount(&count));
+    while (done && count != 0) done = wait_for_device(--count);
+    return done;
+  }
   device_switch const on_device(device);
   return on_device.is_current() && succeeded(cudaDeviceSynchronize());
 }
