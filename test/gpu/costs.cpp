@@ -23,9 +23,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
+#include <functional>
 #include <random>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -35,19 +36,47 @@ using weir::detail::check;
 
 constexpr int rounds = 5;
 
-/// Nanoseconds for each of `times` calls of `f`.
+/// Nanoseconds for each of `times` calls of `f`, once what the first calls set up is there.
 template <class F>
 double nanoseconds(int times, F f) {
-  double least = std::numeric_limits<double>::max();
-  for (int round = 0; round < rounds; ++round) {
-    auto const begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < times; ++i) f(i);
-    std::chrono::duration<double, std::nano> const taken = std::chrono::steady_clock::now() - begin;
-    least = std::min(least, taken.count() / times);
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  }
-  return least;
+  for (int i = 0; i < times / 10; ++i) f(i);
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  auto const begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < times; ++i) f(i);
+  std::chrono::duration<double, std::nano> const taken = std::chrono::steady_clock::now() - begin;
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return taken.count() / times;
 }
+
+/// Rows of figures, the least of some rounds. Each round measures every row, so that a slow second of the machine does
+/// not fall on one row alone.
+class table {
+ public:
+  using figures = std::vector<double>;
+
+  void add(char const* name, std::function<figures()> measure) { rows_.push_back({name, std::move(measure), {}}); }
+  void print() {
+    for (int round = 0; round < rounds; ++round)
+      for (row& each : rows_) {
+        figures const now = each.measure();
+        if (each.least.empty()) each.least = now;
+        for (std::size_t i = 0; i < now.size(); ++i) each.least[i] = std::min(each.least[i], now[i]);
+      }
+    for (row const& each : rows_) {
+      std::printf("%-40s", each.name);
+      for (double const figure : each.least) std::printf(" %10.0f", figure);
+      std::printf("\n");
+    }
+  }
+
+ private:
+  struct row {
+    char const* name;
+    std::function<figures()> measure;
+    figures least;
+  };
+  std::vector<row> rows_;
+};
 
 class plain_stream {
  public:
@@ -65,30 +94,48 @@ void calls() {
   plain_stream const stream, other;
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  auto const row = [](char const* what, double number) { std::printf("%-44s %10.0f\n", what, number); };
-  unsigned long long id = 0;
-  cudaStreamCaptureStatus status{};
-  row("cudaStreamGetId", nanoseconds(10'000, [&](int) { cudaStreamGetId(stream.get(), &id); }));
-  row("cudaStreamIsCapturing", nanoseconds(10'000, [&](int) { cudaStreamIsCapturing(stream.get(), &status); }));
-  row("cudaStreamGetCaptureInfo",
-      nanoseconds(10'000, [&](int) { cudaStreamGetCaptureInfo(stream.get(), &status, &id); }));
-  row("cudaEventRecord", nanoseconds(500, [&](int) { cudaEventRecord(event, stream.get()); }));
-  row("cudaEventQuery, done", nanoseconds(10'000, [&](int) { cudaEventQuery(event); }));
-  row("cudaStreamWaitEvent", nanoseconds(500, [&](int) { cudaStreamWaitEvent(other.get(), event, 0); }));
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  row("cudaThreadExchangeStreamCaptureMode",
-      nanoseconds(10'000, [&](int) { cudaThreadExchangeStreamCaptureMode(&mode); }));
-  int device = 0;
-  row("cudaGetDevice", nanoseconds(10'000, [&](int) { cudaGetDevice(&device); }));
-  std::size_t free_bytes = 0, total = 0;
-  row("cudaMemGetInfo", nanoseconds(200, [&](int) { cudaMemGetInfo(&free_bytes, &total); }));
+  table calls;
+  auto const row = [&](char const* what, int times, auto f) {
+    calls.add(what, [=] { return table::figures{nanoseconds(times, f)}; });
+  };
+  row("cudaStreamGetId", 10'000, [&](int) {
+    unsigned long long id = 0;
+    cudaStreamGetId(stream.get(), &id);
+  });
+  row("cudaStreamIsCapturing", 10'000, [&](int) {
+    cudaStreamCaptureStatus status{};
+    cudaStreamIsCapturing(stream.get(), &status);
+  });
+  row("cudaStreamGetCaptureInfo", 10'000, [&](int) {
+    cudaStreamCaptureStatus status{};
+    unsigned long long id = 0;
+    cudaStreamGetCaptureInfo(stream.get(), &status, &id);
+  });
+  row("cudaEventRecord", 500, [&](int) { cudaEventRecord(event, stream.get()); });
+  row("cudaEventRecord, 20,000 in a row", 20'000, [&](int) { cudaEventRecord(event, stream.get()); });
+  row("cudaEventQuery, done", 10'000, [&](int) { cudaEventQuery(event); });
+  row("cudaStreamWaitEvent", 500, [&](int) { cudaStreamWaitEvent(other.get(), event, 0); });
+  row("cudaThreadExchangeStreamCaptureMode, twice", 10'000, [](int) {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+  });
+  row("cudaGetDevice", 10'000, [](int) {
+    int device = 0;
+    cudaGetDevice(&device);
+  });
+  row("cudaMemGetInfo", 200, [](int) {
+    std::size_t free_bytes = 0, total = 0;
+    cudaMemGetInfo(&free_bytes, &total);
+  });
+  calls.print();
   cudaEventDestroy(event);
 }
 
 /// A pair of 1 MiB; a pair that goes to and fro between two streams; a free and an allocation among 1,000 live blocks
 /// of random sizes up to 64 KiB, and up to 8 MiB.
 template <class Allocate, class Deallocate>
-void row(char const* name, Allocate allocate, Deallocate deallocate, int times = 20'000) {
+table::figures figures_of(Allocate allocate, Deallocate deallocate, int times = 20'000) {
   auto const random = [&](std::size_t most) {
     constexpr std::size_t live = 1000;
     std::mt19937_64 draw(7);
@@ -106,68 +153,78 @@ void row(char const* name, Allocate allocate, Deallocate deallocate, int times =
   auto const pair = [&](int stream) { deallocate(stream, allocate(stream, 1_MiB), 1_MiB); };
   double const pairs = nanoseconds(times, [&](int) { pair(0); });
   double const to_and_fro = nanoseconds(times, [&](int i) { pair(i % 2); });
-  std::printf("%-32s %10.0f %10.0f %10.0f %10.0f\n", name, pairs, to_and_fro, random(64_KiB), random(8_MiB));
-  std::fflush(stdout);
+  return {pairs, to_and_fro, random(64_KiB), random(8_MiB)};
 }
 
-template <class Memory, class Stream>
-void row_of(char const* name, Memory&& memory, Stream const (&streams)[2]) {
-  row(
-      name, [&](int s, std::size_t n) { return memory.allocate(streams[s], n, 256); },
-      [&](int s, void* p, std::size_t n) { memory.deallocate(streams[s], p, n, 256); });
+/// Of memory that `make()` makes.
+template <class Make, class Stream>
+std::function<table::figures()> measured(Make make, Stream const (&streams)[2]) {
+  return [=, &streams] {
+    auto memory = make();
+    return figures_of([&](int s, std::size_t n) { return memory.allocate(streams[s], n, 256); },
+                      [&](int s, void* p, std::size_t n) { memory.deallocate(streams[s], p, n, 256); });
+  };
 }
 
 void allocations() {
-  std::printf("%-32s %10s %10s %10s %10s\n", "", "pair", "2 streams", "<= 64 KiB", "<= 8 MiB");
   weir::stream const known[2];
   plain_stream const plain[2];
   weir::stream_ref const unknown[2] = {plain[0].get(), plain[1].get()};
-  row_of("weir pool, weir::stream", weir::make(weir::async{} | weir::pool{}), known);
-  row_of("weir pool, any stream", weir::make(weir::async{} | weir::pool{}), unknown);
-  row_of("weir pool, captures declared", weir::make(weir::async{} | weir::pool{.declared_captures = true}), unknown);
-  row_of("weir arena, weir::stream", weir::make(weir::async{} | weir::arena{}), known);
+  auto const pool = [] { return weir::make(weir::async{} | weir::pool{}); };
+  table rows;
+  rows.add("weir pool, weir::stream", measured(pool, known));
+  rows.add("weir pool, any stream", measured(pool, unknown));
+  rows.add("weir pool, captures declared",
+           measured([] { return weir::make(weir::async{} | weir::pool{.declared_captures = true}); }, unknown));
+  rows.add("weir arena, weir::stream", measured([] { return weir::make(weir::async{} | weir::arena{}); }, known));
+  auto const growable = [] { return weir::make(weir::virtual_memory{} | weir::pool{}); };
   try {
-    row_of("weir growable, weir::stream", weir::make(weir::virtual_memory{} | weir::pool{}), known);
+    growable();
+    rows.add("weir growable, weir::stream", measured(growable, known));
   } catch (std::invalid_argument const& missing) {
     std::printf("left out: weir growable: %s\n", missing.what());
   }
 #if __has_include(<rmm/mr/pool_memory_resource.hpp>)
   cuda::stream_ref const rmm_streams[2] = {cuda::stream_ref(plain[0].get()), cuda::stream_ref(plain[1].get())};
   rmm::mr::cuda_memory_resource device;
-  row_of("RMM pool", rmm::mr::pool_memory_resource(device, 1_GiB), rmm_streams);
-  row_of("RMM arena", rmm::mr::arena_memory_resource(device, 16_GiB), rmm_streams);
-  row_of("RMM cudaMallocAsync", rmm::mr::cuda_async_memory_resource(), rmm_streams);
+  rows.add("RMM pool", measured([&] { return rmm::mr::pool_memory_resource(device, 1_GiB); }, rmm_streams));
+  rows.add("RMM arena", measured([&] { return rmm::mr::arena_memory_resource(device, 16_GiB); }, rmm_streams));
+  rows.add("RMM cudaMallocAsync", measured([] { return rmm::mr::cuda_async_memory_resource(); }, rmm_streams));
 #endif
-  cub::CachingDeviceAllocator caching(2, 9, 26);
-  row(
-      "CUB CachingDeviceAllocator",
-      [&](int s, std::size_t n) {
-        void* p = nullptr;
-        check(caching.DeviceAllocate(&p, n, plain[s].get()), "DeviceAllocate");
-        return p;
-      },
-      [&](int, void* p, std::size_t) { check(caching.DeviceFree(p), "DeviceFree"); });
-  auto const malloc_async = [&](int s, std::size_t n) {
-    void* p = nullptr;
-    check(cudaMallocAsync(&p, n, plain[s].get()), "cudaMallocAsync");
-    return p;
-  };
-  auto const free_async = [&](int s, void* p, std::size_t) {
-    check(cudaFreeAsync(p, plain[s].get()), "cudaFreeAsync");
-  };
-  cudaMemPool_t pool = nullptr;
-  check(cudaDeviceGetDefaultMemPool(&pool, 0), "cudaDeviceGetDefaultMemPool");
+  rows.add("CUB CachingDeviceAllocator", [&] {
+    cub::CachingDeviceAllocator caching(2, 9, 26);
+    return figures_of(
+        [&](int s, std::size_t n) {
+          void* p = nullptr;
+          check(caching.DeviceAllocate(&p, n, plain[s].get()), "DeviceAllocate");
+          return p;
+        },
+        [&](int, void* p, std::size_t) { check(caching.DeviceFree(p), "DeviceFree"); });
+  });
+  cudaMemPool_t of_device = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&of_device, 0), "cudaDeviceGetDefaultMemPool");
   std::uint64_t keep = ~std::uint64_t{0};
-  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "cudaMemPoolSetAttribute");
-  row("cudaMallocAsync, keeping all", malloc_async, free_async, 2000);
-  row(
-      "cudaMalloc",
-      [](int, std::size_t n) {
-        void* p = nullptr;
-        check(cudaMalloc(&p, n), "cudaMalloc");
-        return p;
-      },
-      [](int, void* p, std::size_t) { check(cudaFree(p), "cudaFree"); }, 200);
+  check(cudaMemPoolSetAttribute(of_device, cudaMemPoolAttrReleaseThreshold, &keep), "cudaMemPoolSetAttribute");
+  rows.add("cudaMallocAsync, keeping all", [&] {
+    return figures_of(
+        [&](int s, std::size_t n) {
+          void* p = nullptr;
+          check(cudaMallocAsync(&p, n, plain[s].get()), "cudaMallocAsync");
+          return p;
+        },
+        [&](int s, void* p, std::size_t) { check(cudaFreeAsync(p, plain[s].get()), "cudaFreeAsync"); }, 2000);
+  });
+  rows.add("cudaMalloc", [] {
+    return figures_of(
+        [](int, std::size_t n) {
+          void* p = nullptr;
+          check(cudaMalloc(&p, n), "cudaMalloc");
+          return p;
+        },
+        [](int, void* p, std::size_t) { check(cudaFree(p), "cudaFree"); }, 200);
+  });
+  std::printf("%-40s %10s %10s %10s %10s\n", "", "pair", "2 streams", "<= 64 KiB", "<= 8 MiB");
+  rows.print();
 }
 
 }  // namespace

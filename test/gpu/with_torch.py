@@ -180,8 +180,9 @@ print(z.sum().item(), float(cupy.linalg.norm(y)))
 """
 
 NUMBA = """
-from numba import cuda
 import numpy
+if not hasattr(numpy, 'row_stack'): numpy.row_stack = numpy.vstack  # which Numba names, and NumPy 2.5 has no more
+from numba import cuda
 if way != 'native':
     import weir.numba
     weir.numba.install()
