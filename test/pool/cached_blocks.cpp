@@ -55,6 +55,24 @@ TEST_CASE("what was taken last is found until it is erased, and as what its reco
   CHECK(blocks.find(at(7)) == 0);
 }
 
+TEST_CASE("what is found at once is what is found") {
+  cached_blocks blocks;
+  blocks.promise(1000);
+  for (std::uintptr_t unit = 1; unit <= 1000; ++unit) blocks.insert(block_at(unit));
+  std::size_t at_once = 0;
+  for (std::uintptr_t unit = 0; unit <= 1500; ++unit) {
+    cached_blocks::number const found = blocks.find_at_once(at(unit));
+    CHECK((found == 0 || found == blocks.find(at(unit))));
+    at_once += found != 0;
+  }
+  CHECK(at_once > 900);
+  cached_blocks::number const first = blocks.find(at(1));
+  blocks.take(first);
+  CHECK(blocks.find_at_once(at(1)) == first);
+  blocks.erase(first);
+  CHECK(blocks.find_at_once(at(1)) == 0);
+}
+
 TEST_CASE("a record holds the largest block, and says whether it is free") {
   cached_blocks blocks;
   blocks.promise(1);
@@ -63,16 +81,17 @@ TEST_CASE("a record holds the largest block, and says whether it is free") {
   CHECK(blocks[n].bytes() == slot_class::most_bytes);
   CHECK(blocks[n].alignment_log() == 8);
   CHECK_FALSE(blocks[n].is_free());
-  CHECK(blocks[n].is_asked(slot_class::most_bytes, 8));
-  blocks[n].set_asked(cached_blocks::free_mark, 0);
+  CHECK(blocks[n].is_asked(slot_class::most_bytes, 8, slot_class::count - 1));
+  blocks[n].set_asked(cached_blocks::free_mark, 0, slot_class::count - 1);
   CHECK(blocks[n].is_free());
-  CHECK_FALSE(blocks[n].is_asked(slot_class::most_bytes, 8));
+  CHECK_FALSE(blocks[n].is_asked(slot_class::most_bytes, 8, slot_class::count - 1));
   CHECK(blocks[n].size_class() == slot_class::count - 1);
-  blocks[n].set_asked(1, 0);
+  blocks[n].set_asked(1, 0, slot_class::count - 1);
   CHECK_FALSE(blocks[n].is_free());
-  CHECK(blocks[n].is_asked(1, 0));
-  CHECK_FALSE(blocks[n].is_asked(1, 1));
-  CHECK_FALSE(blocks[n].is_asked(2, 0));
+  CHECK(blocks[n].is_asked(1, 0, slot_class::count - 1));
+  CHECK_FALSE(blocks[n].is_asked(1, 1, slot_class::count - 1));
+  CHECK_FALSE(blocks[n].is_asked(2, 0, slot_class::count - 1));
+  CHECK_FALSE(blocks[n].is_asked(1, 0, slot_class::count - 2));
 }
 
 TEST_CASE("what is promised needs no memory later, and records are used again") {

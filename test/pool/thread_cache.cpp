@@ -1,9 +1,12 @@
 #include <weir/pool/thread_cache.hpp>
 
+#include <weir/support/process_barrier.hpp>
+
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,8 +45,30 @@ struct cache_with_streams {
     cache.promise(1);
     cache.add_live(p, class_of(bytes), bytes, 8);
   }
-  void* take(std::uint64_t stream, std::size_t bytes) { return cache.take(key(stream), class_of(bytes), bytes, 8); }
-  answer free(std::uint64_t stream, void* p, std::size_t bytes) { return cache.give(key(stream), p, bytes, 8); }
+  void* take(std::uint64_t stream, std::size_t bytes) {
+    return cache.take(key(stream), slot_class::for_bytes(bytes), bytes, 8);
+  }
+  answer free(std::uint64_t stream, void* p, std::size_t bytes, unsigned alignment_log = 8) {
+    return cache.give(key(stream), p, slot_class::for_bytes(bytes), bytes, alignment_log);
+  }
+  void* take_at_once(std::uint64_t stream, std::size_t bytes) {
+    return cache.take_at_once(key(stream), slot_class::for_bytes(bytes), bytes, 8);
+  }
+  bool free_at_once(std::uint64_t stream, void* p, std::size_t bytes) {
+    return cache.give_at_once(key(stream), p, slot_class::for_bytes(bytes), bytes, 8);
+  }
+};
+
+/// The calling thread owns its lock, and used it for stream 1.
+struct owned_cache : cache_with_streams {
+  owned_cache() {
+    open(1);
+    add(at(10), 1000);
+    for (int i = 0; i < 100; ++i) {
+      free(1, at(10), 1000);
+      take(1, 1000);
+    }
+  }
 };
 
 }  // namespace
@@ -79,14 +104,47 @@ TEST_CASE_FIXTURE(cache_with_streams, "only a block that is live and was asked f
   open(1);
   add(at(10), 1000);
   CHECK(free(1, at(10), 1001) == answer::unknown);
-  CHECK(free(1, at(10), 0) == answer::unknown);
-  CHECK(free(1, at(10), std::size_t{1000} + (std::size_t{1} << 32)) == answer::unknown);
-  CHECK(cache.give(key(1), at(10), 1000, 7) == answer::unknown);
+  CHECK(free(1, at(10), 1000 + 4096) == answer::unknown);
+  CHECK(free(1, at(10), 1000, 7) == answer::unknown);
   CHECK(free(1, at(11), 1000) == answer::unknown);
   CHECK(free(1, at(10), 1000) == answer::kept);
   CHECK(free(1, at(10), 1000) == answer::unknown);  // freed already
-  CHECK(free(1, at(10), 0) == answer::unknown);
-  CHECK(cache.give(key(1), at(10), 0xffff'ffff, 8) == answer::unknown);
+}
+
+TEST_CASE_FIXTURE(owned_cache, "its thread has at once what it freed on the stream it freed for last") {
+  if (!detail::process_barrier::exists()) return;  // then nobody owns a lock
+  CHECK(free_at_once(1, at(10), 1000));
+  CHECK(take_at_once(1, 4000) == nullptr);
+  CHECK(take_at_once(1, 900) == at(10));
+  CHECK(take_at_once(1, 900) == nullptr);
+  CHECK(cache.take_numbers().requested.current == 900);
+  CHECK_FALSE(free_at_once(1, at(10), 1000));
+  CHECK_FALSE(free_at_once(1, at(11), 900));
+  CHECK(free_at_once(1, at(10), 900));
+  CHECK_FALSE(free_at_once(1, at(10), 900));  // freed already
+  CHECK(cache.take_numbers().requested.current == 0);
+}
+
+TEST_CASE_FIXTURE(owned_cache, "other threads and streams get nothing at once, and nothing changes") {
+  if (!detail::process_barrier::exists()) return;
+  open(2);
+  CHECK_FALSE(free_at_once(3, at(10), 1000));  // not open
+  std::thread([&] { CHECK_FALSE(free_at_once(1, at(10), 1000)); }).join();
+  CHECK(free_at_once(1, at(10), 1000));
+  CHECK(take_at_once(2, 1000) == nullptr);
+  CHECK(take_at_once(3, 1000) == nullptr);
+  std::thread([&] { CHECK(take_at_once(1, 1000) == nullptr); }).join();
+  CHECK(take_at_once(1, 1000) == at(10));
+}
+
+TEST_CASE_FIXTURE(owned_cache, "what has no room is not kept at once") {
+  if (!detail::process_barrier::exists()) return;
+  for (std::uintptr_t i = 100; i < 132; ++i) {
+    add(at(i), 1000);
+    CHECK(free_at_once(1, at(i), 1000));
+  }
+  CHECK_FALSE(free_at_once(1, at(10), 1000));
+  CHECK(free(1, at(10), 1000) == answer::no_room);
 }
 
 TEST_CASE_FIXTURE(cache_with_streams, "there is no room for a stream that is not open, nor for more than so many") {
@@ -132,16 +190,16 @@ TEST_CASE_FIXTURE(cache_with_streams, "drain gives all that is free, with its li
   CHECK(cache.take_back(at(3)).requested == 256);  // that was live
 }
 
-TEST_CASE_FIXTURE(cache_with_streams, "a fifth stream has the place of another one, whose blocks go") {
-  for (std::uint64_t stream = 1; stream <= 4; ++stream) open(stream);
+TEST_CASE_FIXTURE(cache_with_streams, "a stream too many has the place of another one, whose blocks go") {
+  for (std::uint64_t stream = 1; stream <= 16; ++stream) open(stream);
   add(at(1), 256);
   CHECK(free(1, at(1), 256) == answer::kept);
-  open(5);
+  open(17);
   CHECK(closed == std::vector<list_id>{list_id{1}});
   CHECK(went == std::vector<std::pair<void*, list_id>>{{at(1), list_id{1}}});
-  CHECK(cache.is_open(key(5)));
+  CHECK(cache.is_open(key(17)));
   CHECK_FALSE(cache.is_open(key(1)));
-  CHECK(cache.is_open(key(4)));
+  CHECK(cache.is_open(key(16)));
 }
 
 TEST_CASE_FIXTURE(cache_with_streams, "the pool asks a live block back, and is told how it was asked for") {

@@ -484,7 +484,7 @@ class caching_allocator : public hot_path<Upstream> {
                                              std::size_t alignment) noexcept {
     thread_cache* const own = cache_of_this_thread(key);
     if (own == nullptr) return {};
-    return {true, own->take(key, size_class.number, bytes, static_cast<unsigned>(std::countr_zero(alignment)))};
+    return {true, own->take(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)))};
   }
   /// As any request is served, but with what the heap is to note as requested.
   void* lend_to(thread_cache& own, stream_identity const& who, request const& r, pool_effort effort,
@@ -508,11 +508,11 @@ class caching_allocator : public hot_path<Upstream> {
   /// True if the calling thread's cache took it.
   [[gnu::noinline]] bool give_by_thread(stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
-    bool const may_be_there = alignment - 1 < unit_bytes && (alignment & (alignment - 1)) == 0;
+    bool const may_be_there = may_be_at_hand(bytes, alignment);
     thread_cache* const own = may_be_there && who.key != stream_key::none ? lent_.held_by_this_thread() : nullptr;
     if (own == nullptr) return false;
     auto const alignment_log = static_cast<unsigned>(std::countr_zero(alignment));
-    thread_cache::answer const answer = own->give(who.key, p, bytes, alignment_log);
+    thread_cache::answer const answer = own->give(who.key, p, slot_class::for_bytes(bytes), bytes, alignment_log);
     if (answer == thread_cache::answer::kept) [[likely]]
       return true;
     return answer == thread_cache::answer::no_room && give_with_room(*own, who, p, bytes, alignment_log);
@@ -520,8 +520,9 @@ class caching_allocator : public hot_path<Upstream> {
   [[gnu::noinline]] bool give_with_room(thread_cache& own, stream_identity const& who, void* p, std::size_t bytes,
                                         unsigned alignment_log) noexcept {
     biased_guard const lock(mutex_);
-    lent_.make_room(own, who, slot_class::for_bytes(bytes).number);
-    return own.give(who.key, p, bytes, alignment_log) == thread_cache::answer::kept;
+    auto const size_class = slot_class::for_bytes(bytes);
+    lent_.make_room(own, who, size_class.number);
+    return own.give(who.key, p, size_class, bytes, alignment_log) == thread_cache::answer::kept;
   }
   /// When nothing is ready. 0 if the memory cannot be had; counts that, with `refused`.
   [[gnu::noinline]] block_id search(stream_identity const& who, request const& r, pool_effort effort,

@@ -1,5 +1,6 @@
 #pragma once
-// What most requests and frees of a pool come down to: the thread that owns the lock, and what its stream has at hand.
+// What most requests and frees of a pool come down to: the thread that owns the lock, and what its stream has at hand;
+// or where threads wait for each other, what the thread's own cache has.
 
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
@@ -9,6 +10,7 @@
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/pool_memory.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
+#include <weir/pool/thread_cache.hpp>
 #include <weir/support/biased_lock.hpp>
 
 #include <bit>
@@ -57,46 +59,90 @@ class hot_path : public pool_memory<Upstream> {
   bool streams_last() const noexcept { return options_.streams == stream_lifetime::outlives_pool; }
   bool is_above_threshold() const noexcept { return segments_.held() > options_.release_threshold; }
 
-  using base::heap_, base::keeps_, base::mutex_, base::numbers_, base::options_, base::segments_;
+  using base::heap_, base::keeps_, base::lent_, base::mutex_, base::numbers_, base::options_, base::segments_;
 
  private:
-  // A stream with an id of its own is known by that; others go on by a jump.
+  // A stream with an id of its own is known by that; others go on by a jump. So does who does not own the lock, which
+  // is nobody where threads have caches: to a function with the same parameters.
   [[gnu::noinline]] void* take(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
     if (stream.lasting_id() == 0) [[unlikely]]
       return take_by_handle(stream, bytes, mark);
-    return take_for(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), bytes, mark);
+    return take_for(stream, stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), bytes, mark);
   }
   [[gnu::noinline]] void* take_by_handle(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
-    return take_for(stream_identity::key_at_hand(stream, streams_last()), bytes, mark);
+    return take_for(stream, stream_identity::key_at_hand(stream, streams_last()), bytes, mark);
   }
-  [[gnu::always_inline]] void* take_for(stream_key key, std::size_t bytes, live_mark mark) noexcept {
-    biased_owner_section const lock(mutex_);
-    if (!lock || heap_.is_exiting_or(count_declared_captures())) [[unlikely]]
+  [[gnu::always_inline]] void* take_for(stream_ref stream, stream_key key, std::size_t bytes, live_mark mark) noexcept {
+    {
+      biased_owner_section const lock(mutex_);
+      if (lock) [[likely]] {
+        if (heap_.is_exiting_or(count_declared_captures())) [[unlikely]]
+          return nullptr;
+        auto const size_class = slot_class::for_bytes(bytes);
+        void* const p = heap_.take_small(key, size_class, bytes, mark);
+        if (p == nullptr) [[unlikely]]
+          return reinterpret_cast<void*>(nothing_at_hand);
+        numbers_.count_allocation(bytes, size_class.bytes);
+        return p;
+      }
+    }
+    return take_from_cache(stream, bytes, mark);
+  }
+  [[gnu::noinline]] void* take_from_cache(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
+    if (stream.lasting_id() == 0) [[unlikely]]
+      return take_from_cache_by_handle(stream, bytes, mark);
+    return take_cached(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), bytes, mark);
+  }
+  [[gnu::noinline]] void* take_from_cache_by_handle(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
+    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
+    return key == stream_key::none ? nullptr : take_cached(key, bytes, mark);
+  }
+  [[gnu::always_inline]] void* take_cached(stream_key key, std::size_t bytes, live_mark mark) noexcept {
+    thread_cache* const cache = lent_.cache_hint();
+    if (cache == nullptr || heap_.is_exiting_or(count_declared_captures())) [[unlikely]]
       return nullptr;
-    auto const size_class = slot_class::for_bytes(bytes);
-    void* const p = heap_.take_small(key, size_class, bytes, mark);
-    if (p == nullptr) [[unlikely]]
-      return reinterpret_cast<void*>(nothing_at_hand);
-    numbers_.count_allocation(bytes, size_class.bytes);
-    return p;
+    return cache->take_at_once(key, slot_class::for_bytes(bytes), bytes, mark.alignment_log());
   }
+
   [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
     if (stream.lasting_id() == 0) [[unlikely]]
       return give_by_handle(stream, p, bytes, mark);
-    return give_for(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
+    return give_for(stream, stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
   }
   [[gnu::noinline]] bool give_by_handle(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
-    return give_for(stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
+    return give_for(stream, stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
   }
-  [[gnu::always_inline]] bool give_for(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
-    biased_owner_section const lock(mutex_);
-    if (!lock || heap_.is_exiting_or(count_declared_captures()) || is_above_threshold()) [[unlikely]]
+  [[gnu::always_inline]] bool give_for(stream_ref stream, stream_key key, void* p, std::size_t bytes,
+                                       live_mark mark) noexcept {
+    {
+      biased_owner_section const lock(mutex_);
+      if (lock) [[likely]] {
+        if (heap_.is_exiting_or(count_declared_captures()) || is_above_threshold()) [[unlikely]]
+          return false;
+        std::size_t const held = heap_.give_at_once(key, p, bytes, mark);
+        if (held == 0) [[unlikely]]
+          return false;
+        numbers_.count_deallocation(bytes, held);
+        return true;
+      }
+    }
+    return give_to_cache(stream, p, bytes, mark);
+  }
+  [[gnu::noinline]] bool give_to_cache(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
+    if (stream.lasting_id() == 0) [[unlikely]]
+      return give_to_cache_by_handle(stream, p, bytes, mark);
+    return give_cached(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
+  }
+  [[gnu::noinline]] bool give_to_cache_by_handle(stream_ref stream, void* p, std::size_t bytes,
+                                                 live_mark mark) noexcept {
+    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
+    return key != stream_key::none && give_cached(key, p, bytes, mark);
+  }
+  [[gnu::always_inline]] bool give_cached(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
+    thread_cache* const cache = lent_.cache_hint();
+    if (cache == nullptr || heap_.is_exiting_or(count_declared_captures())) [[unlikely]]
       return false;
-    std::size_t const held = heap_.give_at_once(key, p, bytes, mark);
-    if (held == 0) [[unlikely]]
-      return false;
-    numbers_.count_deallocation(bytes, held);
-    return true;
+    return cache->give_at_once(key, p, slot_class::for_bytes(bytes), bytes, mark.alignment_log());
   }
 };
 

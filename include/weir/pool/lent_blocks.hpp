@@ -5,6 +5,7 @@
 #include <weir/pool/stream_ordered_heap.hpp>
 #include <weir/pool/thread_caches.hpp>
 #include <weir/support/atomic.hpp>
+#include <weir/support/thread_lease.hpp>
 
 #include <cstddef>
 #include <new>
@@ -14,7 +15,7 @@ namespace weir::detail {
 /// Blocks of a heap that are live there and belong to the caches of threads, live or free: see `thread_cache`. Whoever
 /// looks for memory or at all of it has the free ones back first (`gather`), and whoever names a block that one
 /// (`ask_back`), so that nothing else knows of caches. Nothing is lent until `begin`. Guarded by the pool's lock, but
-/// for the first three functions.
+/// for the first four functions.
 class lent_blocks {
  public:
   /// `numbers`: those of the pool, which count what is not lent.
@@ -34,11 +35,21 @@ class lent_blocks {
     return all == nullptr ? nullptr : all->held_by_this_thread();
   }
 
+  /// In a few instructions: mostly the calling thread's cache, but at times null or another thread's. For what only the
+  /// owner of a cache's lock does.
+  [[gnu::always_inline]] thread_cache* cache_hint() const noexcept {
+    thread_lease const* const threads = threads_.load_acquire();
+    return threads == nullptr ? nullptr : static_cast<thread_cache*>(threads->hint());
+  }
+
   bool has_begun() const noexcept { return caches_.load() != nullptr; }
 
   /// From now on threads have caches, if there is host memory.
   void begin() noexcept try {
-    if (!has_begun()) caches_.store_release(new thread_caches);
+    if (has_begun()) return;
+    auto* const made = new thread_caches;
+    caches_.store_release(made);
+    threads_.store_release(&made->lease());
   } catch (std::bad_alloc const&) {  // then they go on without
   }
 
@@ -200,7 +211,8 @@ class lent_blocks {
 
   stream_ordered_heap& heap_;
   pool_numbers& numbers_;
-  atomic<thread_caches*> caches_;  // none until `begin`
+  atomic<thread_caches*> caches_;        // none until `begin`
+  atomic<thread_lease const*> threads_;  // the caches', so that a hint is one step less away
   std::size_t bytes_ = 0;
   std::size_t free_or_grown_ = 0;  // bytes: free in caches at the last `gather`, and grown by since instead of one
   bool cannot_grow_ = false;

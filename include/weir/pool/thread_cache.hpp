@@ -39,19 +39,11 @@ class alignas(64) thread_cache {
   // ---- for the thread that it is for, without the pool's lock
 
   /// A free block of the class that was freed on the stream with this key, now live; null if there is none.
-  [[gnu::always_inline]] void* take(stream_key key, unsigned size_class, std::size_t bytes,
+  [[gnu::always_inline]] void* take(stream_key key, slot_class::sized size_class, std::size_t bytes,
                                     unsigned alignment_log) noexcept {
     biased_section const lock(lock_);
     of_stream* const own = find(key);
-    cached_blocks::number const first = own == nullptr ? 0 : own->first[size_class];
-    if (first == 0) [[unlikely]]
-      return nullptr;
-    block& taken = blocks_.take(first);
-    own->first[size_class] = taken.next;
-    --own->count[size_class];
-    taken.set_asked(bytes, alignment_log);
-    counts_.count_allocation(bytes, taken.bytes());
-    return reinterpret_cast<void*>(taken.address());
+    return own == nullptr ? nullptr : take(*own, size_class, bytes, alignment_log);
   }
 
   enum class answer : std::uint8_t {
@@ -59,19 +51,34 @@ class alignas(64) thread_cache {
     unknown,  ///< no block here that is live and was asked for so
     no_room,  ///< for another one of this size, or of this stream
   };
-  /// Keeps a block that is freed on the stream with this key.
-  [[gnu::always_inline]] answer give(stream_key key, void* p, std::size_t bytes, unsigned alignment_log) noexcept {
-    if (bytes > slot_class::most_bytes) return answer::unknown;
+  /// Keeps a block that is freed on the stream with this key; of at most `slot_class::most_bytes`.
+  [[gnu::always_inline]] answer give(stream_key key, void* p, slot_class::sized size_class, std::size_t bytes,
+                                     unsigned alignment_log) noexcept {
     biased_section const lock(lock_);
-    cached_blocks::number const number = blocks_.find(p);
-    if (number == 0) return answer::unknown;
-    block const& given = blocks_[number];
-    if (!given.is_asked(bytes, alignment_log)) return answer::unknown;
-    of_stream* const own = find(key);
-    if (own == nullptr || own->count[given.size_class()] >= most_of(given.size_class())) return answer::no_room;
-    counts_.count_deallocation(bytes, given.bytes());
-    push(*own, number);
-    return answer::kept;
+    return give(find(key), blocks_.find(p), size_class, bytes, alignment_log);
+  }
+
+  // ---- the same in a few instructions and without a call, so that no register is saved over one: for the lock's
+  // owner,
+  // ---- where the stream is found at once
+
+  /// Null, and nothing changed, elsewhere.
+  [[gnu::always_inline]] void* take_at_once(stream_key key, slot_class::sized size_class, std::size_t bytes,
+                                            unsigned alignment_log) noexcept {
+    biased_owner_section const lock(lock_);
+    if (!lock) [[unlikely]]
+      return nullptr;
+    of_stream& own = streams_[place_of(key)];
+    return own.key == key ? take(own, size_class, bytes, alignment_log) : nullptr;
+  }
+  /// False, and nothing changed, elsewhere.
+  [[gnu::always_inline]] bool give_at_once(stream_key key, void* p, slot_class::sized size_class, std::size_t bytes,
+                                           unsigned alignment_log) noexcept {
+    biased_owner_section const lock(lock_);
+    if (!lock) [[unlikely]]
+      return false;
+    of_stream& own = streams_[place_of(key)];
+    return own.key == key && give(&own, blocks_.find_at_once(p), size_class, bytes, alignment_log) == answer::kept;
   }
 
   // ---- for the pool, with its lock
@@ -95,7 +102,7 @@ class alignas(64) thread_cache {
   /// The same for one that is free, for a stream that is open. Needs a promise.
   void add_free(stream_key key, void* p, unsigned size_class) noexcept {
     biased_guard const lock(lock_);
-    push(*find(key), blocks_.insert({p, size_class, cached_blocks::free_mark, 0}));
+    push(*find(key), blocks_.insert({p, size_class, cached_blocks::free_mark, 0}), size_class);
   }
 
   bool is_open(stream_key key) noexcept {
@@ -127,7 +134,7 @@ class alignas(64) thread_cache {
   void drain(stream_key key, unsigned size_class, Give give) noexcept {
     biased_guard const lock(lock_);
     of_stream* const own = find(key);
-    if (own != nullptr) drain(*own, size_class, own->count[size_class] / 2u, give);
+    if (own != nullptr) drain(*own, size_class, own->count(size_class) / 2u, give);
   }
 
   /// How a block was asked for.
@@ -174,16 +181,44 @@ class alignas(64) thread_cache {
  private:
   using block = cached_blocks::block;
 
-  static constexpr std::uint8_t most_of(unsigned size_class) noexcept {
+  static constexpr std::int16_t most_of(unsigned size_class) noexcept {
     return size_class <= slot_class::of(256) ? 32 : size_class <= slot_class::of(1024) ? 16 : 8;
   }
   /// What one stream freed.
-  struct of_stream {
+  struct alignas(64) of_stream {
+    of_stream() noexcept {
+      for (unsigned c = 0; c < slot_class::count; ++c) room[c] = most_of(c);
+    }
+    unsigned count(unsigned size_class) const noexcept {
+      return static_cast<unsigned>(most_of(size_class) - room[size_class]);
+    }
+
     stream_key key = stream_key::none;
     list_id list{};
     cached_blocks::number first[slot_class::count] = {};
-    std::uint16_t count[slot_class::count] = {};  // how many it has: where threads share, a few more than `most_of`
+    std::int16_t room[slot_class::count];  // for so many more; where threads share, a few less than none
   };
+
+  [[gnu::always_inline]] void* take(of_stream& own, slot_class::sized size_class, std::size_t bytes,
+                                    unsigned alignment_log) noexcept {
+    cached_blocks::number const first = own.first[size_class.number];
+    if (first == 0) [[unlikely]]
+      return nullptr;
+    block& taken = blocks_.take(first);
+    own.first[size_class.number] = taken.next;
+    ++own.room[size_class.number];
+    taken.set_asked(bytes, alignment_log, size_class.number);
+    counts_.count_allocation(bytes, size_class.bytes);
+    return reinterpret_cast<void*>(taken.address());
+  }
+  [[gnu::always_inline]] answer give(of_stream* own, cached_blocks::number number, slot_class::sized size_class,
+                                     std::size_t bytes, unsigned alignment_log) noexcept {
+    if (number == 0 || !blocks_[number].is_asked(bytes, alignment_log, size_class.number)) return answer::unknown;
+    if (own == nullptr || own->room[size_class.number] <= 0) return answer::no_room;
+    counts_.count_deallocation(bytes, size_class.bytes);
+    push(*own, number, size_class.number);
+    return answer::kept;
+  }
 
   void* address_of(cached_blocks::number number) noexcept { return reinterpret_cast<void*>(blocks_[number].address()); }
   live live_at(cached_blocks::number number) noexcept {
@@ -191,22 +226,26 @@ class alignas(64) thread_cache {
   }
 
   of_stream* find(stream_key key) noexcept {
-    if (streams_[latest_].key == key) return &streams_[latest_];
-    for (unsigned i = 0; i < most_streams; ++i)
-      if (streams_[i].key == key) return &streams_[latest_ = i];
+    std::uint8_t& place = place_of(key);
+    if (streams_[place].key == key) return &streams_[place];
+    for (std::uint8_t i = 0; i < most_streams; ++i)
+      if (streams_[i].key == key) return &streams_[place = i];
     return nullptr;
   }
-  void push(of_stream& own, cached_blocks::number number) noexcept {
+  /// Where a stream was found last, or another one of the same hash.
+  std::uint8_t& place_of(stream_key key) noexcept {
+    return places_[static_cast<std::uint32_t>(key) * 0x9e37'79b1u >> (32 - places_log)];
+  }
+  void push(of_stream& own, cached_blocks::number number, unsigned size_class) noexcept {
     block& b = blocks_[number];
-    unsigned const size_class = b.size_class();
-    b.set_asked(cached_blocks::free_mark, 0);
+    b.set_asked(cached_blocks::free_mark, 0, size_class);
     b.next = own.first[size_class];
     own.first[size_class] = number;
-    ++own.count[size_class];
+    --own.room[size_class];
   }
   template <class Give>
   void drain(of_stream& own, unsigned size_class, unsigned count, Give give) noexcept {
-    own.count[size_class] = static_cast<std::uint16_t>(own.count[size_class] - count);
+    own.room[size_class] = static_cast<std::int16_t>(own.room[size_class] + static_cast<int>(count));
     for (; count != 0; --count) {
       cached_blocks::number const number = own.first[size_class];
       own.first[size_class] = blocks_[number].next;
@@ -216,21 +255,22 @@ class alignas(64) thread_cache {
   }
   template <class Give, class Close>
   void drain(of_stream& own, Give give, Close close) noexcept {
-    for (unsigned c = 0; c < slot_class::count; ++c) drain(own, c, own.count[c], give);
+    for (unsigned c = 0; c < slot_class::count; ++c) drain(own, c, own.count(c), give);
     close(own.list);
     own.key = stream_key::none;
   }
 
-  static constexpr unsigned most_streams = 4;
+  static constexpr unsigned most_streams = 16;
+  static constexpr unsigned places_log = 6;
 
   // Every search enters every cache once. What that costs the cache's thread ends with its next entries, however often.
   biased_lock mutable lock_{512};
-  unsigned latest_ = 0;  // found
   unsigned next_closed_ = 0;
   std::size_t const number_;
   pool_numbers counts_;
   cached_blocks blocks_;
   of_stream streams_[most_streams];
+  std::uint8_t places_[1u << places_log] = {};  // by a hash of the key: see `place_of`
 };
 
 }  // namespace weir::detail

@@ -29,7 +29,9 @@ class thread_caches {
   thread_cache* of_this_thread() noexcept {
     std::size_t const number = thread_lease::of_this_thread(lease_);
     thread_cache* const made = made_[number].load_acquire();
-    return made != nullptr ? made : make(number);
+    thread_cache* const own = made != nullptr ? made : make(number);
+    lease_->keep_hint(own);
+    return own;
   }
   /// The same, but null for a thread that never asked for it.
   thread_cache* held_by_this_thread() const noexcept {
@@ -38,6 +40,9 @@ class thread_caches {
   }
   /// The cache with this number, which lent a block: so it is there.
   thread_cache& operator[](std::size_t number) const noexcept { return *made_[number].load_acquire(); }
+
+  /// Whose hint is the cache of a thread that asked for it, mostly.
+  thread_lease const& lease() const noexcept { return *lease_; }
 
   template <class F>
   void for_each(F f) const {
