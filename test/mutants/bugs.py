@@ -986,7 +986,7 @@ BUGS = [
         case="a default stream whose"),
     bug(0, "a source's default stream waits on another device", "core/deallocate_after.hpp",
         "device_switch const on_device(device);  // a", "device_switch const on_device(device_of_stream(other, device));  // a",
-        "core/deallocate_after", case="a default stream is"),
+        "core/deallocate_after", case="a default stream is that"),
     bug(0, "in a capture the streams that share a block do not wait for each other", "core/deallocate_after.hpp",
         "device_of_stream(other, device));\n", "device);\n", "core/deallocate_after", case="on memory without"),
     bug(0, "a budget does not tell the pool of the other streams", LIMIT,

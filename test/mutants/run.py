@@ -4,6 +4,7 @@ says which of them the tests catch.
 
     run.py                          each bug against the one test that is to catch it; part of `test/run all`
     run.py --random                 each bug against the random programs instead: how soon, as a table for the docs
+    run.py --places                 only whether each bug has its place and its case; compiles nothing
 
     --only TEXT        bugs of this number, or whose words have this in them
     --compiler clang++ --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
@@ -233,6 +234,24 @@ def starts_threads(test):
     return re.match("//.*needs:.*tsan", (ROOT / "test" / f"{test}.cpp").read_text()) is not None
 
 
+def name_of(bug):
+    return f"{bug.number:>2} {bug.what}" if bug.number else f" - {bug.what}"
+
+
+def stale(bugs):
+    """A line for each bug that has not its place in the files, or its case in the test."""
+    lines = []
+    for bug in bugs:
+        try:
+            with tempfile.TemporaryDirectory() as tree:
+                put_in(bug, Path(tree))
+            if bug.case:
+                with_case_only(bug, (ROOT / "test" / f"{bug.test}.cpp").read_text())
+        except Stale as why:
+            lines.append(f"STALE    {name_of(bug)}: {why}")
+    return lines
+
+
 def attempt(bench, bug, options):
     """One line, and whether all is well."""
     if options.random:
@@ -240,7 +259,7 @@ def attempt(bench, bug, options):
         environment = {"WEIR_SOAK_OPERATIONS": options.operations, "WEIR_SOAK_SHRINK": "0"}
     else:
         test, kind, environment = bug.test, (bug.sanitizer, False), {}
-    name = f"{bug.number:>2} {bug.what}" if bug.number else f" - {bug.what}"
+    name = name_of(bug)
     if bug.needs_rmm and not RMM.exists():
         return f"skipped  {name}: no RMM in {RMM.relative_to(ROOT)}; get it with cmake/get-rmm", True
     again = ""
@@ -271,6 +290,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--only", default="")
     arguments.add_argument("--random", action="store_true")
+    arguments.add_argument("--places", action="store_true")
     arguments.add_argument("--operations", default="1000000", help="how many the random programs have to find each bug")
     arguments.add_argument("--compiler", default="clang++")
     arguments.add_argument("--include", action="append", default=[])
@@ -279,6 +299,10 @@ def main():
     bugs = selected(BUGS, options.only)
     if not bugs:
         sys.exit(f"no bug has number or words '{options.only}'")
+    if options.places:
+        lines = stale(bugs)
+        print(*lines, f"{len(bugs)} known bugs, {len(lines)} of them stale", sep="\n")
+        return 1 if lines else 0
     if options.random:
         bugs = [Bug(0, NO_BUG, [], RANDOM)] + [b for b in bugs if b.random]
     failures, skipped = [], 0
