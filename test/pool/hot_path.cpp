@@ -14,6 +14,7 @@
 
 using namespace weir;
 using namespace weir::test;
+using weir::detail::given;
 using allocator = detail::caching_allocator<source_resource>;
 
 namespace {
@@ -53,7 +54,7 @@ TEST_CASE("the lock's owner has at once what its stream freed, a block or a slot
     CHECK(pool.memory.deallocate(pool.a, blocks.front(), 3000, 256));
     blocks.front() = pool.take(pool.a, 3000);
     for (void*& p : blocks) {
-      REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
+      REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256) == given::yes);
       CHECK(pool.memory.numbers().requested.current == 3000 * (count - 1));
       CHECK(pool.memory.numbers().allocated.current == 3072 * (count - 1));
       REQUIRE((p = pool.memory.take_as_owner(pool.a, 3000, 256)) != nullptr);
@@ -69,19 +70,19 @@ TEST_CASE("other threads, streams and sizes get nothing, and nothing changes") {
   owned_pool pool;
   void* const p = pool.take(pool.a, 3000);
   void* const q = pool.take(pool.a, 3000);
-  REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
+  REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256) == given::yes);
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.b, 3000, 256)));
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 4000, 256)));
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(host_order, 3000, 256)));
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(cudaStreamPerThread, 3000, 256)));
-  CHECK_FALSE(pool.memory.give_as_owner(pool.b, q, 3000, 256));
-  CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 2999, 256));
-  CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 3000, 128));
-  CHECK_FALSE(pool.memory.give_as_owner(pool.a, p, 3000, 256));  // freed already
-  CHECK_FALSE(pool.memory.give_as_owner(host_order, q, 3000, 256));
+  CHECK(pool.memory.give_as_owner(pool.b, q, 3000, 256) == given::for_the_heap);
+  CHECK(pool.memory.give_as_owner(pool.a, q, 2999, 256) == given::no);
+  CHECK(pool.memory.give_as_owner(pool.a, q, 3000, 128) == given::no);
+  CHECK(pool.memory.give_as_owner(pool.a, p, 3000, 256) == given::no);  // freed already
+  CHECK(pool.memory.give_as_owner(host_order, q, 3000, 256) == given::for_the_heap);
   std::thread([&] {
     CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
-    CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 3000, 256));
+    CHECK(pool.memory.give_as_owner(pool.a, q, 3000, 256) == given::no);
   }).join();
   CHECK(pool.memory.numbers().requested.current == 3000);
   CHECK(pool.memory.take_as_owner(pool.a, 3000, 256) == p);
@@ -93,10 +94,10 @@ TEST_CASE("a slot that empties a slab which is not the only one goes the general
   owned_pool pool;
   std::vector<void*> blocks;
   for (int i = 0; i < 400; ++i) blocks.push_back(pool.take(pool.a, 3000));
-  CHECK_FALSE(pool.memory.give_as_owner(pool.b, blocks.back(), 3000, 256));
+  CHECK(pool.memory.give_as_owner(pool.b, blocks.back(), 3000, 256) == given::no);
   std::size_t otherwise = 0;
   for (void* const p : blocks)
-    if (!pool.memory.give_as_owner(pool.a, p, 3000, 256)) {
+    if (pool.memory.give_as_owner(pool.a, p, 3000, 256) != given::yes) {
       ++otherwise;
       CHECK(pool.memory.deallocate(pool.a, p, 3000, 256));
     }
@@ -114,7 +115,7 @@ TEST_CASE("nothing goes the short way while a capture is declared, or above the 
     owned_pool pool;
     void* const p = pool.take(pool.a, 3000);
     capture_scope const declared;
-    CHECK_FALSE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
+    CHECK(pool.memory.give_as_owner(pool.a, p, 3000, 256) == given::no);
     CHECK(pool.memory.deallocate(pool.a, p, 3000, 256));
     CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
   }
@@ -122,9 +123,9 @@ TEST_CASE("nothing goes the short way while a capture is declared, or above the 
     owned_pool pool({.release_threshold = 4_MiB});
     std::vector<void*> slots;
     for (std::size_t i = 0; i < 100; ++i) slots.push_back(pool.take(pool.a, 3000));
-    CHECK(pool.memory.give_as_owner(pool.a, slots[98], 3000, 256));
+    CHECK(pool.memory.give_as_owner(pool.a, slots[98], 3000, 256) == given::yes);
     void* const large = pool.take(pool.a, 8_MiB);
-    CHECK_FALSE(pool.memory.give_as_owner(pool.a, slots[99], 3000, 256));
+    CHECK(pool.memory.give_as_owner(pool.a, slots[99], 3000, 256) == given::no);
     for (std::size_t i = 0; i < 100; ++i)
       if (i != 98) CHECK(pool.memory.deallocate(pool.a, slots[i], 3000, 256));
     CHECK(pool.memory.deallocate(pool.a, large, 8_MiB, 256));
@@ -136,21 +137,21 @@ TEST_CASE("where threads have caches, a thread has at once what it freed there, 
   owned_pool pool({.thread_caches = true});
   void* const p = pool.take(pool.a, 3000);
   void* const q = pool.take(pool.a, 3000);
-  REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256));
-  CHECK_FALSE(pool.memory.give_as_owner(pool.a, p, 3000, 256));  // freed already
-  CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 2999, 256));
-  CHECK_FALSE(pool.memory.give_as_owner(host_order, q, 3000, 256));
+  REQUIRE(pool.memory.give_as_owner(pool.a, p, 3000, 256) == given::yes);
+  CHECK(pool.memory.give_as_owner(pool.a, p, 3000, 256) == given::no);  // freed already
+  CHECK(pool.memory.give_as_owner(pool.a, q, 2999, 256) == given::no);
+  CHECK(pool.memory.give_as_owner(host_order, q, 3000, 256) == given::no);
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.b, 3000, 256)));
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(host_order, 3000, 256)));
   std::thread([&] {
     CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
-    CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 3000, 256));
+    CHECK(pool.memory.give_as_owner(pool.a, q, 3000, 256) == given::no);
   }).join();
   CHECK(pool.memory.numbers().requested.current == 3000);
   {
     capture_scope const declared;
     CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(pool.a, 3000, 256)));
-    CHECK_FALSE(pool.memory.give_as_owner(pool.a, q, 3000, 256));
+    CHECK(pool.memory.give_as_owner(pool.a, q, 3000, 256) == given::no);
   }
   CHECK(pool.memory.take_as_owner(pool.a, 3000, 256) == p);
   for (void* const each : {p, q}) CHECK(pool.memory.deallocate(pool.a, each, 3000, 256));
@@ -180,7 +181,7 @@ TEST_CASE("a thread's own default stream has at hand what it freed there") {
   void* const p = pool.take(cudaStreamPerThread, 3000);
   void* const q = pool.take(cudaStreamPerThread, 3000);
   CHECK(pool.memory.deallocate(cudaStreamPerThread, p, 3000, 256));
-  REQUIRE(pool.memory.give_as_owner(cudaStreamPerThread, q, 3000, 256));
+  REQUIRE(pool.memory.give_as_owner(cudaStreamPerThread, q, 3000, 256) == given::yes);
   CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(cudaStreamLegacy, 3000, 256)));
   CHECK(pool.memory.take_as_owner(cudaStreamPerThread, 3000, 256) == q);
   CHECK(pool.memory.deallocate(cudaStreamPerThread, q, 3000, 256));

@@ -119,8 +119,9 @@ class caching_allocator : public hot_path<Upstream> {
   /// False, and nothing changed, if no live block of this size and alignment starts at `p`.
   [[gnu::always_inline]] bool deallocate(stream_ref stream, void* p, std::size_t bytes,
                                          std::size_t alignment) noexcept {
-    if (may_be_at_hand(bytes, alignment) && this->give_as_owner(stream, p, bytes, alignment)) [[likely]]
-      return true;
+    if (may_be_at_hand(bytes, alignment)) [[likely]]
+      if (this->give_as_owner(stream, p, bytes, alignment) == given::yes) [[likely]]
+        return true;
     return deallocate_otherwise(stream, p, bytes, alignment);
   }
   /// The same for any thread.
@@ -213,7 +214,8 @@ class caching_allocator : public hot_path<Upstream> {
         numbers_.count_allocation(r.requested, r.size * unit_bytes);
         return p;
       }
-      return hand_out_small(heap_.take_ready({.stream = stream, .key = key}, r), key, r);
+      block_id const id = heap_.take_ready_small({.stream = stream, .key = key}, r);
+      return id == 0 ? nullptr : hand_out(id, r);
     }
     block_id const id = heap_.take_ready({.stream = stream, .key = key}, r);
     return id == 0 ? nullptr : hand_out(id, r);

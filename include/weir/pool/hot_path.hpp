@@ -19,6 +19,9 @@
 
 namespace weir::detail {
 
+/// Whether a free is done with; where it is not, but nothing is kept on the stream, it is for the heap.
+enum class given : std::uint8_t { no, yes, for_the_heap };
+
 /// Two functions that call no other, so that neither saves registers over a call: together these took a tenth of a
 /// pair's time. They serve or change nothing; `caching_allocator` then goes the general way, which has all cases.
 template <resource Upstream>
@@ -42,9 +45,9 @@ class hot_path : public pool_memory<Upstream> {
   [[gnu::always_inline]] void* take_as_owner(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept {
     return take(stream, bytes, live_mark(static_cast<unsigned>(std::countr_zero(alignment))));
   }
-  /// True if the stream has at hand from now on what it frees. For what `may_be_at_hand`.
-  [[gnu::always_inline]] bool give_as_owner(stream_ref stream, void* p, std::size_t bytes,
-                                            std::size_t alignment) noexcept {
+  /// The stream has at hand from now on what it frees, where that is `given::yes`. For what `may_be_at_hand`.
+  [[gnu::always_inline]] given give_as_owner(stream_ref stream, void* p, std::size_t bytes,
+                                             std::size_t alignment) noexcept {
     return give(stream, p, bytes, live_mark(static_cast<unsigned>(std::countr_zero(alignment))));
   }
 
@@ -104,45 +107,46 @@ class hot_path : public pool_memory<Upstream> {
     return cache->take_at_once(key, slot_class::for_bytes(bytes), bytes, mark.alignment_log());
   }
 
-  [[gnu::noinline]] bool give(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
+  [[gnu::noinline]] given give(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
     if (stream.lasting_id() == 0) [[unlikely]]
       return give_by_handle(stream, p, bytes, mark);
     return give_for(stream, stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
   }
-  [[gnu::noinline]] bool give_by_handle(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
+  [[gnu::noinline]] given give_by_handle(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
     return give_for(stream, stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
   }
-  [[gnu::always_inline]] bool give_for(stream_ref stream, stream_key key, void* p, std::size_t bytes,
-                                       live_mark mark) noexcept {
+  [[gnu::always_inline]] given give_for(stream_ref stream, stream_key key, void* p, std::size_t bytes,
+                                        live_mark mark) noexcept {
     {
       biased_owner_section const lock(mutex_);
       if (lock) [[likely]] {
         if (heap_.is_exiting_or(count_declared_captures()) || is_above_threshold()) [[unlikely]]
-          return false;
+          return given::no;
         std::size_t const held = heap_.give_at_once(key, p, bytes, mark);
-        if (held == 0) [[unlikely]]
-          return false;
+        if (held <= heap_.for_the_heap) [[unlikely]]
+          return held == 0 ? given::no : given::for_the_heap;
         numbers_.count_deallocation(bytes, held);
-        return true;
+        return given::yes;
       }
     }
     return give_to_cache(stream, p, bytes, mark);
   }
-  [[gnu::noinline]] bool give_to_cache(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
+  [[gnu::noinline]] given give_to_cache(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
     if (stream.lasting_id() == 0) [[unlikely]]
       return give_to_cache_by_handle(stream, p, bytes, mark);
     return give_cached(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
   }
-  [[gnu::noinline]] bool give_to_cache_by_handle(stream_ref stream, void* p, std::size_t bytes,
-                                                 live_mark mark) noexcept {
+  [[gnu::noinline]] given give_to_cache_by_handle(stream_ref stream, void* p, std::size_t bytes,
+                                                  live_mark mark) noexcept {
     stream_key const key = stream_identity::key_at_hand(stream, streams_last());
-    return key != stream_key::none && give_cached(key, p, bytes, mark);
+    return key == stream_key::none ? given::no : give_cached(key, p, bytes, mark);
   }
-  [[gnu::always_inline]] bool give_cached(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
+  [[gnu::always_inline]] given give_cached(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
     thread_cache* const cache = lent_.cache_hint();
     if (cache == nullptr || heap_.is_exiting_or(count_declared_captures())) [[unlikely]]
-      return false;
-    return cache->give_at_once(key, p, slot_class::for_bytes(bytes), bytes, mark.alignment_log());
+      return given::no;
+    bool const is_kept = cache->give_at_once(key, p, slot_class::for_bytes(bytes), bytes, mark.alignment_log());
+    return is_kept ? given::yes : given::no;
   }
 };
 

@@ -192,9 +192,17 @@ class stream_ordered_heap {
     reserve();
     return heap_.take_tightest(list_of(who), r);
   }
+  /// The same for a small request; the block is counted as one that the stream has.
+  [[gnu::always_inline]] block_id take_ready_small(stream_identity const& who, request const& r) {
+    reserve();
+    list_id const list = list_of(who);
+    block_id const id = heap_.take_tightest(list, r);
+    if (id != 0) heap_.set_taker(id, list);
+    return id;
+  }
 
-  /// The same for a stream that may be destroyed, where CUDA need not be asked who it is, since it has nothing of its
-  /// own. Or 0.
+  /// The same as `take_ready` for a stream that may be destroyed, where CUDA need not be asked who it is, since it has
+  /// nothing of its own. Or 0.
   block_id take_ready_unasked(stream_ref stream, request const& r) {
     list_id const list = tracker_.list_asked(stream);
     if (list == shared || heap_.free_bytes(list) != 0) return 0;
@@ -286,6 +294,8 @@ class stream_ordered_heap {
   [[gnu::always_inline]] slot find_slot(void* p, std::size_t bytes, std::size_t alignment) const noexcept {
     return small_.find(p, bytes, alignment);
   }
+  /// What `give_at_once` says of a block in the list of a stream that keeps none.
+  static constexpr std::size_t for_the_heap = 1;
   /// The stream has at hand from now on what it frees: a slot of its own slabs, or a block. Returns how large that is;
   /// 0, and nothing changed, where it is neither, or that takes more than a few instructions.
   [[gnu::always_inline]] std::size_t give_at_once(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
@@ -293,7 +303,7 @@ class stream_ordered_heap {
     if (slot const found = small_.find_slot(p, bytes, mark))
       return small_.give_own_at_once(tracker_, found, list) ? found.bytes() : 0;
     if (!small_.is_open(list)) [[unlikely]]
-      return 0;  // before looking which block it is: so end frees on a stream that only frees
+      return for_the_heap;  // before looking which block it is: so end frees on a stream that only frees
     block_id const id = heap_.find_live_at_once(reinterpret_cast<std::uintptr_t>(p), mark);
     if (id == 0 || heap_.blocks()[id].requested() != bytes || heap_.blocks()[id].captured != shared) [[unlikely]]
       return 0;

@@ -55,14 +55,3 @@ TEST_CASE("sizes of one class differ by at most a 32nd") {
     REQUIRE((size - least) * std::uint64_t{32} <= least);
   }
 }
-
-TEST_CASE("two sizes are in one class where both have the same") {
-  std::vector<units> const sizes = boundaries();
-  for (std::size_t i = 0; i < sizes.size(); ++i)
-    for (std::size_t const j : {i, i + 1, i + 2, i + 3, i + 200, sizes.size() - 1 - i}) {
-      if (j >= sizes.size()) continue;
-      bool const same = size_class::of(sizes[i]) == size_class::of(sizes[j]);
-      REQUIRE(size_class::is_one(sizes[i], sizes[j]) == same);
-      REQUIRE(size_class::is_one(sizes[j], sizes[i]) == same);
-    }
-}

@@ -112,6 +112,22 @@ TEST_CASE("a block of the request's class comes before one of a larger class") {
   CHECK(blocks.table[blocks.index.find(blocks.table, 1026)].size == 2000);
 }
 
+TEST_CASE("a block that became larger or smaller is found by the size that it has") {
+  for (units const before : {1u, 31u, 32u, 63u, 64u, 1000u, 1u << 20})
+    for (units const after : {1u, 31u, 32u, 63u, 64u, 1000u, 1001u, 1u << 20}) {
+      CAPTURE(before);
+      CAPTURE(after);
+      indexed_blocks b;
+      block_id const id = b.add(before);
+      b.table[id].size = after;
+      b.index.resized(b.table, id, before);
+      CHECK(b.index.find(b.table, after) == id);
+      CHECK(b.index.find(b.table, after + 1) == 0);
+      CHECK(b.index.largest(b.table) == after);
+      CHECK(b.index.valid(b.table));
+    }
+}
+
 TEST_CASE("all blocks can be removed, one after the other, without a name") {
   indexed_blocks b;
   CHECK(b.index.remove_any(b.table) == 0);

@@ -58,8 +58,11 @@ class pooled : public adaptor_base<Derived, Upstream> {
     if (p == nullptr) return;
     if (!segments_.may_be_at_hand(bytes, alignment)) [[unlikely]]
       return deallocate_unkept(stream, p, bytes, alignment);
-    if (!segments_.give_as_owner(stream, p, bytes, alignment)) [[unlikely]]
-      deallocate_otherwise(stream, p, bytes, alignment);
+    given const what = segments_.give_as_owner(stream, p, bytes, alignment);
+    if (what == given::yes) [[likely]]
+      return;
+    if (what == given::for_the_heap) return deallocate_unkept(stream, p, bytes, alignment);
+    deallocate_otherwise(stream, p, bytes, alignment);
   }
 
   /// See `weir::deallocate_after`.

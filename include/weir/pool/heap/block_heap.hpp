@@ -88,8 +88,7 @@ class block_heap {
 
   /// A free block of `list` that fits, or 0.
   [[gnu::always_inline]] block_id find(list_id list, request const& r) const noexcept {
-    block_id const id = free_.by_size(list).find(table_, r.span());
-    return id != 0 && suits(table_[id], r) ? id : 0;
+    return find(list, r, size_class::of(r.span()));
   }
   /// The same, however many blocks of nearly the size do not fit: looks at all of the request's own size class.
   block_id find_hidden(list_id list, request const& r) const noexcept {
@@ -97,7 +96,7 @@ class block_heap {
   }
 
   /// Hands out the end of the free block `id`, cut to size; what is left stays where it was, under its number.
-  [[gnu::always_inline]] block_id take(block_id id, request const& r) noexcept {
+  [[gnu::noinline]] block_id take(block_id id, request const& r) noexcept {
     if (r.alignment != unit_bytes) [[unlikely]]
       cut_for_alignment(id, r);
     units const has = table_[id].size;
@@ -127,10 +126,11 @@ class block_heap {
 
   /// Hands out of a block of `list` and one that is everyone's whichever fits more tightly; 0 if neither does.
   [[gnu::always_inline]] block_id take_tightest(list_id list, request const& r) noexcept {
-    block_id const own = list == shared ? 0 : find(list, r);
+    size_class const sought = size_class::of(r.span());
+    block_id const own = list == shared ? 0 : find(list, r, sought);
     if (own != 0 && table_[own].size == r.size) [[likely]]
       return take(own, r);
-    block_id const done = find(shared, r);
+    block_id const done = find(shared, r, sought);
     if (own != 0 && (done == 0 || table_[own].size < table_[done].size)) return take(own, r);
     return done == 0 ? 0 : take_extending(list, done, r);
   }
@@ -293,6 +293,12 @@ class block_heap {
   static constexpr std::size_t records_a_call = 4;
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
+
+  /// Where the class of the request's span is known.
+  [[gnu::always_inline]] block_id find(list_id list, request const& r, size_class sought) const noexcept {
+    block_id const id = free_.by_size(list).find(table_, r.span(), sought);
+    return id != 0 && suits(table_[id], r) ? id : 0;
+  }
 
   // A block that is kept whole may be used by a request as large if little is wasted.
   [[gnu::always_inline]] static bool suits(block const& b, request const& r) noexcept {

@@ -119,7 +119,7 @@ class block_table {
   }
 
   /// Cuts the last `size` units off `id`; returns them as a block of their own. Needs one record reserved.
-  block_id split(block_id id, units size) noexcept {
+  [[gnu::always_inline]] block_id split(block_id id, units size) noexcept {
     block_id const end = unused_;
     block& first = blocks_[id];
     first.size -= size;
@@ -160,7 +160,7 @@ class block_table {
   }
 
   /// Makes `id` live, found by its address from now on. Needs room reserved.
-  void enlist(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
+  [[gnu::always_inline]] void enlist(block_id id, std::uint64_t requested, unsigned alignment_log) noexcept {
     live_.insert(blocks_[id].address(), id);
     blocks_[id].set_live(requested, alignment_log);
     blocks_[id].list = shared;

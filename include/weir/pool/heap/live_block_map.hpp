@@ -75,7 +75,7 @@ class live_block_map {
       unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
       block_id const id = b.ids[bit / 8];
       if (is(id)) [[likely]] {
-        found_ = {at, bit, id};
+        found_ = {at, at, bit, id};
         return id;
       }
     }
@@ -92,10 +92,11 @@ class live_block_map {
   }
 
   /// Forgets a number that is there.
-  void erase(std::uintptr_t address, block_id id) noexcept {
+  [[gnu::always_inline]] void erase(std::uintptr_t address, block_id id) noexcept {
     if (found_.id != id) [[unlikely]]
-      found_ = place_of(address, [id](block_id each) { return each == id; });
-    for (std::size_t at = home(hash_of(address)); at != found_.at; at = next(at)) come_back_past(at);
+      find_number(address, id);
+    if (found_.at != found_.home) [[unlikely]]
+      come_back_past(found_.home, found_.at);
     buckets_[found_.at].tags &= ~(std::uint64_t{0xff} << found_.bit);
     buckets_[found_.at].ids[found_.bit / 8] = 0;
     found_.id = 0;
@@ -111,8 +112,9 @@ class live_block_map {
   static_assert(sizeof(bucket) == 32);
   struct place {
     std::size_t at;
-    unsigned bit;  // of the tag's byte
-    block_id id;   // 0: nowhere
+    std::size_t home;  // where it would be if that had not been full
+    unsigned bit;      // of the tag's byte
+    block_id id;       // 0: nowhere
   };
 
   static constexpr std::uint64_t low_bits = 0x0101'0101'0101, high_bits = 0x8080'8080'8080;
@@ -136,13 +138,18 @@ class live_block_map {
     }
     return free;
   }
-  [[gnu::cold]] void come_back_past(std::size_t at) noexcept {
-    if (overflow(at) != most_overflow) buckets_[at].tags -= one_overflow;  // else it is not known how many
+  /// The same for the entry that goes.
+  [[gnu::noinline, gnu::cold]] void come_back_past(std::size_t at, std::size_t end) noexcept {
+    for (; at != end; at = next(at))
+      if (overflow(at) != most_overflow) buckets_[at].tags -= one_overflow;  // else it is not known how many
   }
 
   // The high bit of each of the six bytes that is 0; perhaps that of a 1 above it too. The lowest is always right.
   static std::uint64_t zero_bytes(std::uint64_t tags) noexcept { return (tags - low_bits) & ~tags & high_bits; }
 
+  [[gnu::noinline]] void find_number(std::uintptr_t address, block_id id) noexcept {
+    found_ = place_of(address, [id](block_id each) { return each == id; });
+  }
   /// Not the first of its bucket with the tag.
   template <class Is>
   [[gnu::noinline]] block_id find_elsewhere(std::uintptr_t address, Is is) noexcept {
@@ -158,15 +165,16 @@ class live_block_map {
   place place_of(std::uintptr_t address, Is is) const noexcept {
     std::uint64_t const hash = hash_of(address);
     std::uint64_t const wanted = tag_of(hash) * low_bits;
-    for (std::size_t at = home(hash);; at = next(at)) {
+    std::size_t const first = home(hash);
+    for (std::size_t at = first;; at = next(at)) {
       bucket const& b = buckets_[at];
       for (std::uint64_t same = zero_bytes(b.tags ^ wanted); same != 0; same &= same - 1) {
         unsigned const bit = static_cast<unsigned>(std::countr_zero(same)) & ~7u;
         if (is(b.ids[bit / 8])) [[likely]]
-          return {at, bit, b.ids[bit / 8]};
+          return {at, first, bit, b.ids[bit / 8]};
       }
       if (b.tags >> 48 == 0) [[likely]]
-        return {0, 0, 0};
+        return {};
     }
   }
 

@@ -39,20 +39,12 @@ struct size_class {
   static constexpr size_class of(units size) noexcept {
     // Without a branch: whether a size is small is anyone's guess, the processor's too. From `per_row` units on the
     // highest bit of what is left is that of the next row.
-    unsigned const shift = shift_of(size);
+    unsigned const shift = static_cast<unsigned>(std::bit_width(size | per_row)) - 1 - row_bits;
     return {(shift << row_bits) + (size >> shift)};
   }
-  /// True if blocks of both sizes are in one class.
-  static constexpr bool is_one(units a, units b) noexcept { return a >> shift_of(a) == b >> shift_of(a); }
 
   /// The smallest size in the class.
   constexpr units least() const noexcept { return row() == 0 ? column() : (units{per_row} | column()) << (row() - 1); }
-
- private:
-  // Of the bits that a class does not look at.
-  static constexpr unsigned shift_of(units size) noexcept {
-    return static_cast<unsigned>(std::bit_width(size | per_row)) - 1 - row_bits;
-  }
 };
 
 }  // namespace weir::detail

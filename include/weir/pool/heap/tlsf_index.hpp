@@ -24,21 +24,22 @@ class tlsf_index {
   void remove(block_table& blocks, block_id id) noexcept { remove(blocks, id, size_class::of(blocks[id].size)); }
 
   /// The block has another size than the `before` that it was inserted with.
-  void resized(block_table& blocks, block_id id, units before) noexcept {
-    if (size_class::is_one(before, blocks[id].size)) return;
-    remove(blocks, id, size_class::of(before));
-    insert(blocks, id);
+  [[gnu::always_inline]] void resized(block_table& blocks, block_id id, units before) noexcept {
+    size_class const was = size_class::of(before), is = size_class::of(blocks[id].size);
+    if (was == is) return;
+    remove(blocks, id, was);
+    insert(blocks, id, is);
   }
 
   bool empty() const noexcept { return rows_ == 0; }
 
   /// A block of at least `size` units, or 0. Looks at no more than four blocks.
-  [[gnu::always_inline]] block_id find(block_table const& blocks, units size) const noexcept {
-    return rows_ == 0 ? 0 : find_some(blocks, size);
+  block_id find(block_table const& blocks, units size) const noexcept {
+    return find(blocks, size, size_class::of(size));
   }
-  /// The same where there is some block.
-  [[gnu::noinline]] block_id find_some(block_table const& blocks, units size) const noexcept {
-    size_class const own = size_class::of(size);
+  /// The same for who knows the size's class.
+  [[gnu::always_inline]] block_id find(block_table const& blocks, units size, size_class own) const noexcept {
+    if (rows_ == 0) return 0;
     if ((columns_[own.row()] >> own.column() & 1u) != 0)
       if (block_id const found = tightest(blocks, heads()[own.number], size); found != 0) return found;
     // Every block of a later class is larger than any of this one.
