@@ -241,13 +241,8 @@ class caching_allocator : public hot_path<Upstream> {
   }
   void* allocate_by_search(stream_identity const& who, request const& r, pool_effort effort, pool_refusal* refused) {
     block_id const id = search(who, r, effort, refused);
-    if (is_kept_small(r)) return hand_out_small(id, who.key, r);
-    return id == 0 ? nullptr : hand_out(id, r);
-  }
-  /// One of those that the stream has of its size; null if `id` is 0.
-  void* hand_out_small(block_id id, stream_key key, request const& r) noexcept {
     if (id == 0) return nullptr;
-    heap_.count_small(id, key);
+    if (is_kept_small(r)) heap_.count_small(id, who.key);
     return hand_out(id, r);
   }
   /// After what the heap gave or took; what is at hand changes little of it.
