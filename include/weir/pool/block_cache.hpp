@@ -28,7 +28,8 @@ class block_cache {
   void reserve(std::size_t lists) { streams_.grow(lists); }
   /// From now on what is freed in this list is kept. May throw `std::bad_alloc`.
   void open(list_id list) {
-    if (streams_[list] == nullptr) streams_[list] = new by_class(list);
+    if (streams_[list] == nullptr) [[unlikely]]
+      open_new(list);
   }
 
   /// The list has nothing here, and may come to stand for another stream.
@@ -181,6 +182,7 @@ class block_cache {
     return true;
   }
 
+  [[gnu::noinline]] void open_new(list_id list) { streams_[list] = new by_class(list); }
   [[gnu::noinline]] void note(by_class& own) noexcept {
     own.has_some = true;
     __builtin_memcpy(own.room, most_rooms.of, sizeof own.room);

@@ -57,15 +57,12 @@ class small_blocks {
   /// A slot after making room: what other streams gave back is the stream's again, or there is a new slab. Null if the
   /// request is for a block, which is counted. `held`: bytes that the pool holds. Only for a list whose stream does not
   /// end, or whose end is noticed. May throw `std::bad_alloc`.
-  void* make(list_id list, request const& r, std::size_t held) {
+  [[gnu::always_inline]] void* make(list_id list, request const& r, std::size_t held) {
     unsigned const size_class = slot_class::of(r.size);
     cache_.open(list);
     unsigned const blocks = cache_.count_taken(list, size_class);
     if (r.size > slab::most_slot_units || !slabs_.may_serve(list, size_class, blocks)) return nullptr;
-    if (cache_.goes_elsewhere(list, size_class)) return nullptr;
-    void* const p = make_slot(list, r, size_class, held);
-    if (p != nullptr) cache_.count_given(list, size_class);  // it is a slot instead
-    return p;
+    return cache_.goes_elsewhere(list, size_class) ? nullptr : make_slot(list, r, size_class, held);
   }
 
   /// Keeps a live block that is freed in the list; false if it is for the heap.
@@ -177,10 +174,13 @@ class small_blocks {
     cache_.flush();
     heap_.reserve_share();  // so that what was at hand is not given back soon again
   }
+  /// In place of a block that was counted.
   [[gnu::noinline]] void* make_slot(list_id list, request const& r, unsigned size_class, std::size_t held) {
     auto const take = [&]() -> void* {
       slab* const s = slabs_.with_free(list, size_class);
-      return s == nullptr ? nullptr : slabs_.take(*s, r.size * unit_bytes, r.requested, r.alignment_log);
+      if (s == nullptr) return nullptr;
+      cache_.count_given(list, size_class);
+      return slabs_.take(*s, r.size * unit_bytes, r.requested, r.alignment_log);
     };
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;

@@ -44,8 +44,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// that is no power of two or exceeds 2 MiB, `cuda_error` if the stream is not one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes,
                                         std::size_t alignment = default_alignment) {
-    void* taken = nullptr;
-    if (segments_.may_be_at_hand(bytes, alignment)) taken = segments_.take_as_owner(stream, bytes, alignment);
+    if (!segments_.may_be_at_hand(bytes, alignment)) [[unlikely]]
+      return allocate_unkept(stream, bytes, alignment);
+    void* const taken = segments_.take_as_owner(stream, bytes, alignment);
     if (segments_.is_memory(taken)) [[likely]]
       return taken;
     return taken == nullptr ? allocate_otherwise(stream, bytes, alignment) : serve_more(stream, bytes, alignment, 0);
@@ -195,9 +196,15 @@ class pooled : public adaptor_base<Derived, Upstream> {
   using base::upstream_;
 
   // Out of line of `allocate` and `deallocate`, which are short without.
-  [[gnu::noinline]] void* allocate_otherwise(stream_ref stream, std::size_t bytes, std::size_t alignment) {
-    if (bytes == 0) return nullptr;
+
+  /// What is not kept at hand, or is no valid request.
+  [[gnu::noinline]] void* allocate_unkept(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    if (bytes == 0) [[unlikely]]
+      return nullptr;
     require_alignment(alignment);
+    return serve_more(stream, bytes, alignment, 0);
+  }
+  [[gnu::noinline]] void* allocate_otherwise(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     return serve(stream, bytes, alignment);
   }
   [[gnu::noinline]] void deallocate_otherwise(stream_ref stream, void* p, std::size_t bytes,
