@@ -311,12 +311,13 @@ class WithPyTorch(unittest.TestCase):
     def test_graphs_of_a_tree_are_recorded_in_the_pool_as_it_was(self):
         said = lambda *program, **more: [line for line in self.printed(["-c", "".join(program)], checks=False, **more).splitlines()
                                          if not line.startswith("W")]  # of what is not installed
-        self.assertEqual(said(START, TREE), ["0 True 0 0"])
+        own = said(START, TREE)
+        self.assertIn(own, (["0 True 0 0"], ["0 True 16 2"]))  # 2.11 keeps a seed and an offset for graphs
         for stack in ("async | pool", "virtual_memory | pool"):
             for mode in ("lazy", "random"):
                 with self.subTest(stack=stack, mode=mode):
                     install = START + f"weir.torch.install('{stack}', extension=True)\n"
-                    self.assertEqual(said(install, TREE, TREE_HELD, mode=mode), ["0 True 0 0", "[(0, 0)]"])
+                    self.assertEqual(said(install, TREE, TREE_HELD, mode=mode), [*own, "[(0, 0)]"])
 
     def test_what_a_checkpoint_keeps_is_had_again_where_a_capture_allocated_it(self):
         self.assertEqual(self.printed(["-c", WHOLE + KEPT], checks=False), "['captured', None, None]\n")
@@ -327,7 +328,7 @@ class WithPyTorch(unittest.TestCase):
             held = [int(self.printed(["-c", install + SIZES.format(sizes=sizes, reserved=of)], checks=False).split()[0])
                     for install, of in ((START, "c.memory_reserved()"), (WHOLE, reserved))]
             with self.subTest(sizes=sizes, held=held):
-                self.assertLessEqual(held[1], 1.5 * held[0])
+                self.assertLessEqual(held[1], 1.5 * held[0] + 8)  # 2.11's small blocks: a segment of 8 MiB, not of 2
 
     def test_a_checkpoint_of_a_pool_that_has_ended_is_refused(self):
         self.assertEqual(self.printed(["-c", WHOLE + ENDED], checks=False), "True\n[(0, 0)]\n")
