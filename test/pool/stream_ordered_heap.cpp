@@ -341,6 +341,32 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment, "slots become blocks, and the heap 
   CHECK(reuse.valid());
 }
 
+TEST_CASE_FIXTURE(
+    small_blocks_of_a_segment,
+    "one stream after another gives what it has at hand until that is enough, and the others keep theirs") {
+  sim::set_mode(sim::mode::immediate);
+  weir::stream const asks;
+  auto const at_hand = [&] { return (reuse.gather(who(s)) ? 1 : 0) + (reuse.gather(who(t)) ? 1 : 0); };
+  auto const gathering = [&] { return reuse.take_gathering(who(asks), units(size), reuse.all_lists()); };
+  for (stream_ref const stream : {stream_ref(s), stream_ref(t)}) {
+    CHECK(make(stream) == nullptr);
+    block_id const id = ready(stream, size);
+    REQUIRE(id != 0);
+    REQUIRE(reuse.keep(id, who(stream)));
+  }
+  for (detail::units large = 64 * 1024; large != 0; large /= 2)
+    while (ready(asks, large) != 0) continue;
+
+  CHECK(gathering() != 0);
+  SUBCASE("one") { CHECK(at_hand() == 1); }
+  SUBCASE("all, for the next requests") {
+    CHECK(gathering() != 0);
+    CHECK(gathering() == 0);
+    CHECK(at_hand() == 0);
+  }
+  CHECK(reuse.valid());
+}
+
 TEST_CASE_FIXTURE(small_blocks_of_a_segment,
                   "a slab that is in use stays when streams' memory is gathered, and may be made blocks") {
   void* const p = slot(s);

@@ -1,7 +1,7 @@
 #pragma once
 // How a pool serves a request when nothing is ready: the ladder of docs/architecture.md.
 //
-//   find                        what threads' caches and streams have at hand becomes everyone's to look at
+//   find                        what streams have at hand becomes everyone's to look at, then that in threads' caches
 //     take_done                 asks CUDA what is done by now
 //     take_waiting              the stream waits for another one's block; with `when_pending::wait` before growing
 //     take_grown                takes a segment from the upstream, without the lock; waits for other threads' growth
@@ -47,10 +47,12 @@ class block_search {
   /// 0 at the ladder's end, and then `tried` says what was tried.
   [[gnu::noinline]] block_id find(stream_identity const& who, request const& r, pool_effort effort,
                                   pool_attempts& tried) {
+    lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
+    if (who.capture == capture_key::none)
+      if (block_id const id = heap_.take_gathering(who, r, looked_at); id != 0) return id;
     if (heap_.gather(who))
       if (block_id const id = heap_.take_ready(who, r); id != 0) return id;
     lent_.gather_all();
-    lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
     tried.searched = true;
     block_id id = find(who, r, effort, looked_at);
     if (id == 0 && heap_.make_blocks()) id = take_freed(who, r, heap_.all_lists());

@@ -239,6 +239,22 @@ class stream_ordered_heap {
     });
   }
 
+  /// The same by little: one stream after another gives what it has at hand to the heap, until some block is ready. So
+  /// the others keep theirs, which they would ask for again.
+  block_id take_gathering(stream_identity const& who, request const& r, lists const& looked_at) {
+    list_id const list = reserve_to_search(who);
+    for (std::size_t i = 0; i < looked_at.count_; ++i) {
+      lists const one(looked_at.first_ + (next_gathered_ + i) % looked_at.count_, 1, looked_at.of_);
+      if (!small_.gather(one.at(0))) continue;
+      if (one.at(0) != list) poll(one, list);
+      if (block_id const id = heap_.take_tightest(list, r); id != 0) {
+        next_gathered_ += i + 1;
+        return id;
+      }
+    }
+    return 0;
+  }
+
   /// A block that `who` may use once its stream waits for others, on the device: the wait is as narrow as the block's
   /// own work allows. First a block of one other stream, then neighbours of several. 0 in host order and in a capture:
   /// a host cannot queue, and a graph must not wait for what is outside of it.
@@ -625,7 +641,7 @@ class stream_ordered_heap {
   stream_tracker tracker_;
   private_pool private_;
   small_blocks small_;
-  std::size_t next_list_ = 0;
+  std::size_t next_list_ = 0, next_gathered_ = 0;
   list_id holes_ = shared;  // none until there is a range
 };
 
