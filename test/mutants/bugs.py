@@ -2429,4 +2429,8 @@ BUGS = [
         case="a default stream is the caller"),
     bug(0, "of a stream that is gone only the current device is waited for", "cuda/memory.hpp",
         "if (device < 0) {", "if (false) {", "cuda/memory", random=False, case="if a stream is gone"),
+
+    # ---- found by measuring with few live blocks
+    bug(0, "where there are few blocks, few may be at hand", HEAP,
+        "least_share = 128", "least_share = 4", "pool/heap/block_heap", random=False, case="room for a share"),
 ]

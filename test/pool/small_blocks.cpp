@@ -82,15 +82,17 @@ TEST_CASE_FIXTURE(blocks_at_hand, "a block that was freed is had again, by its o
 TEST_CASE_FIXTURE(blocks_at_hand, "what is at hand makes room before the heap's tables grow") {
   std::vector<detail::block_id> taken;
   CHECK(make() == nullptr);  // from now on the stream keeps what it frees
-  for (taken.push_back(block); taken.size() < 40 || !heap.is_short_of_room();)
-    taken.push_back(streamed_heap::take(size));
-  for (int i = 0; i < 32; ++i, taken.pop_back()) REQUIRE(small.keep(la, taken.back()));
+  // 32 of each of six sizes: more than the share that tables grow by.
+  for (unsigned i = 0; taken.size() < 300 || !heap.is_short_of_room(); ++i)
+    taken.push_back(streamed_heap::take(1 + i % 6));
+  for (int i = 0; i < 6 * 32; ++i, taken.pop_back()) REQUIRE(small.keep(la, taken.back()));
   CHECK(heap.is_short_of_room());
-  std::size_t const before = heap.host_bytes();
+  std::size_t const records = heap.blocks().end();
   small.reserve_blocks();
   CHECK_FALSE(heap.is_short_of_room());
-  CHECK(heap.host_bytes() == before);
-  CHECK(heap.free_bytes(la) == 32 * bytes);
+  CHECK(heap.blocks().end() == records);
+  std::size_t const before = heap.host_bytes();
+  CHECK(heap.free_bytes(la) == 32 * (1 + 2 + 3 + 4 + 5 + 6) * detail::unit_bytes);
   SUBCASE("with nothing at hand they grow") {
     while (!heap.is_short_of_room()) streamed_heap::take(size);
     small.reserve_blocks();

@@ -516,3 +516,15 @@ TEST_CASE("with room for pieces, as many blocks need no more host memory") {
   CHECK(store.blocks().live() == 1000);
   CHECK(store.valid());
 }
+
+TEST_CASE("room for a share lasts for more than a hundred blocks where there are few") {
+  filled_store store;
+  block_id const segment = store.segment(2000);
+  store.reserve_share();
+  block_heap::request const r = request_of(1);
+  for (int i = 0; i < 120; ++i) {
+    REQUIRE_FALSE(store.is_short_of_room());
+    store.take(segment, r);
+  }
+  CHECK(store.valid());
+}

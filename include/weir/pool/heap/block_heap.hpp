@@ -29,10 +29,10 @@ class block_heap {
   }
   /// True if `reserve` has something to do.
   bool is_short_of_room() const noexcept { return table_.is_short_of(records_a_call); }
-  /// The same, so that room lasts: for an eighth of all blocks more. May throw `std::bad_alloc`.
+  /// The same, so that room lasts: for an eighth of all blocks more, and 128 at least. May throw `std::bad_alloc`.
   void reserve_share() {
-    add_room_for(greater(records_a_call, table_.end() / 8));
-    table_.reserve(0, table_.live() / 8 + 1);
+    add_room_for(greater(least_share, table_.end() / 8));
+    table_.reserve(0, greater(least_share, table_.live() / 8));
   }
   /// See `free_lists`. May throw `std::bad_alloc`.
   void keep_ages() { free_.keep_ages(); }
@@ -290,7 +290,7 @@ class block_heap {
   /// True if a free block is a whole segment.
   bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
 
-  static constexpr std::size_t records_a_call = 4;
+  static constexpr std::size_t records_a_call = 4, least_share = 128;
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
 
