@@ -111,6 +111,7 @@ constexpr std::array workloads{
                weir::tag const scope{"bench"};
                pairs(seen());
              }},
+    workload{"random-4KiB-20-live", [] { churn(20, 4 << 10, 1); }},
     workload{"random-1MiB-1000-live", [] { churn(1000, 1 << 20, 1); }},
     workload{"random-4MiB-1000-live", [] { churn(1000, 4 << 20, 1); }},
     workload{"random-64MiB-200-live", [] { churn(200, 64 << 20, 1); }},

@@ -2433,4 +2433,6 @@ BUGS = [
     # ---- found by measuring with few live blocks
     bug(0, "where there are few blocks, few may be at hand", HEAP,
         "least_share = 128", "least_share = 4", "pool/heap/block_heap", random=False, case="room for a share"),
+    bug(0, "what is known of blocks' ages grows where blocks make room", HEAP,
+        "    if (table_.unused() < records) free_", "    free_", "pool/small_blocks", random=False, case="what is at hand"),
 ]

@@ -29,7 +29,8 @@ class block_heap {
   }
   /// True if `reserve` has something to do.
   bool is_short_of_room() const noexcept { return table_.is_short_of(records_a_call); }
-  /// The same, so that room lasts: for an eighth of all blocks more, and 128 at least. May throw `std::bad_alloc`.
+  /// The same, so that room lasts: grows by a step where less than an eighth of all blocks, or 128, have room. May
+  /// throw `std::bad_alloc`.
   void reserve_share() {
     add_room_for(greater(least_share, table_.end() / 8));
     table_.reserve(0, greater(least_share, table_.live() / 8));
@@ -290,7 +291,8 @@ class block_heap {
   /// True if a free block is a whole segment.
   bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
 
-  static constexpr std::size_t records_a_call = 4, least_share = 128;
+  static constexpr std::size_t records_a_call = 4;
+  static constexpr std::size_t least_share = 128;  // else 20 live blocks take six times as long
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
 
@@ -311,7 +313,7 @@ class block_heap {
   [[gnu::noinline]] void add_room() { add_room_for(records_a_call); }
   /// For some of as many records, at least: what knows of blocks first, then the table, step by step as that grows.
   void add_room_for(std::size_t records) {
-    free_.reserve_blocks(table_.end_if_grown());
+    if (table_.unused() < records) free_.reserve_blocks(table_.end_if_grown());
     table_.reserve(lesser(records, table_.unused() + 1));
   }
 
