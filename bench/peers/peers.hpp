@@ -13,7 +13,7 @@ void add_cub();
 void add_thrust();
 [[gnu::visibility("default")]] void add_rmm();
 void add_host_allocators();
-void add_nothing();
+void add_floors();
 
 void offer_weir(subject_list& list);
 void offer_others(subject_list& list);

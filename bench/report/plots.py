@@ -13,6 +13,7 @@ COLOURS = {
     "RMM pool": "#b2182b", "RMM arena": "#ef6548", "RMM binning over pool": "#fdae8b",
     "CUB CachingDeviceAllocator": "#238b45", "Thrust disjoint pool": "#a1c95a",
     "mimalloc (host memory)": "#666666", "jemalloc (host memory)": "#aaaaaa",
+    "floor (4 B a block, 50 instructions a call)": "#000000",
     "PyTorch's rules": "#7a3f9d", "PyTorch's rules, expandable": "#c994c7",
 }
 MAIN = "weir pool"

@@ -20,6 +20,7 @@ from pathlib import Path
 WEIR = "weir pool"
 HERE = "weir@here"  # what `bench/run --against` measures beside `weir@COMMIT`
 PLAIN = "weir pool, plain streams"
+FLOOR = "floor (4 B a block, 50 instructions a call)"
 RMM = "RMM pool"
 # What the plot of waste shows, and what its stacks are called in the others.
 PLOTTED = {"weir-pool": WEIR, "rmm-pool": RMM, "thrust-pool": "Thrust disjoint pool", "pytorch-model": "PyTorch's rules",
@@ -27,13 +28,15 @@ PLOTTED = {"weir-pool": WEIR, "rmm-pool": RMM, "thrust-pool": "Thrust disjoint p
 # The columns of the page's tables, by peer and by what the replay calls a stack, and what their heads mean.
 COLUMNS = {WEIR: "pool", PLAIN: "plain", "weir arena": "arena", "weir pool | binning": "bins", RMM: "RMM pool",
            "RMM arena": "RMM arena", "RMM binning over pool": "RMM bins", "CUB CachingDeviceAllocator": "CUB",
-           "Thrust disjoint pool": "Thrust", "mimalloc (host memory)": "mimalloc", "jemalloc (host memory)": "jemalloc"}
+           "Thrust disjoint pool": "Thrust", "mimalloc (host memory)": "mimalloc", "jemalloc (host memory)": "jemalloc",
+           FLOOR: "floor"}
 REPLAYED = {"weir-pool": "pool", "weir-arena": "arena", "weir-pool-binning": "bins", "rmm-pool": "RMM pool",
             "rmm-binning": "RMM bins", "thrust-pool": "Thrust", "pytorch-model": "PyTorch",
             "pytorch-expandable-model": "expandable"}
 KEY = """Columns: `pool`, `arena` and `bins` (over the pool) are weir's, `plain` is its pool on plain streams; `RMM bins`
 stand over its pool; `CUB` is `CachingDeviceAllocator`, `Thrust` the disjoint pool; `mimalloc` and `jemalloc` give host
-memory; `PyTorch` is the model of its rules, `expandable` the same with expandable segments."""
+memory; `floor` is no pool, but the least that one does: four bytes of each block, 50 instructions a call; `PyTorch` is
+the model of its rules, `expandable` the same with expandable segments."""
 
 
 class Figures:
@@ -160,6 +163,9 @@ def targets(table, include_costs):
             shown = "not measured" if gain is None else f"{gain:.2f} x"
             what = f"2 threads, a stream each, {peer}: {work}"
             yield what, ">= 1.7 x of 1 thread", shown, None if gain is None else gain >= 1.7
+    # There they have no caches, and wait for each other.
+    alone, both = (table.get(f"{pair}, {n}", {}).get(PLAIN) for n in ("1 thread", "2 threads"))
+    yield at_most("2 threads on plain streams beside 1: pair 4 KiB", ratio(both and both.least, alone and alone.least), 2.5, "x")
     for count in 1000, 100000, 1000000:
         figures = table.get(live(count), {}).get(WEIR)
         yield at_most(f"host memory a live block, {count:,} live", figures.metadata if figures else None, 64, "B")

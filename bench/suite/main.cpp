@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   bench::leave_out("RMM", BENCH_RMM_LEFT_OUT);
 #endif
   bench::add_host_allocators();
-  bench::add_nothing();
+  bench::add_floors();
   constexpr std::string_view option = "--pool=";
   auto const is_ours = [&](char const* argument) { return std::string_view(argument).starts_with(option); };
   std::vector<char*> arguments;  // Google Benchmark's
