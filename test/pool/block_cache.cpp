@@ -220,3 +220,125 @@ TEST_CASE_FIXTURE(cache_of_a_heap,
   for (int i = 0; i < 100; ++i) cache.count_elsewhere(la, c);
   CHECK(cache.goes_elsewhere(la, c));
 }
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "another stream has what was marked once that is done, and not before") {
+  unsigned const c = slot_class::of(20);
+  block_id const id = take(20);
+  queue_work(a);
+  REQUIRE(cache.put(la, id));
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  cache.mark(la);
+  poll(a);
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  CHECK(cache.take_from(la, lb, c) == 0);
+  settle(a);
+  CHECK(cache.take_elsewhere(la, c) == 0);  // its own it has by `take`
+  CHECK(cache.take_elsewhere(lb, slot_class::of(40)) == 0);
+  SUBCASE("of any list") { CHECK(cache.take_elsewhere(lb, c) == id); }
+  SUBCASE("of one list") {
+    CHECK(cache.take_from(lb, la, c) == 0);
+    CHECK(cache.take_from(la, lb, c) == id);
+  }
+  heap.reuse(id, 20 * unit_bytes, 8);
+  CHECK(heap.blocks()[id].list == lb);
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  CHECK(again(la, 20) == 0);
+  CHECK(cache.flush());
+  CHECK(heap.valid());
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "another stream has what was marked once it waited for that") {
+  block_id const id = take(20);
+  queue_work(a);
+  REQUIRE(cache.put(la, id));
+  cache.mark(la);
+  REQUIRE(tracker.join(lb, b, la, tracker.issued(la)));
+  CHECK(cache.take_elsewhere(lb, slot_class::of(20)) == id);
+  CHECK(cache.take_elsewhere(list(mortal), slot_class::of(20)) == 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "what was freed after the mark is its own stream's, and stays in order") {
+  unsigned const c = slot_class::of(20);
+  block_id const early = take(20), marked = take(20), late = take(20), latest = take(20);
+  for (block_id const id : {early, marked}) REQUIRE(cache.put(la, id));
+  cache.mark(la);
+  settle(a);
+  queue_work(a);
+  for (block_id const id : {late, latest}) REQUIRE(cache.put(la, id));
+  CHECK(cache.take_elsewhere(lb, c) == marked);
+  CHECK(cache.take_elsewhere(lb, c) == early);
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  CHECK(again(la, 20) == latest);
+  CHECK(again(la, 20) == late);
+  CHECK(again(la, 20) == 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "what its own stream had again and freed anew is marked no more") {
+  unsigned const c = slot_class::of(20);
+  block_id const early = take(20), id = take(20);
+  for (block_id const each : {early, id}) REQUIRE(cache.put(la, each));
+  cache.mark(la);
+  settle(a);
+  REQUIRE(again(la, 20) == id);
+  queue_work(a);
+  REQUIRE(cache.put(la, id));
+  CHECK(cache.take_elsewhere(lb, c) == early);
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  CHECK(cache.flush());
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a mark that is awaited stays, so that a busy stream's blocks are done some time") {
+  unsigned const c = slot_class::of(20);
+  block_id const first = take(20), second = take(20);
+  queue_work(a);
+  REQUIRE(cache.put(la, first));
+  cache.mark(la);
+  auto const marked_upto = tracker.issued(la);
+  queue_work(a);
+  REQUIRE(cache.put(la, second));
+  cache.mark(la);
+  tracker.complete(la, marked_upto);
+  CHECK(cache.take_elsewhere(lb, c) == first);
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  cache.mark(la);
+  settle(a);
+  CHECK(cache.take_elsewhere(lb, c) == second);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "what was given to the heap is marked no more") {
+  unsigned const c = slot_class::of(20);
+  REQUIRE(cache.put(la, take(20)));
+  cache.mark(la);
+  settle(a);
+  CHECK(cache.flush());
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+  queue_work(a);
+  REQUIRE(cache.put(la, take(20)));
+  CHECK(cache.take_elsewhere(lb, c) == 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a list that gave a block to another stream has room for one more") {
+  unsigned const c = slot_class::of(4096);
+  std::size_t kept = 0;
+  while (cache.put(la, take(4096))) ++kept;
+  cache.mark(la);
+  settle(a);
+  block_id const id = cache.take_elsewhere(lb, c);
+  REQUIRE(id != 0);
+  CHECK(cache.put(la, take(4096)));
+  CHECK_FALSE(cache.put(la, take(4096)));
+  CHECK(kept != 0);
+}
+
+TEST_CASE_FIXTURE(cache_of_a_heap, "a block counts for the other stream when that has it") {
+  unsigned const c = slot_class::of(20);
+  block_id const id = take(20);
+  cache.count_taken(la, c);
+  heap.set_taker(id, la);
+  REQUIRE(cache.put(la, id));
+  cache.mark(la);
+  settle(a);
+  REQUIRE(cache.take_elsewhere(lb, c) == id);
+  CHECK(cache.count_taken(la, c) == 1);
+}

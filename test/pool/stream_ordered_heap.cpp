@@ -347,7 +347,7 @@ TEST_CASE_FIXTURE(
   sim::set_mode(sim::mode::immediate);
   weir::stream const asks;
   auto const at_hand = [&] { return (reuse.gather(who(s)) ? 1 : 0) + (reuse.gather(who(t)) ? 1 : 0); };
-  auto const gathering = [&] { return reuse.take_gathering(who(asks), units(size), reuse.all_lists()); };
+  auto const gathering = [&] { return reuse.take_gathering(who(asks), units(size - 1), reuse.all_lists()); };
   for (stream_ref const stream : {stream_ref(s), stream_ref(t)}) {
     CHECK(make(stream) == nullptr);
     block_id const id = ready(stream, size);
@@ -364,6 +364,45 @@ TEST_CASE_FIXTURE(
     CHECK(gathering() == 0);
     CHECK(at_hand() == 0);
   }
+  CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment,
+                  "a search takes the one block that another stream has at hand, which keeps the others") {
+  sim::set_mode(sim::mode::immediate);
+  CHECK(make(s) == nullptr);
+  block_id const first = ready(s, size), second = ready(s, size);
+  for (block_id const id : {first, second}) REQUIRE(reuse.keep(id, who(s)));
+  weir::stream const asks;
+  REQUIRE(ready(asks, size) != 0);
+  CHECK(reuse.take_gathering(who(asks), units(size), reuse.all_lists()) == second);
+  CHECK(reuse.find_live(reinterpret_cast<void*>(reuse[second].address()), size * unit_bytes, unit_bytes) == second);
+  CHECK(small(s) == reinterpret_cast<void*>(reuse[first].address()));
+  CHECK(pending(s) == 0);
+  CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(small_blocks_of_a_segment,
+                  "what others have at hand is asked for now and then, and had once its work is done") {
+  CHECK(make(s) == nullptr);
+  block_id const id = ready(s, size);
+  REQUIRE(cudaLaunchHostFunc(
+              s.get(), [](void*) {}, nullptr) == cudaSuccess);
+  REQUIRE(reuse.keep(id, who(s)));
+  auto const elsewhere = [&](stream_ref stream) {
+    block_id found = 0;
+    for (int i = 0; i < 1000 && found == 0; ++i) found = reuse.take_elsewhere(who(stream).key, units(size));
+    return found;
+  };
+  CHECK(elsewhere(t) == 0);  // a stream that is not known yet
+  REQUIRE(ready(t, size) != 0);
+  REQUIRE(ready(a, size) != 0);
+  CHECK(elsewhere(t) == 0);
+  s.synchronize();
+  CHECK(elsewhere(a) == 0);  // nobody asks for a stream that may end
+  CHECK(elsewhere(t) == id);
+  CHECK(elsewhere(t) == 0);
+  CHECK(small(s) == nullptr);
   CHECK(reuse.valid());
 }
 

@@ -13,8 +13,10 @@ namespace weir::detail {
 
 /// For each stream and size the blocks that it freed last, not merged with their neighbours and not in the heap's free
 /// lists, so that the same stream has them again without a search. Others have them after `flush`, which every search
-/// begins with: nothing is refused, and nothing grows, for what is kept here. Only for streams that do not end, or
-/// whose end is noticed. Guarded by the pool's lock. As the quick lists of Lea's malloc and the caches of jemalloc.
+/// begins with: nothing is refused, and nothing grows, for what is kept here. Single blocks they have sooner, where the
+/// work before their frees is known to be done (`take_elsewhere`): what was kept at one moment (`mark`) is known by the
+/// number of the latest free then. Only for streams that do not end, or whose end is noticed. Guarded by the pool's
+/// lock. As the quick lists of Lea's malloc and the caches of jemalloc.
 class block_cache {
  public:
   block_cache(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1) {}
@@ -73,7 +75,10 @@ class block_cache {
     block_id const id = own == nullptr ? 0 : own->first[size_class];
     if (id == 0) [[unlikely]]
       return nullptr;
-    own->first[size_class] = heap.blocks()[id].list_next;
+    block_id const next = heap.blocks()[id].list_next;
+    own->first[size_class] = next;
+    if (own->marked[size_class] == id) [[unlikely]]
+      own->marked[size_class] = next;
     ++own->room[size_class];
     return reinterpret_cast<void*>(heap.reuse(id, requested, mark));
   }
@@ -93,6 +98,36 @@ class block_cache {
     return put_in(heap, tracker, *streams_[list], list, id);
   }
 
+  /// True if something may be kept for another list.
+  [[gnu::always_inline]] bool has_elsewhere(list_id list) const noexcept {
+    return with_some_ != nullptr && (with_some_->list != list || with_some_->next != nullptr);
+  }
+  /// A block of the class that is kept for another list, and that `list`'s stream may use by now: it is that one's, but
+  /// not live yet (`reuse`). 0 if there is none among those that are looked at. No CUDA call.
+  block_id take_elsewhere(list_id list, unsigned size_class) noexcept {
+    unsigned looked_at = 0;
+    for (by_class* giver = with_some_; giver != nullptr && looked_at != most_looked_at;
+         giver = giver->next, ++looked_at)
+      if (block_id const id = take_marked(*giver, list, size_class); id != 0) return id;
+    return 0;
+  }
+  /// The same of what is kept for `giver`.
+  block_id take_from(list_id giver, list_id list, unsigned size_class) noexcept {
+    return has(giver, size_class) ? take_marked(*streams_[giver], list, size_class) : 0;
+  }
+  /// True if a block of the class is kept for a list.
+  bool has(list_id list, unsigned size_class) const noexcept {
+    return streams_[list] != nullptr && streams_[list]->first[size_class] != 0;
+  }
+  /// What is kept for a list now is everyone's as soon as all is done that was freed there; unless what was marked
+  /// before is still awaited, which is done first. The list is open.
+  void mark(list_id list) noexcept {
+    by_class& own = *streams_[list];
+    if (!tracker_.is_done(list, own.marked_upto)) return;
+    __builtin_memcpy(own.marked, own.first, sizeof own.marked);
+    own.marked_upto = tracker_.issued(list);
+  }
+
   /// Gives all that is kept for a list to the heap; true if there was something.
   bool flush(list_id list) noexcept {
     by_class* const own = streams_[list];
@@ -106,8 +141,10 @@ class block_cache {
       count_off(own->taken[c], given);
       count_off(own->elsewhere[c], given);
       own->first[c] = 0;
+      own->marked[c] = 0;
       own->room[c] = 0;
     }
+    own->marked_upto = {};
     own->has_some = false;
     (own->previous == nullptr ? with_some_ : own->previous->next) = own->next;
     if (own->next != nullptr) own->next->previous = own->previous;
@@ -133,6 +170,8 @@ class block_cache {
   struct by_class {
     explicit by_class(list_id whose) noexcept : list(whose) {}
     block_id first[slot_class::count] = {};
+    block_id marked[slot_class::count] = {};  // it, and all behind it, were freed up to `marked_upto`
+    sequence_number marked_upto{};
     std::uint16_t taken[slot_class::count] = {};
     std::uint8_t room[slot_class::count] = {};       // how many more may be kept at once; 0 until some are
     std::uint8_t elsewhere[slot_class::count] = {};  // freed by others, less what it freed itself and did not keep
@@ -144,6 +183,7 @@ class block_cache {
 
   static constexpr std::uint16_t most_counted = 0xffff;
   static constexpr std::uint8_t most_elsewhere = 64;
+  static constexpr unsigned most_looked_at = 16;  // so that what a call costs does not grow with the streams
 
   /// Returns the bytes of what is kept now; 0 if there is no room, or it is not the list's.
   [[gnu::always_inline]] static std::size_t put_in(block_heap& heap, stream_tracker& tracker, by_class& own,
@@ -158,6 +198,22 @@ class block_cache {
     own.first[size_class] = id;
     --own.room[size_class];
     return std::size_t{size} * unit_bytes;
+  }
+  block_id take_marked(by_class& giver, list_id list, unsigned size_class) noexcept {
+    block_id const id = giver.marked[size_class];
+    if (id == 0 || giver.list == list || !tracker_.available(list, giver.list, giver.marked_upto)) return 0;
+    block_id const next = heap_.blocks()[id].list_next;
+    if (block_id newer = giver.first[size_class]; newer == id) {
+      giver.first[size_class] = next;
+    } else {
+      while (heap_.blocks()[newer].list_next != id) newer = heap_.blocks()[newer].list_next;
+      heap_.set_cached(newer, next);
+    }
+    giver.marked[size_class] = next;
+    ++giver.room[size_class];
+    count_off(giver.taken[size_class], 1);
+    heap_.set_taker(id, list);
+    return id;
   }
   template <class Count>
   static void count_off(Count& count, unsigned given) noexcept {

@@ -6,6 +6,7 @@
 //     take_by_thread            while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
 //     heap: make_small          the same after making a new slab
+//     heap: take_elsewhere      what another stream has at hand, if its work is done; asks CUDA now and then
 //     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
 //     block_search: find        nothing is ready
 //   deallocate                  the stream's key
@@ -214,7 +215,8 @@ class caching_allocator : public hot_path<Upstream> {
         numbers_.count_allocation(r.requested, r.size * unit_bytes);
         return p;
       }
-      block_id const id = heap_.take_ready_small({.stream = stream, .key = key}, r);
+      block_id id = heap_.take_elsewhere(key, r);
+      if (id == 0) id = heap_.take_ready_small({.stream = stream, .key = key}, r);
       return id == 0 ? nullptr : hand_out(id, r);
     }
     block_id const id = heap_.take_ready({.stream = stream, .key = key}, r);

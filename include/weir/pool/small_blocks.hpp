@@ -65,6 +65,24 @@ class small_blocks {
     return cache_.goes_elsewhere(list, size_class) ? nullptr : make_slot(list, r, size_class, held);
   }
 
+  /// True if another stream may have something at hand.
+  [[gnu::always_inline]] bool has_elsewhere(list_id list) const noexcept { return cache_.has_elsewhere(list); }
+  /// A block that another stream has at hand and the list's may use by now, live; 0 if none is found. No CUDA call.
+  /// `make` counted it.
+  block_id take_elsewhere(list_id list, request const& r) noexcept {
+    return reuse(cache_.take_elsewhere(list, slot_class::of(r.size)), r);
+  }
+  /// The same of one list's.
+  block_id take_from(list_id giver, list_id list, request const& r) noexcept {
+    return reuse(cache_.take_from(giver, list, slot_class::of(r.size)), r);
+  }
+  /// True if a list has something at hand that would serve such a request.
+  bool has(list_id list, request const& r) const noexcept {
+    return is_of_class(r) && cache_.has(list, slot_class::of(r.size));
+  }
+  /// What such a list has at hand is others' too once all is done that was freed there by now.
+  void mark(list_id list) noexcept { cache_.mark(list); }
+
   /// Keeps a live block that is freed in the list; false if it is for the heap.
   [[gnu::always_inline]] bool keep(list_id list, block_id id) noexcept { return cache_.put(list, id); }
   /// Whether the list's stream may have anything at hand.
@@ -170,6 +188,13 @@ class small_blocks {
   }
 
  private:
+  static bool is_of_class(request const& r) noexcept {
+    return r.size <= slot_class::most_units && r.alignment == unit_bytes && slot_class::rounded(r.size) == r.size;
+  }
+  block_id reuse(block_id id, request const& r) noexcept {
+    if (id != 0) heap_.reuse(id, r.requested, r.alignment_log);
+    return id;
+  }
   [[gnu::noinline]] void add_room() {
     cache_.flush();
     heap_.reserve_share();  // so that what was at hand is not given back soon again

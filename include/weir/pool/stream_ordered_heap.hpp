@@ -239,10 +239,12 @@ class stream_ordered_heap {
     });
   }
 
-  /// The same by little: one stream after another gives what it has at hand to the heap, until some block is ready. So
-  /// the others keep theirs, which they would ask for again.
+  /// The same by little: first one block of those that others have at hand, of few streams; then one stream after
+  /// another gives all that it has at hand to the heap, until some block is ready. So the others keep theirs, which
+  /// they would ask for again.
   block_id take_gathering(stream_identity const& who, request const& r, lists const& looked_at) {
     list_id const list = reserve_to_search(who);
+    if (block_id const id = ask_elsewhere(list, r, looked_at); id != 0) return id;
     for (std::size_t i = 0; i < looked_at.count_; ++i) {
       lists const one(looked_at.first_ + (next_gathered_ + i) % looked_at.count_, 1, looked_at.of_);
       if (!small_.gather(one.at(0))) continue;
@@ -300,6 +302,12 @@ class stream_ordered_heap {
       if (void* const p = small_.take(heap_, list, size_class, r.requested, r.alignment_log); p != nullptr) return p;
     }
     return list == shared || !tracker_.is_lasting(list) ? nullptr : small_.make(list, r, held);
+  }
+  /// A small block that another stream has at hand, where its work is known to be done, or waited for by the stream; 0
+  /// if none is found. Asks CUDA now and then, and else makes no call.
+  [[gnu::always_inline]] block_id take_elsewhere(stream_key key, request const& r) noexcept {
+    list_id const list = tracker_.list_seen(key);
+    return list != shared && small_.has_elsewhere(list) ? look_elsewhere(list, r) : 0;
   }
   /// The block that a stream took where `make_small` gave it none is counted as one that it has.
   void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
@@ -612,6 +620,32 @@ class stream_ordered_heap {
     });
   }
 
+  /// A small block that another stream has at hand, where its work is known to be done, or waited for by the list's
+  /// stream; now and then after asking. 0 if none is found.
+  [[gnu::noinline]] block_id look_elsewhere(list_id list, request const& r) noexcept {
+    block_id const id = small_.take_elsewhere(list, r);
+    if (id != 0 || ++in_vain_ < in_vain_a_question_) return id;
+    in_vain_ = 0;
+    return ask_elsewhere(list, r, next_lists());
+  }
+  /// The same after asking CUDA, of one stream that has such a block at hand, what of that is done by now. The answer
+  /// says how soon it is worth another question.
+  block_id ask_elsewhere(list_id list, request const& r, lists const& looked_at) noexcept {
+    if (list == shared || !tracker_.is_lasting(list)) return 0;
+    for (std::size_t i = 0; i < looked_at.count_; ++i) {
+      list_id const giver = looked_at.at((next_asked_ + i) % looked_at.count_);
+      if (giver == list || !small_.has(giver, r)) continue;
+      next_asked_ += i + 1;
+      small_.mark(giver);
+      relaxed_capture calls;
+      heap_.complete(giver, tracker_.poll(giver, calls));
+      block_id const id = small_.take_from(giver, list, r);
+      in_vain_a_question_ = id != 0 ? often : seldom;
+      return id;
+    }
+    return 0;
+  }
+
   bool may_give(list_id giver, list_id taker) const noexcept {
     return giver != taker && heap_.free_bytes(giver) != 0 && !tracker_.is_captured(giver);
   }
@@ -636,13 +670,15 @@ class stream_ordered_heap {
   }
 
   static constexpr std::size_t lists_a_search = 64;
+  static constexpr unsigned often = 8, seldom = 128;
 
   growable_heap heap_;
   stream_tracker tracker_;
   private_pool private_;
   small_blocks small_;
-  std::size_t next_list_ = 0, next_gathered_ = 0;
-  list_id holes_ = shared;  // none until there is a range
+  std::size_t next_list_ = 0, next_gathered_ = 0, next_asked_ = 0;
+  unsigned in_vain_ = 0, in_vain_a_question_ = seldom;  // looks elsewhere
+  list_id holes_ = shared;                              // none until there is a range
 };
 
 }  // namespace weir::detail
