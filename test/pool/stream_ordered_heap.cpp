@@ -406,6 +406,17 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment,
   CHECK(reuse.valid());
 }
 
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "of very many streams nobody looks at what each has at hand") {
+  sim::set_mode(sim::mode::immediate);
+  std::vector<weir::stream> const others(100);
+  for (stream_ref const other : others) REQUIRE(ready(other, 1) != 0);
+  CHECK(make(s) == nullptr);
+  block_id const id = ready(s, size);
+  REQUIRE(reuse.keep(id, who(s)));
+  for (int i = 0; i < 1000; ++i) REQUIRE(reuse.take_elsewhere(who(others.back()).key, units(size)) == 0);
+  CHECK(small(s) == reinterpret_cast<void*>(reuse[id].address()));
+}
+
 TEST_CASE_FIXTURE(small_blocks_of_a_segment,
                   "a slab that is in use stays when streams' memory is gathered, and may be made blocks") {
   void* const p = slot(s);

@@ -55,7 +55,7 @@ class stream_ordered_heap {
   lists all_lists() const noexcept { return {0, tracker_.list_count() - 1, tracker_.list_count() - 1}; }
   lists next_lists() noexcept {
     std::size_t const all = tracker_.list_count() - 1;
-    if (all <= lists_a_search) return all_lists();
+    if (has_few_lists()) return all_lists();
     lists const some(next_list_ % all, lists_a_search, all);
     next_list_ = some.first_ + lists_a_search;
     return some;
@@ -307,7 +307,7 @@ class stream_ordered_heap {
   /// if none is found. Asks CUDA now and then, and else makes no call.
   [[gnu::always_inline]] block_id take_elsewhere(stream_key key, request const& r) noexcept {
     list_id const list = tracker_.list_seen(key);
-    return list != shared && small_.has_elsewhere(list) ? look_elsewhere(list, r) : 0;
+    return list != shared && small_.has_elsewhere(list) && has_few_lists() ? look_elsewhere(list, r) : 0;
   }
   /// The block that a stream took where `make_small` gave it none is counted as one that it has.
   void count_small(block_id id, stream_key key) noexcept { heap_.set_taker(id, tracker_.list_seen(key)); }
@@ -631,7 +631,7 @@ class stream_ordered_heap {
   /// The same after asking CUDA, of one stream that has such a block at hand, what of that is done by now. The answer
   /// says how soon it is worth another question.
   block_id ask_elsewhere(list_id list, request const& r, lists const& looked_at) noexcept {
-    if (list == shared || !tracker_.is_lasting(list)) return 0;
+    if (list == shared || !tracker_.is_lasting(list) || !has_few_lists()) return 0;
     for (std::size_t i = 0; i < looked_at.count_; ++i) {
       list_id const giver = looked_at.at((next_asked_ + i) % looked_at.count_);
       if (giver == list || !small_.has(giver, r)) continue;
@@ -668,6 +668,10 @@ class stream_ordered_heap {
     if (found.first == 0) return 0;
     return heap_.take(heap_.merge(found, list, tracker_.on_free(list)), r);
   }
+
+  /// True if a search looks at all. What others have at hand is looked at only then: where there are many, most have
+  /// little, and each look is a cache miss.
+  bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
 
   static constexpr std::size_t lists_a_search = 64;
   static constexpr unsigned often = 8, seldom = 128;
