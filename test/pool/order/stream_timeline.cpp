@@ -62,12 +62,52 @@ TEST_CASE("a stream keeps its free list until it is closed") {
   CHECK(l.valid());
 }
 
+// The cache goes by a key's low half.
+constexpr std::uint64_t with_the_same_place(std::uint64_t i) { return i << 32 | 5; }
+
 TEST_CASE("keys that share a place in the cache are told apart") {
   open_ledger l;
   std::map<std::uint64_t, list_id> lists;
-  for (std::uint64_t key = 5; lists.size() < 12; key += 64) lists[key] = l.open(key);
+  for (std::uint64_t i = 0; i < 12; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
   for (int round = 0; round < 2; ++round)
     for (auto const& [key, list] : lists) CHECK(l.find(key) == list);
+}
+
+TEST_CASE("four keys that share a place in the cache are known at once, until their free lists are closed") {
+  open_ledger l;
+  std::map<std::uint64_t, list_id> lists;
+  for (std::uint64_t i = 0; i < 4; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
+  while (!lists.empty()) {
+    for (auto const& [key, list] : lists) CHECK(l.find_cached(key) == list);
+    auto const [key, list] = *lists.begin();
+    lists.erase(key);
+    l.close(list);
+    CHECK(l.find_cached(key) == shared);
+  }
+  // Their places are free again.
+  for (std::uint64_t i = 4; i < 8; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
+  for (auto const& [key, list] : lists) CHECK(l.find_cached(key) == list);
+}
+
+TEST_CASE("of five keys that share a place in the cache, the one that was forgotten is known when it comes again") {
+  open_ledger l;
+  std::map<std::uint64_t, list_id> lists;
+  for (std::uint64_t i = 0; i < 5; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
+  CHECK(l.find_cached(with_the_same_place(4)) == lists[with_the_same_place(4)]);
+  for (int round = 0; round < 3; ++round) {
+    std::uint64_t forgotten = 0;
+    for (auto const& [key, list] : lists)
+      if (list_id const known = l.find_cached(key); known != list) {
+        CHECK(known == shared);
+        CHECK(forgotten == 0);
+        forgotten = key;
+      }
+    REQUIRE(forgotten != 0);
+    bool opened = true;
+    CHECK(l.find_or_open(forgotten, opened) == lists[forgotten]);
+    CHECK_FALSE(opened);
+    CHECK(l.find_cached(forgotten) == lists[forgotten]);
+  }
 }
 
 TEST_CASE("without a spare free list there is no free list, and reserving makes some") {

@@ -49,15 +49,22 @@ class stream_timeline {
     return list;
   }
   /// The same for streams seen of late; `shared` says nothing. Any key.
-  list_id find_cached(Key key) const noexcept {
+  [[gnu::always_inline]] list_id find_cached(Key key) const noexcept {
+    std::size_t const at = slot_of(key);
+    return cache_[at].key == key ? cache_[at].list : find_beside(key, at);
+  }
+
+  /// The same for most of them, in a few instructions.
+  list_id find_at_once(Key key) const noexcept {
     slot const& s = cache_[slot_of(key)];
     return s.key == key ? s.list : shared;
   }
 
   /// The same, but opens one; `shared` only if none is spare.
   list_id find_or_open(Key key, bool& opened) noexcept {
-    list_id found = find(key);
     opened = false;
+    if (list_id const list = find_cached(key); list != shared) return list;
+    list_id found = find(key);
     if (found == shared && closed_ != 0) {
       found = first_closed_;
       unchain(first_closed_, found);
@@ -70,13 +77,14 @@ class stream_timeline {
       l.count = l.unconfirmed = 0;  // the handles stay, to be recorded anew
       for (auto& k : l.knows) k = {};
     }
-    cache_[slot_of(key)] = {key, found};
+    if (found != shared) remember({key, found});
     return found;
   }
 
   /// Ends a free list whose frees are all done.
   void close(list_id list) noexcept {
-    if (slot& s = cache_[slot_of(keys_[list])]; s.key == keys_[list]) s = {};
+    for (std::size_t beside = 0; beside < ways; ++beside)
+      if (slot& s = cache_[slot_of(keys_[list]) ^ beside]; s.key == keys_[list]) s = {};
     unchain(buckets_[bucket_of(keys_[list])], list);
     chain(first_closed_, list);
     keys_[list] = Key{};
@@ -239,6 +247,7 @@ class stream_timeline {
 
  private:
   static constexpr std::size_t cache_size = 64;
+  static constexpr std::size_t ways = 4;  // places that a key may have: its own, and three beside that
   static constexpr int known_lists = 8;
   static constexpr int places = max_events + max_unconfirmed;
 
@@ -270,6 +279,16 @@ class stream_timeline {
   static std::uint64_t hash_of(Key key) noexcept { return static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u; }
   // By the low half, with a factor that fits into an instruction: those seen of late seldom differ in the other alone.
   static std::size_t slot_of(Key key) noexcept { return static_cast<std::uint32_t>(key) * 0x9e3779b1u >> 26; }
+  list_id find_beside(Key key, std::size_t at) const noexcept {
+    for (std::size_t beside = 1; beside < ways; ++beside)
+      if (slot const& s = cache_[at ^ beside]; s.key == key) return s.list;
+    return shared;
+  }
+  /// For a key that is not there. Where its places are taken, one that was put there earlier goes.
+  void remember(slot put) noexcept {
+    std::size_t const at = slot_of(put.key);
+    for (std::size_t beside = 0; beside < ways && put.key != Key{}; ++beside) std::swap(cache_[at ^ beside], put);
+  }
   std::size_t bucket_of(Key key) const noexcept {
     return static_cast<std::size_t>(hash_of(key) >> 32) & (buckets_.size() - 1);
   }

@@ -68,7 +68,7 @@ class stream_tracker {
   /// The stream's free list; `shared` in host order, and for a new stream if there is no room for it or CUDA does not
   /// say which device it is of.
   list_id list_of(stream_key key, stream_ref stream) noexcept {
-    list_id const list = timeline_.find_cached(key);
+    list_id const list = timeline_.find_at_once(key);
     return list != shared ? list : find_or_open(key, stream);
   }
 
