@@ -518,6 +518,38 @@ TEST_CASE("one-shot streams make no more state and events than live at a time") 
   CHECK(memory.numbers().growths == 1);
 }
 
+TEST_CASE("streams that may end and go on are not forgotten for each other") {
+  lazy_world const world;
+  sim::set_mode(sim::mode::immediate);
+  for (std::size_t const count : {5u, 8u, 12u, 40u}) {
+    auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
+    std::vector<std::unique_ptr<destroyable_stream>> streams(count);
+    for (auto& s : streams) s = std::make_unique<destroyable_stream>();
+    auto const use_all = [&] {
+      for (auto const& s : streams) memory.deallocate(*s, memory.allocate(*s, 1000), 1000);
+    };
+    for (int i = 0; i < 300; ++i) use_all();  // their events are made, and there are as many lists as they need
+    CHECK(calls_of([&] { use_all(); }) == 4 * count);
+    CHECK(sim::calls("cudaEventQuery") == 0);
+    CHECK(memory.snapshot().lanes == count);
+  }
+}
+
+TEST_CASE("streams that go on beside one-shot streams do not have all of those remembered") {
+  lazy_world const world;
+  sim::set_mode(sim::mode::immediate);
+  auto memory = make(device{} | pool{.initial_bytes = 4_MiB});
+  std::vector<std::unique_ptr<destroyable_stream>> lasting(2);
+  for (auto& s : lasting) s = std::make_unique<destroyable_stream>();
+  for (int i = 0; i < 5000; ++i) {
+    destroyable_stream const one_shot;
+    for (auto const& s : lasting) memory.deallocate(*s, memory.allocate(*s, 1000), 1000);
+    memory.deallocate(one_shot, memory.allocate(one_shot, 1000), 1000);
+  }
+  CHECK(memory.snapshot().lanes <= 12);
+  CHECK(memory.snapshot().host_bytes < 1_MiB);
+}
+
 TEST_CASE("threads that end leave no memory behind that nobody can have") {
   lazy_world const world;
   sim::set_mode(sim::mode::immediate);

@@ -651,7 +651,8 @@ class stream_ordered_heap {
   }
 
   void add_lists() {
-    if (!tracker_.has_few_lists()) poll(next_lists());  // streams that ended make room
+    // Streams that ended make room, but where most come again there is too little of it.
+    if (!tracker_.has_few_lists() && !tracker_.most_come_again()) poll(next_lists());
     if (tracker_.is_short_of_lists()) add_room_for_lists();
   }
   void add_room_for_lists() {

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace weir::detail {
 
@@ -48,6 +49,8 @@ class stream_tracker {
   }
   /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
   bool has_few_lists() const noexcept { return timeline_.list_count() < few_lists; }
+  /// True if most of the streams met since this was asked before had been forgotten shortly before.
+  bool most_come_again() noexcept { return 2 * std::exchange(met_again_, 0u) > std::exchange(met_, 0u); }
   /// May throw `std::bad_alloc`.
   void add_lists() {
     std::size_t const more = lists_to_add();
@@ -82,6 +85,7 @@ class stream_tracker {
       timeline_.close(list);
       return shared;
     }
+    if (opened) count_met(key);
     return list;
   }
 
@@ -273,6 +277,7 @@ class stream_tracker {
       end_wait(first);
       end_wait(second);
     }
+    forgotten_[next_forgotten_++ % places] = timeline_.key(list);
     timeline_.close(list);
   }
 
@@ -321,6 +326,15 @@ class stream_tracker {
     timeline_.issue_again(second);
     leave_event(first);
     leave_event(second);
+  }
+
+  void count_met(stream_key key) noexcept {
+    ++met_;
+    for (stream_key const& forgotten : forgotten_) {
+      if (forgotten != key) continue;
+      ++met_again_;
+      return;
+    }
   }
 
   static std::size_t place_of(cudaStream_t handle) noexcept {
@@ -417,6 +431,9 @@ class stream_tracker {
   timeline timeline_;
   grown_array<known_stream> streams_;
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
+  stream_key forgotten_[places] = {};   // the last ones
+  std::size_t next_forgotten_ = 0;
+  unsigned met_ = 0, met_again_ = 0;
 };
 
 }  // namespace weir::detail
