@@ -9,11 +9,14 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace bench {
@@ -96,6 +99,54 @@ void threaded_churn(benchmark::State& state, Peer& peer, std::size_t stream) {
   sampled.report(state);
 }
 
+/// Blocks on their way from one thread to another.
+class handover {
+ public:
+  void put(live_block const& b) {
+    while (put_ - taken_.load(std::memory_order_acquire) == ring_.size()) std::this_thread::yield();
+    ring_[put_ % ring_.size()] = b;
+    put_.store(put_ + 1, std::memory_order_release);
+  }
+  live_block take() {
+    while (put_.load(std::memory_order_acquire) == taken_) std::this_thread::yield();
+    live_block const b = ring_[taken_ % ring_.size()];
+    taken_.store(taken_ + 1, std::memory_order_release);
+    return b;
+  }
+
+ private:
+  std::array<live_block, 1024> ring_;
+  alignas(64) std::atomic<std::size_t> put_{0};
+  alignas(64) std::atomic<std::size_t> taken_{0};
+};
+
+/// What one thread allocates the next one frees.
+template <class Peer>
+void threaded_hand_over(benchmark::State& state, Peer& peer, handover& way, std::size_t stream) {
+  sampled_calls sampled;
+  bool const allocates = state.thread_index() % 2 == 0;
+  random_numbers random(static_cast<std::uint64_t>(state.thread_index()) + 100);
+  live_block b;
+  auto const call = [&] {
+    if (allocates)
+      b.address = peer.allocate(stream, b.bytes);
+    else
+      peer.deallocate(stream, b.address, b.bytes);
+  };
+  {
+    measured const m(state, 1);
+    for (auto _ : state) {
+      if (allocates)
+        b.bytes = random_numbers::low(random.next(), 64 << 10) + 1;
+      else
+        b = way.take();
+      sampled.is_due() ? sampled.time(call) : call();
+      if (allocates) way.put(b);
+    }
+  }
+  sampled.report(state);
+}
+
 template <class Peer>
 void add_threads() {
   // Thread 0 has made the peer by the time that the others pass the barrier at the start of the loop: only then do they
@@ -120,6 +171,15 @@ void add_threads() {
     };
     add<Peer>(name, run)->Threads(threads)->UseRealTime();
   };
+  for (int const threads : {2, 4}) {
+    auto const ways = std::make_shared<std::vector<handover>>(static_cast<std::size_t>(threads) / 2);
+    auto const run = [=](benchmark::State& state, std::unique_ptr<Peer>& peer) {
+      late when_there{peer};
+      auto const thread = static_cast<std::size_t>(state.thread_index());
+      threaded_hand_over(state, when_there, (*ways)[thread / 2], 1 + thread);
+    };
+    add<Peer>("handed over <= 64 KiB, " + std::to_string(threads) + " threads", run)->Threads(threads)->UseRealTime();
+  }
   for (bool const one_stream : {false, true})
     for (int const threads : {1, 2, 4, 8}) {
       if (one_stream && threads == 1) continue;

@@ -227,6 +227,27 @@ TEST_CASE_FIXTURE(cached_pool, "all goes back when the pool does, what threads t
   CHECK(sim::live_allocations() == 0);
 }
 
+TEST_CASE_FIXTURE(cached_pool, "to a thread whose blocks others free none are lent") {
+  auto const host_bytes_of = [&](bool others_free) {
+    auto shared = make(device{} | pool{.initial_bytes = 32_MiB, .thread_caches = true});
+    std::vector<void*> blocks(50);
+    auto const free_all = [&] {
+      for (void* const p : blocks) shared.deallocate(s, p, 1000);
+    };
+    for (int i = 0; i < 200; ++i) {
+      for (void*& p : blocks) p = shared.allocate(s, 1000);
+      others_free ? in_another_thread(free_all) : free_all();
+    }
+    std::size_t const before = shared.snapshot().host_bytes;
+    blocks.resize(1000);
+    for (void*& p : blocks) p = shared.allocate(s, 1000);
+    std::size_t const taken = shared.snapshot().host_bytes - before;  // a block that is lent has a record more
+    free_all();
+    return taken;
+  };
+  CHECK(host_bytes_of(true) < host_bytes_of(false) / 2);
+}
+
 TEST_CASE_FIXTURE(cached_pool, "threads that wait for each other get caches") {
   auto shared = make(device{} | pool{});
   std::atomic<bool> stop{false};

@@ -241,6 +241,49 @@ TEST_CASE_FIXTURE(cache_with_streams, "all that is live can be asked back at onc
   CHECK(cache.take_back(at(1)).requested == 0);
 }
 
+// A request that found nothing: false if it was for the pool; else what was lent was freed by another thread.
+static bool lent_for_others(cache_with_streams& c) {
+  if (!c.cache.wants_more()) return false;
+  c.add(at(10), 1000);
+  c.cache.take_back(at(10));
+  return true;
+}
+static std::size_t lent_of(std::size_t requests, auto lent) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < requests; ++i) count += lent();
+  return count;
+}
+
+TEST_CASE_FIXTURE(cache_with_streams, "what others free is lent ever more seldom, but now and then") {
+  auto const lent = [&] { return lent_for_others(*this); };
+  CHECK(lent_of(100, lent) < 100);
+  lent_of(4'000, lent);
+  std::size_t const some = lent_of(20'000, lent);
+  CHECK(some > 0);
+  CHECK(some < 1'000);
+}
+
+TEST_CASE_FIXTURE(cache_with_streams, "what the thread itself frees is lent, though others free some") {
+  open(1);
+  auto const lent = [&] {
+    if (!cache.wants_more()) return false;
+    add(at(20), 1000);
+    for (int i = 0; i < 3; ++i) {
+      CHECK(free(1, at(20), 1000) == answer::kept);
+      CHECK(take(1, 1000) == at(20));
+    }
+    cache.take_back(at(20));
+    return true;
+  };
+  CHECK(lent_of(1'000, lent) == 1'000);
+  // And again after others freed all for long.
+  lent_of(4'000, [&] { return lent_for_others(*this); });
+  lent_of(5'000, lent);
+  CHECK(lent_of(1'000, lent) == 1'000);
+  // Which has made it forget how long: they are lent as often as at first.
+  CHECK(lent_of(1'000, [&] { return lent_for_others(*this); }) > 150);
+}
+
 TEST_CASE_FIXTURE(cache_with_streams, "numbers are those of what passed here; peaks start again when they were taken") {
   open(1);
   add(at(1), 1000);

@@ -86,7 +86,7 @@ class caching_allocator : public hot_path<Upstream> {
     auto const size_class = slot_class::for_bytes(block);
     require_life();
     if (mutex_.is_contended() && least_block == 0) [[unlikely]]
-      if (by_thread const own = take_by_thread(key, size_class, bytes, alignment); own.has_cache) return own.taken;
+      if (by_thread const own = take_by_thread(key, size_class, bytes, alignment); own.is_served) return own.taken;
     biased_guard const lock(mutex_);
     void* const p = heap_.take_small(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
     if (p == nullptr) [[unlikely]]
@@ -112,8 +112,9 @@ class caching_allocator : public hot_path<Upstream> {
     if (stream_identity::must_ask(stream, key)) return allocate_after_asking(stream, key, r, effort, refused);
     bool const may_lend = mutex_.is_contended() && least_block == 0 && sizes_.may_be_small(r);
     thread_cache* const own = may_lend ? cache_of_this_thread(key) : nullptr;
+    bool const lend = own != nullptr && own->wanted_more();
     auto const lock = enter_to_allocate();
-    if (own != nullptr) return lend_to(*own, {.stream = stream, .key = key}, r, effort, refused);
+    if (lend) return lend_to(*own, {.stream = stream, .key = key}, r, effort, refused);
     return allocate_by_search({.stream = stream, .key = key}, r, effort, refused);
   }
 
@@ -476,14 +477,15 @@ class caching_allocator : public hot_path<Upstream> {
     lent_.begin();
   }
   struct by_thread {
-    bool has_cache = false;
-    void* taken = nullptr;  // null: the cache has nothing for this
+    bool is_served = false;  // by the cache: what it has, or is to be lent
+    void* taken = nullptr;   // null: the cache has nothing for this
   };
   [[gnu::noinline]] by_thread take_by_thread(stream_key key, slot_class::sized size_class, std::size_t bytes,
                                              std::size_t alignment) noexcept {
     thread_cache* const own = cache_of_this_thread(key);
     if (own == nullptr) return {};
-    return {true, own->take(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)))};
+    void* const p = own->take(key, size_class, bytes, static_cast<unsigned>(std::countr_zero(alignment)));
+    return {p != nullptr || own->wants_more(), p};
   }
   /// As any request is served, but with what the heap is to note as requested.
   void* lend_to(thread_cache& own, stream_identity const& who, request const& r, pool_effort effort,

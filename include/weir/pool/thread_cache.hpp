@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace weir::detail {
 
@@ -44,6 +45,19 @@ class alignas(64) thread_cache {
     biased_section const lock(lock_);
     of_stream* const own = find(key);
     return own == nullptr ? nullptr : take(*own, size_class, bytes, alignment_log);
+  }
+
+  /// For a request that found nothing here: whether the pool is to lend the block. Not for a while where others free
+  /// most of what is lent: who then asks the pool itself saves all of them the way back.
+  bool wants_more() noexcept {
+    biased_section const lock(lock_);
+    if (--requests_to_look_ == 0) look_who_frees();
+    return wants_more_;
+  }
+  /// What it said last.
+  bool wanted_more() const noexcept {
+    biased_section const lock(lock_);
+    return wants_more_;
   }
 
   enum class answer : std::uint8_t {
@@ -151,6 +165,7 @@ class alignas(64) thread_cache {
     counts_.requested.move_from(was.requested);
     counts_.allocated.move_from(blocks_[number].bytes());
     blocks_.erase(number);
+    ++asked_back_;
     return was;
   }
   /// The same for all, after `drain`: `f(p, live, block_bytes)` for each.
@@ -220,6 +235,18 @@ class alignas(64) thread_cache {
     return answer::kept;
   }
 
+  /// Each time that others free most, twice as many requests go to the pool until some blocks are lent again, to see
+  /// who frees them now.
+  void look_who_frees() noexcept {
+    std::uint64_t const frees = counts_.deallocations - std::exchange(frees_before_, counts_.deallocations);
+    std::uint64_t const asked_back = std::exchange(asked_back_, 0);
+    bool const others_free = wants_more_ && asked_back > frees;
+    requests_to_look_ = others_free ? pause_ : requests_a_look;
+    wants_more_ = !others_free;
+    if (others_free) pause_ = lesser(2 * pause_, longest_pause);
+    if (frees > asked_back) pause_ = requests_a_look;
+  }
+
   void* address_of(cached_blocks::number number) noexcept { return reinterpret_cast<void*>(blocks_[number].address()); }
   live live_at(cached_blocks::number number) noexcept {
     return {blocks_[number].requested(), blocks_[number].alignment_log()};
@@ -261,6 +288,7 @@ class alignas(64) thread_cache {
   }
 
   static constexpr unsigned most_streams = 16;
+  static constexpr std::size_t requests_a_look = 64, longest_pause = 64 * requests_a_look;
   static constexpr unsigned places_log = 6;
 
   // Every search enters every cache once. What that costs the cache's thread ends with its next entries, however often.
@@ -271,6 +299,9 @@ class alignas(64) thread_cache {
   cached_blocks blocks_;
   of_stream streams_[most_streams];
   std::uint8_t places_[1u << places_log] = {};  // by a hash of the key: see `place_of`
+  bool wants_more_ = true;
+  std::size_t requests_to_look_ = requests_a_look, pause_ = requests_a_look;
+  std::uint64_t asked_back_ = 0, frees_before_ = 0;  // since, and up to, the last look
 };
 
 }  // namespace weir::detail
