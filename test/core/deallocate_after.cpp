@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,25 @@ TEST_CASE_FIXTURE(idle_world, "any number of streams may have used it, in any or
   }
   memory.upstream().synchronize();
   CHECK(memory.upstream().numbers().pending == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world, "however many sets of streams have used it, no more is held and remembered") {
+  sim::set_mode(sim::mode::immediate);
+  auto memory = make(device{} | pool{});
+  std::vector<weir::stream> const streams(24);
+  std::mt19937 random(1);
+  auto const any = [&]() -> stream_ref { return streams[random() % streams.size()]; };
+  std::vector<void*> live(100);
+  for (int i = 0; i < 10'000; ++i) {
+    void*& p = live[random() % live.size()];
+    if (p != nullptr) memory.deallocate_after(any(), p, 100'000, {any(), any(), any()});
+    p = memory.allocate(any(), 100'000);
+  }
+  pool_snapshot const now = memory.snapshot();
+  CHECK(now.numbers.reserved.peak <= now.numbers.allocated.peak + 18_MiB);
+  CHECK(now.lanes < 200);
+  CHECK(now.host_bytes < 1_MiB);
+  for (void* const p : live) memory.deallocate(a, p, 100'000);
 }
 
 TEST_CASE_FIXTURE(idle_world, "a wait for all waits for each stream that is not done, and for no device") {

@@ -154,6 +154,8 @@ class block_search {
   }
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
   block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
+    if (!looked_at.are_all() && holds_enough_with(r))
+      if (block_id const id = heap_.take_asking_further(who, r); id != 0) return id;
     block_id id = 0;
     auto const grow_and_take = [&] {
       growth const outcome = grow(who, r, id);
@@ -179,6 +181,11 @@ class block_search {
     } else {
       return segments_.grow(lock_, heap_, r, live, keeps_small_.load());
     }
+  }
+  /// True if with as much more the pool would hold more than may be idle: there is enough, then, that nobody looked at.
+  bool holds_enough_with(request const& r) noexcept {
+    std::size_t const live = greater(numbers_.allocated.current + lent_.bytes(), most_allocated());
+    return segments_.held() + r.span() * unit_bytes > most_held(options_, live, 8 * growth_granularity);
   }
   std::size_t most_allocated() noexcept { return greater(peak_before_, lent_.count().allocated.peak); }
 

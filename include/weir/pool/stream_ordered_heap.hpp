@@ -175,6 +175,7 @@ class stream_ordered_heap {
   }
   /// Room for the lists of so many streams, and of what they use together, where there is some.
   void try_to_reserve_lists(std::size_t streams) noexcept try {
+    if (!tracker_.has_spare(2 * streams) && !has_few_lists()) poll(next_lists());
     while (!tracker_.has_spare(2 * streams) && tracker_.lists_to_add() != 0) add_room_for_lists();
   } catch (std::bad_alloc const&) {  // then frees on streams not seen before wait for their work
   }
@@ -237,6 +238,23 @@ class stream_ordered_heap {
       list_id const owner = heap_.blocks()[id].list;
       return owner == shared || tracker_.available(list, owner, heap_.sequence(id));
     });
+  }
+
+  /// Where there are very many streams: asks more of them what is done, until a block is ready, or some were asked in
+  /// vain.
+  block_id take_asking_further(stream_identity const& who, request const& r) {
+    list_id const list = reserve_to_search(who);
+    std::size_t const all = tracker_.list_count() - 1;
+    relaxed_capture calls;
+    std::size_t in_vain = 0;
+    for (std::size_t i = 0; i < all && in_vain != most_in_vain; ++i) {
+      list_id const giver = lists(next_list_++ % all, 1, all).at(0);
+      if (heap_.free_bytes(giver) == 0) continue;
+      poll(giver, list, calls);
+      if (block_id const id = heap_.find(shared, r); id != 0) return heap_.take(id, r);
+      in_vain += heap_.free_bytes(giver) != 0;
+    }
+    return 0;
   }
 
   /// The same by little: first one block of those that others have at hand, of few streams; then one stream after
@@ -610,14 +628,15 @@ class stream_ordered_heap {
   /// As `poll`, but does not forget `keep`.
   void poll(lists const& looked_at, list_id keep) noexcept {
     relaxed_capture calls;
-    looked_at.for_each([&](list_id list) {
-      if (!tracker_.is_open(list)) return;
-      if (heap_.free_bytes(list) != 0 || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
-      if (heap_.free_bytes(list) != 0 || list == keep || small_.needs(list)) return;
-      tracker_.retire(list);
-      if (tracker_.is_open(list)) return;
-      small_.close(list);  // the list may stand for a stream that can end, next time
-    });
+    looked_at.for_each([&](list_id list) { poll(list, keep, calls); });
+  }
+  void poll(list_id list, list_id keep, relaxed_capture& calls) noexcept {
+    if (!tracker_.is_open(list)) return;
+    if (heap_.free_bytes(list) != 0 || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
+    if (heap_.free_bytes(list) != 0 || list == keep || small_.needs(list)) return;
+    tracker_.retire(list);
+    if (tracker_.is_open(list)) return;
+    small_.close(list);  // the list may stand for a stream that can end, next time
   }
 
   /// A small block that another stream has at hand, where its work is known to be done, or waited for by the list's
@@ -674,7 +693,7 @@ class stream_ordered_heap {
   /// little, and each look is a cache miss.
   bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
 
-  static constexpr std::size_t lists_a_search = 64;
+  static constexpr std::size_t lists_a_search = 64, most_in_vain = 16;
   static constexpr unsigned often = 8, seldom = 128;
 
   growable_heap heap_;
