@@ -138,6 +138,26 @@ void exercise_all(Layer const& options, Find find) {
 
 }  // namespace
 
+TEST_CASE("a request in a capture is told to be one, wherever among very many streams its memory was") {
+  watched_world const world;
+  auto memory = make(device{} | pool{});
+  std::vector<stream> const many(400);
+  for (stream const& s : many) use(memory, s, 256);
+  std::vector<stream> const last(2);
+  for (stream const& s : last) use(memory, s, 20_MiB);  // each has work, so that the second takes new memory
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  std::size_t const held = memory.numbers().reserved.current;
+  stream const captured;
+  capture_scope const declared;
+  begin_capture(captured);
+  detail::last_call.clear();
+  void* const p = memory.allocate(captured, 20_MiB);
+  CHECK(detail::last_call.what == detail::call_note::captured);
+  CHECK(memory.numbers().reserved.current == held);
+  memory.deallocate(captured, p, 20_MiB);
+  captured_graph const graph(captured);
+}
+
 TEST_CASE("no capture is broken and no order, whatever a pool does meanwhile, in every mode") {
   exercise_all(
       pool{}, [](auto& memory) -> auto& { return find<pool_resource>(memory); });

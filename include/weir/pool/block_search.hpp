@@ -133,9 +133,15 @@ class block_search {
     last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), all ? call_note::all : reused};
     return id;
   }
-  block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
-    auto const take = [&] { return heap_.take_done(who, r, looked_at); };
+  template <class Take>
+  block_id noting_captures(stream_identity const& who, request const& r, Take take) {
     return who.capture == capture_key::none ? take() : noting_reuse(who, r, take);
+  }
+  block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
+    return noting_captures(who, r, [&] { return heap_.take_done(who, r, looked_at); });
+  }
+  block_id take_asking_further(stream_identity const& who, request const& r) {
+    return noting_captures(who, r, [&] { return heap_.take_asking_further(who, r); });
   }
   block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
     block_id const id = heap_.take_waiting(who, r, looked_at);
@@ -155,7 +161,7 @@ class block_search {
   /// Grows, then takes; waits for other threads' growth where that is in the way. 0 if all of it fails.
   block_id take_grown(stream_identity const& who, request const& r, lists const& looked_at) {
     if (!looked_at.are_all() && holds_enough_with(r))
-      if (block_id const id = heap_.take_asking_further(who, r); id != 0) return id;
+      if (block_id const id = take_asking_further(who, r); id != 0) return id;
     block_id id = 0;
     auto const grow_and_take = [&] {
       growth const outcome = grow(who, r, id);
