@@ -138,6 +138,27 @@ void exercise_all(Layer const& options, Find find) {
 
 }  // namespace
 
+TEST_CASE("who looks for memory among very many streams does not ask what graphs keep") {
+  watched_world const world;
+  auto memory = make(device{} | pool{});
+  std::vector<stream> const many(400);
+  for (stream const& s : many) use(memory, s, 256);
+  std::vector<std::unique_ptr<captured_graph>> graphs;
+  for (int i = 0; i < 30; ++i) {
+    stream const captured;
+    capture_scope const declared;
+    begin_capture(captured);
+    use(memory, captured, 256);
+    graphs.push_back(std::make_unique<captured_graph>(captured));
+  }
+  std::vector<stream> const last(2);
+  for (stream const& s : last) use(memory, s, 20_MiB);  // each has work, so that the second takes new memory
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  std::size_t const held = memory.numbers().reserved.current;
+  use(memory, many.front(), 20_MiB);
+  CHECK(memory.numbers().reserved.current == held);
+}
+
 TEST_CASE("a request in a capture is told to be one, wherever among very many streams its memory was") {
   watched_world const world;
   auto memory = make(device{} | pool{});

@@ -243,14 +243,14 @@ class stream_ordered_heap {
   /// Where there are very many streams: asks more of them what is done, until a block is ready, or some were asked in
   /// vain.
   block_id take_asking_further(stream_identity const& who, request const& r) {
-    list_id const list = reserve_to_search(who);
+    list_id const own = reserve_to_search(who);
     std::size_t const all = tracker_.list_count() - 1;
     relaxed_capture calls;
     std::size_t in_vain = 0;
     for (std::size_t i = 0; i < all && in_vain != most_in_vain; ++i) {
       list_id const giver = lists(next_list_++ % all, 1, all).at(0);
-      if (heap_.free_bytes(giver) == 0) continue;
-      poll(giver, list, calls);
+      if (heap_.free_bytes(giver) == 0 || tracker_.is_captured(giver)) continue;
+      poll(giver, own, calls);
       if (block_id const id = heap_.find(shared, r); id != 0) return heap_.take(id, r);
       in_vain += heap_.free_bytes(giver) != 0;
     }
