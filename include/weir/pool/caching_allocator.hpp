@@ -270,11 +270,20 @@ class caching_allocator : public hot_path<Upstream> {
     check(who.code, "cudaStreamGetId or cudaStreamGetCaptureInfo");
     if (who.capture != capture_key::none) return allocate_in_capture(who, r, effort, refused);
     auto const lock = enter_to_allocate();
+    void* const p = who.may_end() ? allocate_confirmed(who, r) : allocate_known(who, r);
+    return p != nullptr ? p : allocate_by_search(who, r, effort, refused);
+  }
+  /// For a stream that has nothing at hand, since it may be destroyed.
+  void* allocate_confirmed(stream_identity const& who, request const& r) {
     heap_.confirm(who);
+    block_id id = is_kept_small(r) ? heap_.take_elsewhere(who.key, r) : 0;
+    if (id == 0) id = heap_.take_ready(who, r);
+    return id == 0 ? nullptr : hand_out(id, r);
+  }
+  void* allocate_known(stream_identity const& who, request const& r) {
     if (sizes_.may_be_small(r))
       if (void* const p = take_small(who.key, r); p != nullptr) return p;
-    if (void* const p = allocate_ready(stream, who.key, r); p != nullptr) return p;
-    return allocate_by_search(who, r, effort, refused);
+    return allocate_ready(who.stream, who.key, r);
   }
 
   /// For a stream that may be destroyed and is in no capture; null if CUDA has to be asked who it is.

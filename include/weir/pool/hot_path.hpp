@@ -66,14 +66,17 @@ class hot_path : public pool_memory<Upstream> {
 
  private:
   // A stream with an id of its own is known by that; others go on by a jump. So does who does not own the lock, which
-  // is nobody where threads have caches: to a function with the same parameters.
+  // is nobody where threads have caches: to a function with the same parameters. Streams that only CUDA knows have
+  // nothing at hand.
   [[gnu::noinline]] void* take(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
     if (stream.lasting_id() == 0) [[unlikely]]
       return take_by_handle(stream, bytes, mark);
     return take_for(stream, stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), bytes, mark);
   }
   [[gnu::noinline]] void* take_by_handle(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
-    return take_for(stream, stream_identity::key_at_hand(stream, streams_last()), bytes, mark);
+    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
+    if (key == stream_key::none) return reinterpret_cast<void*>(nothing_at_hand);
+    return take_for(stream, key, bytes, mark);
   }
   [[gnu::always_inline]] void* take_for(stream_ref stream, stream_key key, std::size_t bytes, live_mark mark) noexcept {
     {
@@ -97,8 +100,7 @@ class hot_path : public pool_memory<Upstream> {
     return take_cached(stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), bytes, mark);
   }
   [[gnu::noinline]] void* take_from_cache_by_handle(stream_ref stream, std::size_t bytes, live_mark mark) noexcept {
-    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
-    return key == stream_key::none ? nullptr : take_cached(key, bytes, mark);
+    return take_cached(stream_identity::key_at_hand(stream, streams_last()), bytes, mark);
   }
   [[gnu::always_inline]] void* take_cached(stream_key key, std::size_t bytes, live_mark mark) noexcept {
     thread_cache* const cache = lent_.cache_hint();
@@ -113,7 +115,8 @@ class hot_path : public pool_memory<Upstream> {
     return give_for(stream, stream_identity::key_for(stream_identity::lasting, stream.lasting_id()), p, bytes, mark);
   }
   [[gnu::noinline]] given give_by_handle(stream_ref stream, void* p, std::size_t bytes, live_mark mark) noexcept {
-    return give_for(stream, stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
+    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
+    return stream_identity::must_ask(stream, key) ? given::no : give_for(stream, key, p, bytes, mark);
   }
   [[gnu::always_inline]] given give_for(stream_ref stream, stream_key key, void* p, std::size_t bytes,
                                         live_mark mark) noexcept {
@@ -138,8 +141,7 @@ class hot_path : public pool_memory<Upstream> {
   }
   [[gnu::noinline]] given give_to_cache_by_handle(stream_ref stream, void* p, std::size_t bytes,
                                                   live_mark mark) noexcept {
-    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
-    return key == stream_key::none ? given::no : give_cached(key, p, bytes, mark);
+    return give_cached(stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
   }
   [[gnu::always_inline]] given give_cached(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
     thread_cache* const cache = lent_.cache_hint();

@@ -73,6 +73,8 @@ struct stream_identity {
       who.key = key_for(capturing, reinterpret_cast<std::uintptr_t>(handle));
     return who;
   }
+  /// True if it is a stream that may be destroyed unnoticed.
+  bool may_end() const noexcept { return kind_of(key) == destroyable; }
   /// True if it is a stream that may be destroyed, and is in no capture; who it is has not been asked.
   bool may_ask_id() const noexcept { return key == stream_key::none && code == cudaSuccess && !stream.is_host_order(); }
   /// The second call.
