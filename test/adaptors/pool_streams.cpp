@@ -588,6 +588,29 @@ TEST_CASE("each thread's default stream is a stream of its own") {
   CHECK(checks.wrong() == 0);
 }
 
+TEST_CASE("what a stream frees that others allocate is found when it is done, however long the stream goes on") {
+  lazy_world const world;
+  constexpr std::size_t behind = 300, size = 64_KiB;
+  source_state state;
+  state.on_allocate = [] { REQUIRE(cudaDeviceSynchronize() == cudaSuccess); };  // as cudaMalloc may
+  auto memory = make(source{&state} | pool{});
+  destroyable_stream const consumer, producer;
+  std::vector<cudaEvent_t> events(behind);
+  for (cudaEvent_t& e : events) REQUIRE(cudaEventCreateWithFlags(&e, cudaEventDisableTiming) == cudaSuccess);
+  for (std::size_t i = 0; i < 20'000; ++i) {
+    cudaEvent_t const e = events[i % behind];
+    if (i >= behind) REQUIRE(cudaEventSynchronize(e) == cudaSuccess);  // what was freed so long ago is done
+    void* const p = memory.allocate(i % 2 == 0 ? consumer : producer, size);
+    REQUIRE(cudaLaunchHostFunc(
+                consumer.get(), [](void*) {}, nullptr) == cudaSuccess);
+    REQUIRE(cudaEventRecord(e, consumer.get()) == cudaSuccess);
+    memory.deallocate(consumer, p, size);
+  }
+  CHECK(memory.numbers().reserved.peak <= 4 * behind * size);
+  consumer.finish();
+  for (cudaEvent_t const e : events) CHECK(cudaEventDestroy(e) == cudaSuccess);
+}
+
 TEST_CASE("a free on a stream whose identity cannot be had waits for the stream") {
   lazy_world const world;
   destroyable_stream const s, t;

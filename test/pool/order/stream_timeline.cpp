@@ -208,7 +208,7 @@ TEST_CASE("events are asked in order, up to the first that is not done") {
   CHECK(l.completed(a) == sequences[1]);
 }
 
-TEST_CASE("a free list has at most four events, and then records its latest again") {
+TEST_CASE("a free list has at most eight events, and then records again one that is not the oldest") {
   open_ledger l;
   list_id const a = l.open(1);
   std::set<int> events;
@@ -407,7 +407,7 @@ TEST_CASE("events that are confirmed become as many as those that are recorded a
   open_ledger l;
   list_id const a = l.open(1);
   std::set<int> kept;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 250; ++i) {
     auto const t = l.issue(a);
     int const event = l.add(a);
     l.confirm(a, 32);
@@ -419,6 +419,35 @@ TEST_CASE("events that are confirmed become as many as those that are recorded a
   CHECK(l.is_full(a));
   CHECK(l.covering(a, sequence_number{32})->upto == sequence_number{32});
   CHECK(l.covering(a, sequence_number{33})->upto == sequence_number{64});
+}
+
+TEST_CASE("of a stream that goes on while nobody asks, what is done can be told whenever somebody does") {
+  for (std::size_t const frees : {1000u, 40'000u})
+    for (std::size_t const behind : {50u, 300u, 3000u, 20'000u})
+      for (bool const confirms : {false, true}) {
+        if (behind > frees) continue;
+        CAPTURE(frees);
+        CAPTURE(behind);
+        CAPTURE(confirms);
+        open_ledger l;
+        list_id const a = l.open(1);
+        std::map<int, std::size_t> recorded_at;
+        for (std::size_t i = 1; i <= frees; ++i) {
+          l.issue(a);
+          if (confirms) {
+            recorded_at[l.add(a)] = i;
+            l.confirm(a, 32);
+          } else {
+            recorded_at[l.record(a, 32)] = i;
+          }
+        }
+        REQUIRE(l.valid());
+        std::size_t const done = frees - behind;
+        l.advance(a, [&](int event) { return recorded_at[event] <= done; });
+        CHECK(static_cast<std::size_t>(l.completed(a)) <= done);
+        CHECK(static_cast<std::size_t>(l.completed(a)) + 4 * (behind + 32) >= frees);
+        REQUIRE(l.valid());
+      }
 }
 
 // Streams that really make progress and events that really are snapshots: whatever the ledger calls available must

@@ -21,7 +21,7 @@ namespace weir::detail {
 template <class Event, class Key = std::uint64_t>
 class stream_timeline {
  public:
-  static constexpr int max_events = 4;       ///< a free list, of those that are confirmed
+  static constexpr int max_events = 8;       ///< a free list, of those that are confirmed
   static constexpr int max_unconfirmed = 4;  ///< beside these
   static constexpr std::size_t max_lists = 0xffff;
 
@@ -108,11 +108,11 @@ class stream_timeline {
   sequence_number completed(list_id list) const noexcept { return lists_[list].completed; }
 
   /// The event to record next on this free list's stream, when all are confirmed: the latest one again until it was
-  /// recorded `epoch` times, then another, while fewer than `max_events` are outstanding. Re-recording makes a wait
-  /// wider, never too narrow.
+  /// recorded `epoch` times, then another; where `max_events` are outstanding, one of those between the oldest and the
+  /// latest, whose frees the next one stands for from then on. Re-recording makes a wait wider, never too narrow.
   Event& event_to_record(list_id list, unsigned epoch) noexcept {
     stream_state& l = lists_[list];
-    if (needs_entry(l, epoch)) add_entry(l);
+    if (needs_entry(l, epoch)) add_confirmed(l);
     return l.entries[newest(l)].event;
   }
   /// The event to record behind a free of a stream that is not known to be the list's: one that stands for nothing yet,
@@ -130,12 +130,12 @@ class stream_timeline {
     stream_state& l = lists_[list];
     if (l.unconfirmed == 0) return;
     entry& latest = l.entries[newest(l)];
-    unsigned const added = l.unconfirmed;
-    l.count = static_cast<std::uint8_t>(l.count - added);
+    int const added = l.unconfirmed;
+    l.count -= added;
     l.unconfirmed = 0;
-    entry& place = needs_entry(l, epoch) ? add_entry(l) : l.entries[newest(l)];
+    entry& place = needs_entry(l, epoch) ? add_confirmed(l) : l.entries[newest(l)];
     Event const unused = place.event;
-    place = {latest.event, latest.upto, place.records + added};
+    place = {latest.event, latest.upto, place.records + static_cast<unsigned>(added)};
     if (&place != &latest) latest.event = unused;
   }
   bool is_full(list_id list) const noexcept { return lists_[list].count == max_events; }
@@ -208,7 +208,7 @@ class stream_timeline {
       return;
     }
     l.knows[l.next_known] = {giver, upto};
-    l.next_known = static_cast<std::uint8_t>((l.next_known + 1) % known_lists);
+    l.next_known = (l.next_known + 1) % known_lists;
   }
 
   /// May `taker` use at once what `giver` freed with sequence number `t`?
@@ -264,10 +264,10 @@ class stream_timeline {
     sequence_number covered{};
     sequence_number completed{};
     entry entries[places] = {};  // a ring, oldest at `first`
-    std::uint8_t first = 0;
-    std::uint8_t count = 0;
-    std::uint8_t unconfirmed = 0;  // the latest of them
-    std::uint8_t next_known = 0;
+    int first = 0;
+    int count = 0;
+    int unconfirmed = 0;  // the latest of them
+    int next_known = 0;
     known knows[known_lists] = {};  // the latest few; a forgotten one costs another wait, never an error
   };
   struct slot {
@@ -311,24 +311,48 @@ class stream_timeline {
     while (*at != list) at = &next_[*at];
     *at = next_[list];
   }
+  /// A place in the ring, of one that is less than a turn beyond.
+  static int wrapped(int place) noexcept { return place < places ? place : place - places; }
   static void drop_oldest(stream_state& l) noexcept {
     // The next entry takes its event over rather than have one made.
-    if (entry& next = l.entries[(l.first + l.count) % places]; next.event == Event{})
+    if (entry& next = l.entries[wrapped(l.first + l.count)]; next.event == Event{})
       next.event = std::exchange(l.entries[l.first].event, Event{});
-    l.first = static_cast<std::uint8_t>((l.first + 1) % places);
+    l.first = wrapped(l.first + 1);
     --l.count;
     if (l.unconfirmed > l.count) l.unconfirmed = l.count;
   }
   static bool needs_entry(stream_state const& l, unsigned epoch) noexcept {
-    return l.count == 0 || (l.count < max_events && l.entries[newest(l)].records >= epoch);
+    return l.count == 0 || l.entries[newest(l)].records >= epoch;
+  }
+  /// Frees on all lists.
+  std::uint64_t since(sequence_number t) const noexcept {
+    return static_cast<std::uint64_t>(last_) - static_cast<std::uint64_t>(t);
+  }
+  entry& add_confirmed(stream_state& l) noexcept {
+    if (l.count == max_events) thin_out(l);
+    return add_entry(l);
+  }
+  /// Of a stream that goes on and on, while nobody asks what is done: if only the latest events were recorded again,
+  /// all that was freed since the others were would seem not to be done, whenever somebody asks. So one in between
+  /// goes, where those before and behind it are closest by their ages' ratio: what is left is spread from the latest
+  /// frees to the oldest, and of what is done an answer misses a part, however long that took.
+  void thin_out(stream_state& l) noexcept {
+    auto const age = [&](int i) { return static_cast<double>(since(at(l, i).upto) + 1); };
+    int least = 1;
+    for (int i = 2; i + 1 < l.count; ++i)
+      if (age(i - 1) * age(least + 1) < age(least - 1) * age(i + 1)) least = i;
+    Event const unused = at(l, least).event;
+    for (int i = least; i + 1 < l.count; ++i) at(l, i) = at(l, i + 1);
+    at(l, --l.count).event = unused;
   }
   static entry& add_entry(stream_state& l) noexcept {
-    entry& e = l.entries[(l.first + l.count++) % places];
+    entry& e = l.entries[wrapped(l.first + l.count++)];
     e.records = 0;
     return e;
   }
-  static entry const& at(stream_state const& l, int i) noexcept { return l.entries[(l.first + i) % places]; }
-  static int newest(stream_state const& l) noexcept { return (l.first + l.count - 1) % places; }
+  static entry const& at(stream_state const& l, int i) noexcept { return l.entries[wrapped(l.first + i)]; }
+  static entry& at(stream_state& l, int i) noexcept { return l.entries[wrapped(l.first + i)]; }
+  static int newest(stream_state const& l) noexcept { return wrapped(l.first + l.count - 1); }
 
   sequence_number last_{};
   std::size_t closed_ = 0;
