@@ -115,6 +115,8 @@ class block_cache {
   block_id take_from(list_id giver, list_id list, unsigned size_class) noexcept {
     return has(giver, size_class) ? take_marked(*streams_[giver], list, size_class) : 0;
   }
+  /// True if something may be kept for any list.
+  bool has_some() const noexcept { return with_some_ != nullptr; }
   /// True if a block of the class is kept for a list.
   bool has(list_id list, unsigned size_class) const noexcept {
     return streams_[list] != nullptr && streams_[list]->first[size_class] != 0;

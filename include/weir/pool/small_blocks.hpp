@@ -76,10 +76,14 @@ class small_blocks {
   block_id take_from(list_id giver, list_id list, request const& r) noexcept {
     return reuse(cache_.take_from(giver, list, slot_class::of(r.size)), r);
   }
-  /// True if a list has something at hand that would serve such a request.
-  bool has(list_id list, request const& r) const noexcept {
-    return is_of_class(r) && cache_.has(list, slot_class::of(r.size));
+  /// True if a list may have something at hand that would serve such a request.
+  static bool may_have(request const& r) noexcept {
+    return r.size <= slot_class::most_units && r.alignment == unit_bytes && slot_class::rounded(r.size) == r.size;
   }
+  /// True if a list has, for a request that may be served so.
+  bool has(list_id list, request const& r) const noexcept { return cache_.has(list, slot_class::of(r.size)); }
+  /// True if any list may have a block at hand, for whatever request.
+  bool has_some() const noexcept { return cache_.has_some(); }
   /// What such a list has at hand is others' too once all is done that was freed there by now.
   void mark(list_id list) noexcept { cache_.mark(list); }
 
@@ -188,9 +192,6 @@ class small_blocks {
   }
 
  private:
-  static bool is_of_class(request const& r) noexcept {
-    return r.size <= slot_class::most_units && r.alignment == unit_bytes && slot_class::rounded(r.size) == r.size;
-  }
   block_id reuse(block_id id, request const& r) noexcept {
     if (id != 0) heap_.reuse(id, r.requested, r.alignment_log);
     return id;

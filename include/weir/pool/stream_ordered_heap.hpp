@@ -36,19 +36,32 @@ class stream_ordered_heap {
     void for_each(F f) const {
       for (std::size_t i = 0; i < count_; ++i) f(at(i));
     }
-    /// The first result of `f(list)` that is not 0, or 0.
+    /// Of those that have free blocks in a heap, the first result of `f(list)` that is not 0, or 0. What it costs goes
+    /// by these.
     template <class F>
-    block_id first_of(F f) const {
-      block_id found = 0;
-      for (std::size_t i = 0; i < count_ && found == 0; ++i) found = f(at(i));
-      return found;
+    block_id first_of(block_heap const& heap, F f) const {
+      std::size_t const end = first_ + count_;
+      block_id const found = first_between(heap, first_, lesser(end, of_), f);
+      return found != 0 || end <= of_ ? found : first_between(heap, 0, end - of_, f);
     }
     bool are_all() const noexcept { return count_ == of_; }
 
    private:
     friend stream_ordered_heap;
+    /// `first` is below `of`, or there are none.
     lists(std::size_t first, std::size_t count, std::size_t of) noexcept : first_(first), count_(count), of_(of) {}
     list_id at(std::size_t i) const noexcept { return static_cast<list_id>(1 + (first_ + i) % of_); }
+    template <class F>
+    static block_id first_between(block_heap const& heap, std::size_t begin, std::size_t end, F f) {
+      block_id found = 0;
+      for (std::size_t at = begin + 1; at <= end && found == 0; ++at) {
+        list_id const list = heap.next_with_free(static_cast<list_id>(at), end + 1);
+        if (list == shared) break;
+        at = static_cast<std::size_t>(list);
+        found = f(list);
+      }
+      return found;
+    }
 
     std::size_t first_, count_, of_;
   };
@@ -206,7 +219,7 @@ class stream_ordered_heap {
   /// nothing of its own. Or 0.
   block_id take_ready_unasked(stream_ref stream, request const& r) {
     list_id const list = tracker_.list_asked(stream);
-    if (list == shared || heap_.free_bytes(list) != 0) return 0;
+    if (list == shared || heap_.has_free(list)) return 0;
     reserve();
     return heap_.take_tightest(shared, r);
   }
@@ -229,7 +242,7 @@ class stream_ordered_heap {
     if (block_id const id = heap_.take_tightest(list, r); id != 0) return id;
     if (block_id const id = heap_.find_hidden(shared, r); id != 0) return heap_.take(id, r);
     if (list == shared) return 0;
-    block_id const known = looked_at.first_of([&](list_id giver) {
+    block_id const known = looked_at.first_of(heap_, [&](list_id giver) {
       block_id const id = may_give(giver, list) ? heap_.find(giver, r) : 0;
       return id != 0 && tracker_.available(list, giver, heap_.sequence(id)) ? id : 0;
     });
@@ -247,14 +260,14 @@ class stream_ordered_heap {
     std::size_t const all = tracker_.list_count() - 1;
     relaxed_capture calls;
     std::size_t in_vain = 0;
-    for (std::size_t i = 0; i < all && in_vain != most_in_vain; ++i) {
-      list_id const giver = lists(next_list_++ % all, 1, all).at(0);
-      if (heap_.free_bytes(giver) == 0 || tracker_.is_captured(giver)) continue;
+    return lists(next_list_ % all, all, all).first_of(heap_, [&](list_id giver) -> block_id {
+      if (in_vain == most_in_vain || tracker_.is_captured(giver)) return 0;
+      next_list_ = static_cast<std::size_t>(giver);
       poll(giver, own, calls);
       if (block_id const id = heap_.find(shared, r); id != 0) return heap_.take(id, r);
-      in_vain += heap_.free_bytes(giver) != 0;
-    }
-    return 0;
+      in_vain += heap_.has_free(giver);
+      return 0;
+    });
   }
 
   /// The same by little: first one block of those that others have at hand, of few streams; then one stream after
@@ -263,8 +276,9 @@ class stream_ordered_heap {
   block_id take_gathering(stream_identity const& who, request const& r, lists const& looked_at) {
     list_id const list = reserve_to_search(who);
     if (block_id const id = ask_elsewhere(list, r, looked_at); id != 0) return id;
+    if (!small_.has_some()) return 0;
     for (std::size_t i = 0; i < looked_at.count_; ++i) {
-      lists const one(looked_at.first_ + (next_gathered_ + i) % looked_at.count_, 1, looked_at.of_);
+      lists const one((looked_at.first_ + (next_gathered_ + i) % looked_at.count_) % looked_at.of_, 1, looked_at.of_);
       if (!small_.gather(one.at(0))) continue;
       if (one.at(0) != list) poll(one, list);
       if (block_id const id = heap_.take_tightest(list, r); id != 0) {
@@ -281,12 +295,12 @@ class stream_ordered_heap {
   block_id take_waiting(stream_identity const& who, request const& r, lists const& looked_at) {
     list_id const list = reserve_to_search(who);
     if (list == shared || tracker_.is_captured(list)) return 0;
-    block_id const waited_for = looked_at.first_of([&](list_id giver) {
+    block_id const waited_for = looked_at.first_of(heap_, [&](list_id giver) {
       block_id const id = may_give(giver, list) ? heap_.find(giver, r) : 0;
       return id != 0 && tracker_.join(list, who.stream, giver, heap_.sequence(id)) ? id : 0;
     });
     if (waited_for != 0) return heap_.take(waited_for, r);
-    return looked_at.first_of([&](list_id from) -> block_id {
+    return looked_at.first_of(heap_, [&](list_id from) -> block_id {
       if (tracker_.is_captured(from)) return 0;
       auto const join = [&](block_id id) {
         list_id const owner = heap_.blocks()[id].list;
@@ -632,10 +646,9 @@ class stream_ordered_heap {
   }
   void poll(list_id list, list_id keep, relaxed_capture& calls) noexcept {
     if (!tracker_.is_open(list)) return;
-    if (heap_.free_bytes(list) != 0 || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
-    if (heap_.free_bytes(list) != 0 || list == keep || small_.needs(list)) return;
+    if (heap_.has_free(list) || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
+    if (heap_.has_free(list) || list == keep || !tracker_.may_retire(list) || small_.needs(list)) return;
     tracker_.retire(list);
-    if (tracker_.is_open(list)) return;
     small_.close(list);  // the list may stand for a stream that can end, next time
   }
 
@@ -650,7 +663,7 @@ class stream_ordered_heap {
   /// The same after asking CUDA, of one stream that has such a block at hand, what of that is done by now. The answer
   /// says how soon it is worth another question.
   block_id ask_elsewhere(list_id list, request const& r, lists const& looked_at) noexcept {
-    if (list == shared || !tracker_.is_lasting(list) || !has_few_lists()) return 0;
+    if (list == shared || !tracker_.is_lasting(list) || !has_few_lists() || !small_.may_have(r)) return 0;
     for (std::size_t i = 0; i < looked_at.count_; ++i) {
       list_id const giver = looked_at.at((next_asked_ + i) % looked_at.count_);
       if (giver == list || !small_.has(giver, r)) continue;
@@ -665,9 +678,7 @@ class stream_ordered_heap {
     return 0;
   }
 
-  bool may_give(list_id giver, list_id taker) const noexcept {
-    return giver != taker && heap_.free_bytes(giver) != 0 && !tracker_.is_captured(giver);
-  }
+  bool may_give(list_id giver, list_id taker) const noexcept { return giver != taker && !tracker_.is_captured(giver); }
 
   void add_lists() {
     // Streams that ended make room, but where most come again there is too little of it.

@@ -131,3 +131,32 @@ TEST_CASE("room that is made with ages kept is room for ages too") {
   CHECK(l.free.free_units(1_list) == 0);
   CHECK(l.free.free_units(39_list) == 3);
 }
+
+TEST_CASE("which lists have free blocks is known without a look at each") {
+  laned l;
+  l.free.reserve_lists(200);
+  auto const with_free = [&](std::size_t from, std::size_t end) {
+    std::vector<list_id> found;
+    for (list_id at{static_cast<std::uint16_t>(from)}; (at = l.free.next_with_free(at, end)) != shared;
+         at = list_id{static_cast<std::uint16_t>(static_cast<std::size_t>(at) + 1)})
+      found.push_back(at);
+    return found;
+  };
+  CHECK(with_free(1, 200).empty());
+  block_id const a = l.put(3, 63_list, 1_seq), b = l.put(3, 64_list, 2_seq);
+  l.put(3, 64_list, 3_seq);
+  l.put(3, 1_list, 4_seq);
+  l.put(3, 199_list, 5_seq);
+  CHECK(with_free(1, 200) == std::vector<list_id>{1_list, 63_list, 64_list, 199_list});
+  CHECK(with_free(2, 199) == std::vector<list_id>{63_list, 64_list});
+  CHECK(with_free(64, 65) == std::vector<list_id>{64_list});
+  CHECK(with_free(65, 128).empty());
+  CHECK(l.free.has_free(63_list));
+  CHECK_FALSE(l.free.has_free(62_list));
+  l.free.pull(a);
+  l.free.pull(b);
+  CHECK(l.free.pull_until(1_list, 4_seq) != 0);
+  CHECK(with_free(1, 200) == std::vector<list_id>{64_list, 199_list});
+  CHECK_FALSE(l.free.has_free(63_list));
+  CHECK(l.free.valid());
+}

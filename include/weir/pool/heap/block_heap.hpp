@@ -245,6 +245,10 @@ class block_heap {
   std::size_t list_count() const noexcept { return free_.count(); }
   /// Free bytes in a free list.
   std::size_t free_bytes(list_id list) const noexcept { return free_.free_units(list) * unit_bytes; }
+  /// True if it has some, which takes less to say.
+  bool has_free(list_id list) const noexcept { return free_.has_free(list); }
+  /// The first list from `list` on that has some, and is below `end`; else `shared`.
+  list_id next_with_free(list_id list, std::size_t end) const noexcept { return free_.next_with_free(list, end); }
   /// Bytes of the largest free block in a free list; looks at one size class.
   std::size_t largest_free(list_id list) const noexcept {
     return std::size_t{free_.by_size(list).largest(table_)} * unit_bytes;

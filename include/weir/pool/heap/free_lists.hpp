@@ -4,8 +4,10 @@
 #include <weir/pool/heap/block_table.hpp>
 #include <weir/pool/heap/free_order.hpp>
 #include <weir/pool/heap/tlsf_index.hpp>
+#include <weir/support/grown_array.hpp>
 #include <weir/support/tailed_array.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +23,7 @@ class free_lists {
   /// Has free lists below `count`. May throw `std::bad_alloc`.
   void reserve_lists(std::size_t count) {
     if (keeps_ages_) ages_.reserve(0, count);
+    with_free_.grow(count / bits + 1);
     lists_.grow(count, 0);
   }
   /// Blocks may be as large from now on. May throw `std::bad_alloc`.
@@ -53,6 +56,8 @@ class free_lists {
     list_blocks& owner = lists_[list];
     blocks_[id].set_free(list);
     owner.index.insert(blocks_, id);
+    if (owner.free == 0) [[unlikely]]
+      word_of(list) |= bit_of(list);
     owner.free += blocks_[id].size;
     owner.latest = sequence;
     if (keeps_ages_ && list != shared) [[unlikely]]
@@ -63,7 +68,7 @@ class free_lists {
     list_id const list = blocks_[id].list;
     list_blocks& owner = lists_[list];
     owner.index.remove(blocks_, id);
-    owner.free -= blocks_[id].size;
+    take_off(owner, list, blocks_[id].size);
     if (keeps_ages_ && list != shared) [[unlikely]]
       ages_.remove(list, id);
   }
@@ -99,6 +104,18 @@ class free_lists {
   tlsf_index const& by_size(list_id list) const noexcept { return lists_[list].index; }
   /// Units in a free list.
   std::uint64_t free_units(list_id list) const noexcept { return lists_[list].free; }
+  /// True if a list has free blocks: a question that reads no list.
+  bool has_free(list_id list) const noexcept { return (with_free_[number_of(list) / bits] & bit_of(list)) != 0; }
+  /// The first list from `list` on that has some, and is below `end`; else `shared`.
+  list_id next_with_free(list_id list, std::size_t end) const noexcept {
+    for (std::size_t at = number_of(list); at < end; at = (at / bits + 1) * bits) {
+      std::uint64_t const rest = with_free_[at / bits] >> at % bits;
+      if (rest == 0) continue;
+      std::size_t const found = at + static_cast<std::size_t>(std::countr_zero(rest));
+      return found < end ? static_cast<list_id>(found) : shared;
+    }
+    return shared;
+  }
   /// The sequence number up to which a free block's free list has to be done before others may have it.
   sequence_number sequence(block_id id) const noexcept {
     return keeps_ages_ ? ages_.sequence(id) : lists_[blocks_[id].list].latest;
@@ -108,7 +125,7 @@ class free_lists {
     list_blocks& owner = lists_[list];
     if (!keeps_ages_) {
       block_id const id = owner.latest <= sequence ? owner.index.remove_any(blocks_) : 0;
-      if (id != 0) owner.free -= blocks_[id].size;
+      if (id != 0) take_off(owner, list, blocks_[id].size);
       return id;
     }
     block_id const id = ages_.oldest(list);
@@ -117,7 +134,7 @@ class free_lists {
     return id;
   }
 
-  std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lists_.bytes(); }
+  std::size_t host_bytes() const noexcept { return ages_.host_bytes() + lists_.bytes() + with_free_.bytes(); }
 
   /// Checks everything; slow, for tests.
   bool valid() const {
@@ -133,6 +150,15 @@ class free_lists {
     tlsf_index index;  // last: it has its heads behind itself
   };
 
+  static constexpr std::size_t bits = 64;
+  static std::size_t number_of(list_id list) noexcept { return static_cast<std::size_t>(list); }
+  static std::uint64_t bit_of(list_id list) noexcept { return std::uint64_t{1} << number_of(list) % bits; }
+  std::uint64_t& word_of(list_id list) noexcept { return with_free_[number_of(list) / bits]; }
+  [[gnu::always_inline]] void take_off(list_blocks& owner, list_id list, units size) noexcept {
+    if ((owner.free -= size) == 0) [[unlikely]]
+      word_of(list) &= ~bit_of(list);
+  }
+
   bool valid(list_id list) const {
     list_blocks const& l = lists_[list];
     if (!l.index.valid(blocks_, largest_)) return false;
@@ -141,7 +167,7 @@ class free_lists {
       free += blocks_[id].size;
       return blocks_[id].list != list;
     });
-    if (foreign || free != l.free) return false;
+    if (foreign || free != l.free || has_free(list) != (free != 0)) return false;
     if (!keeps_ages_ || list == shared) return true;
     sequence_number sequence{};
     std::uint64_t aged = 0;
@@ -158,6 +184,7 @@ class free_lists {
   bool keeps_ages_ = false;
   units largest_ = 0;  // the largest block that there may be
   tailed_array<list_blocks> lists_;
+  grown_array<std::uint64_t> with_free_{1};  // a bit for each list
 };
 
 }  // namespace weir::detail

@@ -268,10 +268,14 @@ class stream_tracker {
   bool is_exiting_or(unsigned count) const noexcept { return life_.is_exiting_or(count); }
 
   bool is_open(list_id list) const noexcept { return timeline_.is_open(list); }
+  /// True if its stream may have ended, and nobody waits for its events.
+  bool may_retire(list_id list) const noexcept {
+    bool const may_end = kind(list) == identity::destroyable || kind(list) == identity::per_thread || is_joint(list);
+    return may_end && streams_[list].waiting == 0;
+  }
   /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
   void retire(list_id list) noexcept {
-    bool const may_end = kind(list) == identity::destroyable || kind(list) == identity::per_thread || is_joint(list);
-    if (!may_end || streams_[list].waiting != 0) return;
+    if (!may_retire(list)) return;
     if (is_joint(list)) {
       auto const [first, second] = parts(list);
       end_wait(first);
