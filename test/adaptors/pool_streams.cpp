@@ -1,4 +1,5 @@
 // The pool and the order of streams: what costs a call, who waits for whom, and that no order is ever broken.
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream.hpp>
@@ -586,6 +587,51 @@ TEST_CASE("each thread's default stream is a stream of its own") {
   sim::run_all();
   CHECK(checks.done() == 2);
   CHECK(checks.wrong() == 0);
+}
+
+TEST_CASE("a pool with little live on several streams seldom asks CUDA, as it may hold some MiB more") {
+  fresh_world const world;
+  auto memory = make(device{} | pool{});
+  struct block {
+    std::size_t bytes, stream;
+    void* p;
+  };
+  std::vector<weir::stream> streams(8);
+  std::vector<block> live(30);
+  std::mt19937 random(1);
+  auto const fill = [&](block& b) {
+    b.bytes = 1 + random() % 64_KiB;
+    b.stream = random() % streams.size();
+    b.p = memory.allocate(streams[b.stream], b.bytes);
+  };
+  for (block& b : live) fill(b);
+  auto const churn_all = [&](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      block& b = live[random() % live.size()];
+      memory.deallocate(streams[b.stream], b.p, b.bytes);
+      fill(b);
+    }
+  };
+  churn_all(10'000);
+  CHECK(calls_of([&] { churn_all(10'000); }) < 4'000);
+  CHECK(memory.numbers().reserved.peak <= memory.numbers().allocated.peak + 8_MiB);
+  for (block const& b : live) memory.deallocate(streams[b.stream], b.p, b.bytes);
+}
+
+TEST_CASE("a layer below is not asked for more than is needed: it may wait, or have other memory, before it refuses") {
+  fresh_world const world;
+  auto on_source = make(device{} | pool{});
+  auto on_layer = make(device{} | limit{.max_bytes = 1_GiB} | pool{});
+  weir::stream const s;
+  auto const most_held = [&](auto& memory) {
+    for (int i = 0; i < 1000; ++i) {
+      std::size_t const bytes = 1 + static_cast<std::size_t>(i) * 7919 % 1_MiB;
+      memory.deallocate(s, memory.allocate(s, bytes), bytes);
+    }
+    return memory.numbers().reserved.peak;
+  };
+  CHECK(most_held(on_source) > 2_MiB);
+  CHECK(most_held(on_layer) == 2_MiB);
 }
 
 TEST_CASE("what a stream frees that others allocate is found when it is done, however long the stream goes on") {

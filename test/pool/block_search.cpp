@@ -122,3 +122,47 @@ TEST_CASE("threads' caches are spared by growing a little, but not where a strea
     if (id != 0) m.heap.give_done(id);
   }
 }
+
+TEST_CASE("a pool that is searched for most requests grows a little above what is live, once in 64 searches") {
+  searched_memory m{pool{}};
+  auto const search_often = [&](int times) {
+    for (int i = 0; i < times; ++i) m.heap.give_done(m.find(m.s, 64_KiB, pool_effort::all));
+  };
+  search_often(60);
+  CHECK(m.state.live_bytes == 2_MiB);
+  search_often(10);
+  CHECK(m.state.live_bytes == 4_MiB);
+  search_often(1000);
+  CHECK(m.state.live_bytes > 4_MiB);
+  CHECK(m.state.live_bytes <= 8_MiB + 64_KiB);
+}
+
+TEST_CASE("it does not where streams are to wait before it grows, and not for who may not let it grow") {
+  searched_memory waiting(pool{.pending = when_pending::wait}), reusing{pool{}};
+  for (int i = 0; i < 1000; ++i) {
+    waiting.heap.give_done(waiting.find(waiting.s, 64_KiB, pool_effort::all));
+    block_id const id = reusing.find(reusing.s, 64_KiB, i == 0 ? pool_effort::all : pool_effort::reuse);
+    reusing.heap.give_done(id);
+  }
+  CHECK(waiting.state.live_bytes == 2_MiB);
+  CHECK(reusing.state.live_bytes == 2_MiB);
+}
+
+TEST_CASE("an upstream that has no memory for that is not asked again until the pool could grow") {
+  searched_memory m{pool{}};
+  m.heap.give_done(m.find(m.s, 64_KiB, pool_effort::all));
+  m.state.fail = failing::out_of_memory;
+  auto const calls_of_searches = [&](int times) {
+    std::size_t const before = m.state.calls;
+    for (int i = 0; i < times; ++i) m.heap.give_done(m.find(m.s, 64_KiB, pool_effort::all));
+    return m.state.calls - before;
+  };
+  CHECK(calls_of_searches(100) > 0);
+  CHECK(calls_of_searches(1000) == 0);
+  m.state.fail = failing::no;
+  CHECK(calls_of_searches(1000) == 0);
+  block_id const all_there_was = m.find(m.s, 2_MiB, pool_effort::all);
+  m.heap.give_done(m.find(m.s, 64_KiB, pool_effort::all));
+  m.heap.give_done(all_there_was);
+  CHECK(calls_of_searches(1000) > 0);
+}

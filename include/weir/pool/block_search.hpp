@@ -2,6 +2,7 @@
 // How a pool serves a request when nothing is ready: the ladder of docs/architecture.md.
 //
 //   find                        what streams have at hand becomes everyone's to look at, then that in threads' caches
+//     make_room                 once in many searches of a pool that holds little more than is live: before all else
 //     take_done                 asks CUDA what is done by now
 //     take_waiting              the stream waits for another one's block; with `when_pending::wait` before growing
 //     take_grown                takes a segment from the upstream, without the lock; waits for other threads' growth
@@ -9,6 +10,7 @@
 
 #include <weir/core/call_note.hpp>
 #include <weir/core/growable.hpp>
+#include <weir/core/handle.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/pool/lent_blocks.hpp>
 #include <weir/pool/pool_options.hpp>
@@ -48,6 +50,8 @@ class block_search {
   [[gnu::noinline]] block_id find(stream_identity const& who, request const& r, pool_effort effort,
                                   pool_attempts& tried) {
     lists const looked_at = effort == pool_effort::reuse ? heap_.all_lists() : heap_.next_lists();
+    if (is_search_too_many() && effort != pool_effort::reuse)
+      if (block_id const id = make_room(who, r); id != 0) return id;
     if (who.capture == capture_key::none)
       if (block_id const id = heap_.take_gathering(who, r, looked_at); id != 0) return id;
     if (heap_.gather(who))
@@ -185,15 +189,35 @@ class block_search {
         last_call = {call_note::captured, static_cast<std::uint64_t>(who.capture), 0};
       return outcome;
     } else {
-      return segments_.grow(lock_, heap_, r, live, keeps_small_.load());
+      growth const outcome = segments_.grow(lock_, heap_, r, live, keeps_small_.load());
+      if (outcome == growth::done) searches_ = 0, room_helps_ = true;
+      return outcome;
     }
+  }
+  /// True once in so many searches since the pool grew.
+  bool is_search_too_many() noexcept { return ++searches_ % searches_before_room == 0; }
+  /// A pool that holds little more than is live is searched for most requests: what streams have at hand they lose to
+  /// each other, and what others freed is asked for. So it takes some MiB more before it looks whether there is enough.
+  /// 0 where it holds more than that, or the upstream has no more, which is not asked for room again before the pool
+  /// could grow. Only of a source: layers may wait, or turn to other memory, before they refuse.
+  block_id make_room(stream_identity const& who, request const& r) {
+    constexpr bool is_source = !growable<Upstream> && !handle<Upstream> && !requires(Upstream & u) { u.upstream(); };
+    if (!is_source || !room_helps_ || who.capture != capture_key::none || options_.pending == when_pending::wait)
+      return 0;
+    std::size_t const step = growth_for(options_, r.span() * unit_bytes, r.max_split, segments_.held(), true);
+    if (segments_.held() + step > most_live() + room_above_live) return 0;
+    room_helps_ = segments_.reserve(lock_, heap_, step);
+    return room_helps_ ? heap_.take_ready(who, r) : 0;
   }
   /// True if with as much more the pool would hold more than may be idle: there is enough, then, that nobody looked at.
   bool holds_enough_with(request const& r) noexcept {
-    std::size_t const live = greater(numbers_.allocated.current + lent_.bytes(), most_allocated());
-    return segments_.held() + r.span() * unit_bytes > most_held(options_, live, 8 * growth_granularity);
+    return segments_.held() + r.span() * unit_bytes > most_held(options_, most_live(), 8 * growth_granularity);
   }
+  std::size_t most_live() noexcept { return greater(numbers_.allocated.current + lent_.bytes(), most_allocated()); }
   std::size_t most_allocated() noexcept { return greater(peak_before_, lent_.count().allocated.peak); }
+
+  static constexpr unsigned searches_before_room = 64;
+  static constexpr std::size_t room_above_live = std::size_t{8} << 20;
 
   pool const& options_;
   biased_lock& lock_;
@@ -203,6 +227,8 @@ class block_search {
   pool_numbers& numbers_;
   atomic<bool> const& keeps_small_;
   release_policy<Segments>& idle_;
+  unsigned searches_ = 0;        // since the pool grew
+  bool room_helps_ = true;       // the upstream had memory when it was asked last
   std::size_t peak_before_ = 0;  // the most that was ever allocated, up to the last `remember_peak`
 };
 
