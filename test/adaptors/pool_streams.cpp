@@ -624,8 +624,9 @@ TEST_CASE("a layer below is not asked for more than is needed: it may wait, or h
   auto on_layer = make(device{} | limit{.max_bytes = 1_GiB} | pool{});
   weir::stream const s;
   auto const most_held = [&](auto& memory) {
-    for (int i = 0; i < 1000; ++i) {
-      std::size_t const bytes = 1 + static_cast<std::size_t>(i) * 7919 % 1_MiB;
+    std::mt19937 random(1);
+    for (int i = 0; i < 5000; ++i) {
+      std::size_t const bytes = 1 + random() % 1_MiB;
       memory.deallocate(s, memory.allocate(s, bytes), bytes);
     }
     return memory.numbers().reserved.peak;
