@@ -635,6 +635,19 @@ TEST_CASE("a layer below is not asked for more than is needed: it may wait, or h
   CHECK(most_held(on_layer) == 2_MiB);
 }
 
+TEST_CASE("where a question for what others have at hand gives one block each time, it is asked less often") {
+  fresh_world const world;
+  auto memory = make(device{} | pool{.initial_bytes = 8_MiB});
+  weir::stream const giver, taker;
+  sim::reset_counters();
+  for (int i = 0; i < 4000; ++i) {
+    memory.deallocate(giver, memory.allocate(giver, 200'000), 200'000);       // one is at hand
+    memory.deallocate(host_order, memory.allocate(taker, 200'000), 200'000);  // and now and then goes to the other
+  }
+  CHECK(sim::calls("cudaEventQuery") > 0);
+  CHECK(sim::calls("cudaEventQuery") <= 4000 / 64);
+}
+
 TEST_CASE("what a stream frees that others allocate is found when it is done, however long the stream goes on") {
   lazy_world const world;
   constexpr std::size_t behind = 300, size = 64_KiB;

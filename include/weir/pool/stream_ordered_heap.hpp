@@ -656,6 +656,7 @@ class stream_ordered_heap {
   /// stream; now and then after asking. 0 if none is found.
   [[gnu::noinline]] block_id look_elsewhere(list_id list, request const& r) noexcept {
     block_id const id = small_.take_elsewhere(list, r);
+    not_in_vain_ += id != 0;
     if (id != 0 || ++in_vain_ < in_vain_a_question_) return id;
     in_vain_ = 0;
     return ask_elsewhere(list, r, next_lists());
@@ -672,7 +673,8 @@ class stream_ordered_heap {
       relaxed_capture calls;
       heap_.complete(giver, tracker_.poll(giver, calls));
       block_id const id = small_.take_from(giver, list, r);
-      in_vain_a_question_ = id != 0 ? often : seldom;
+      bool const was_worth_it = std::exchange(not_in_vain_, 0u) >= worth_a_question;
+      in_vain_a_question_ = id == 0 ? seldom : was_worth_it ? often : lesser(2 * in_vain_a_question_, seldom);
       return id;
     }
     return 0;
@@ -705,15 +707,15 @@ class stream_ordered_heap {
   bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
 
   static constexpr std::size_t lists_a_search = 64, most_in_vain = 16;
-  static constexpr unsigned often = 8, seldom = 128;
+  static constexpr unsigned often = 8, seldom = 128, worth_a_question = 4;
 
   growable_heap heap_;
   stream_tracker tracker_;
   private_pool private_;
   small_blocks small_;
   std::size_t next_list_ = 0, next_gathered_ = 0, next_asked_ = 0;
-  unsigned in_vain_ = 0, in_vain_a_question_ = seldom;  // looks elsewhere
-  list_id holes_ = shared;                              // none until there is a range
+  unsigned in_vain_ = 0, not_in_vain_ = 0, in_vain_a_question_ = seldom;  // looks elsewhere
+  list_id holes_ = shared;                                                // none until there is a range
 };
 
 }  // namespace weir::detail
