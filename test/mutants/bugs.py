@@ -9,6 +9,7 @@ TRACKER = "pool/order/stream_tracker.hpp"
 KEY = "pool/order/stream_key.hpp"
 POSITION = "pool/order/capture_position.hpp"
 TIMELINE = "pool/order/stream_timeline.hpp"
+EARLY = "pool/order/early_events.hpp"
 HEAP = "pool/heap/block_heap.hpp"
 TABLE = "pool/heap/block_table.hpp"
 LISTS = "pool/heap/free_lists.hpp"
@@ -189,6 +190,22 @@ BUGS = [
         case="of a stream that goes on"),
     bug(0, "an event stands for two groups of frees", TIMELINE,
         "    at(l, --l.count).event = unused;\n", "    --l.count, static_cast<void>(unused);\n", "pool/order/stream_timeline"),
+    bug(0, "no event is recorded between searches", ORDERED,
+        "if (early_.are_planned()) [[unlikely]]", "if (early_.are_planned() && false)", "adaptors/pool_streams",
+        random=False, case="what a stream frees that others"),
+    bug(0, "that work was not done when a search asked is not noticed", ORDERED,
+        "if (is_pending_elsewhere(looked_at, list)) early_.saw_pending();", "", "adaptors/pool_streams", random=False,
+        case="what a stream frees that others"),
+    bug(0, "after two searches in a row the next one is expected soon", EARLY,
+        "greater((frees - searched_at_) / 2, after_ / 2)", "(frees - searched_at_) / 2", "pool/order/early_events",
+        random=False, case="a short time between"),
+    bug(0, "events are due however much is left for everyone", EARLY,
+        " || done_bytes < due_below_", "", "pool/order/early_events", random=False, case="they are due when half of what"),
+    bug(0, "events are due again and again", EARLY,
+        "    due_at_ = never;\n", "", "pool/order/early_events", random=False, case="events are due when half as many"),
+    bug(0, "each of many lists gets an event for a few frees", EARLY,
+        "are_planned_ = are_needed_ && are_few;", "are_planned_ = are_needed_ || (are_few && are_needed_);",
+        "pool/order/early_events", random=False, case="few frees and little memory"),
     bug(0, "a list that has no free block any more is looked at", LISTS,
         "      word_of(list) &= ~bit_of(list);\n", "      static_cast<void>(list);\n", "pool/heap/free_lists", random=False,
         case="which lists have"),
@@ -1727,7 +1744,7 @@ BUGS = [
         "searches_ = 0, room_helps_ = true;", "searches_ = 0;", "pool/block_search", random=False,
         case="an upstream that has no memory for"),
     bug(0, "a question that gives one block is asked as often as one that gives many", ORDERED,
-        "was_worth_it ? often : lesser", "was_worth_it || true ? often : lesser", "adaptors/pool_streams", random=False,
+        "was_worth_it ? often : later;", "was_worth_it || true ? often : later;", "adaptors/pool_streams", random=False,
         case="where a question for"),
     bug(0, "CUDA is never asked for what others have at hand", ORDERED,
         "++in_vain_ < in_vain_a_question_) return id;", "++in_vain_ != 0) return id;",

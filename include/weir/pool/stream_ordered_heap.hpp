@@ -6,6 +6,7 @@
 #include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
+#include <weir/pool/order/early_events.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
 #include <weir/pool/small_blocks.hpp>
@@ -204,11 +205,13 @@ class stream_ordered_heap {
   /// tightly. No CUDA call. Or 0. May throw `std::bad_alloc`, as all that take.
   [[gnu::always_inline]] block_id take_ready(stream_identity const& who, request const& r) {
     reserve();
+    record_early();
     return heap_.take_tightest(list_of(who), r);
   }
   /// The same for a small request; the block is counted as one that the stream has.
   [[gnu::always_inline]] block_id take_ready_small(stream_identity const& who, request const& r) {
     reserve();
+    record_early();
     list_id const list = list_of(who);
     block_id const id = heap_.take_tightest(list, r);
     if (id != 0) heap_.set_taker(id, list);
@@ -239,6 +242,7 @@ class stream_ordered_heap {
   block_id take_done(stream_identity const& who, request const& r, lists const& looked_at) {
     list_id const list = reserve_to_search(who);
     poll(looked_at, list);
+    if (is_pending_elsewhere(looked_at, list)) early_.saw_pending();
     if (block_id const id = heap_.take_tightest(list, r); id != 0) return id;
     if (block_id const id = heap_.find_hidden(shared, r); id != 0) return heap_.take(id, r);
     if (list == shared) return 0;
@@ -251,6 +255,14 @@ class stream_ordered_heap {
       list_id const owner = heap_.blocks()[id].list;
       return owner == shared || tracker_.available(list, owner, heap_.sequence(id));
     });
+  }
+
+  /// A search has ended: see `early_events`. Not for very many streams, of which each search asks some.
+  void plan_events() noexcept {
+    if (!has_few_lists()) return;
+    std::size_t with_free = 0;
+    all_lists().first_of(heap_, [&](list_id) -> block_id { return ++with_free, 0; });
+    early_.plan(tracker_.frees(), heap_.free_bytes(shared), with_free);
   }
 
   /// Where there are very many streams: asks more of them what is done, until a block is ready, or some were asked in
@@ -674,12 +686,30 @@ class stream_ordered_heap {
       heap_.complete(giver, tracker_.poll(giver, calls));
       block_id const id = small_.take_from(giver, list, r);
       bool const was_worth_it = std::exchange(not_in_vain_, 0u) >= worth_a_question;
-      in_vain_a_question_ = id == 0 ? seldom : was_worth_it ? often : lesser(2 * in_vain_a_question_, seldom);
+      unsigned const later = in_vain_a_question_ < seldom / 2 ? 2 * in_vain_a_question_ : seldom;
+      in_vain_a_question_ = id == 0 ? seldom : was_worth_it ? often : later;
       return id;
     }
     return 0;
   }
 
+  [[gnu::always_inline]] void record_early() noexcept {
+    if (early_.are_planned()) [[unlikely]]
+      record_if_due();
+  }
+  [[gnu::noinline]] void record_if_due() noexcept {
+    std::size_t const done = heap_.free_bytes(shared);
+    if (!early_.are_due(tracker_.frees(), done)) return;
+    early_.recorded(done);
+    all_lists().first_of(heap_, [&](list_id list) -> block_id {
+      if (tracker_.is_lasting(list)) tracker_.cover(list);
+      return 0;
+    });
+  }
+  bool is_pending_elsewhere(lists const& looked_at, list_id own) const noexcept {
+    return looked_at.first_of(heap_,
+                              [&](list_id list) -> block_id { return list != own && tracker_.is_lasting(list); }) != 0;
+  }
   bool may_give(list_id giver, list_id taker) const noexcept { return giver != taker && !tracker_.is_captured(giver); }
 
   void add_lists() {
@@ -713,6 +743,7 @@ class stream_ordered_heap {
   stream_tracker tracker_;
   private_pool private_;
   small_blocks small_;
+  early_events early_;
   std::size_t next_list_ = 0, next_gathered_ = 0, next_asked_ = 0;
   unsigned in_vain_ = 0, not_in_vain_ = 0, in_vain_a_question_ = seldom;  // looks elsewhere
   list_id holes_ = shared;                                                // none until there is a range

@@ -103,6 +103,8 @@ class stream_timeline {
   /// The latest number is that of a free on `list` too.
   void issue_again(list_id list) noexcept { issued_[list] = last_; }
 
+  /// Frees that were numbered.
+  std::uint64_t frees() const noexcept { return static_cast<std::uint64_t>(last_); }
   sequence_number issued(list_id list) const noexcept { return issued_[list]; }
   sequence_number covered(list_id list) const noexcept { return lists_[list].covered; }
   sequence_number completed(list_id list) const noexcept { return lists_[list].completed; }

@@ -247,6 +247,8 @@ class stream_tracker {
     return !broken;
   }
 
+  /// How many were numbered so far, on all lists.
+  std::uint64_t frees() const noexcept { return timeline_.frees(); }
   sequence_number issued(list_id list) const noexcept { return timeline_.issued(list); }
   /// True if all up to `t` that was freed on `list` is known to be done.
   bool is_done(list_id list, sequence_number t) const noexcept { return t <= timeline_.completed(list); }
