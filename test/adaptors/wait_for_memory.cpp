@@ -203,6 +203,20 @@ TEST_CASE("so does one that maps memory") {
   memory.release_range(range);
 }
 
+TEST_CASE("a pool above does not wait for more than it needs, and once for that") {
+  auto memory = make(device{} | limit{.max_bytes = 10_MiB} | wait_for_memory{20} | pool{.growth_bytes = 8_MiB});
+  auto const& waits = find<wait_for_memory_resource>(memory);
+  weir::stream const s;
+  void* const first = memory.allocate(s, 8_MiB);
+  void* const second = memory.allocate(s, 1_MiB);  // of 8, 4 and 2 MiB the last fits
+  CHECK(memory.numbers().reserved.current == 10_MiB);
+  CHECK(waits.numbers().timed_out == 0);
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(s, 5_MiB)), out_of_memory);
+  CHECK(waits.numbers().timed_out == 1);
+  memory.deallocate(s, first, 8_MiB);
+  memory.deallocate(s, second, 1_MiB);
+}
+
 TEST_CASE("a failure of another kind ends a wait") {
   source_state state;
   auto memory = make(source{&state} | limit{1_KiB} | wait_for_memory{long_enough});

@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/detail/memory_queue.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
@@ -61,7 +62,8 @@ struct wait_numbers {
 /// behind it, and new requests, have what it cannot use; in the second half they wait for it, so that what is freed
 /// adds up for a large request, too. Whose own time is over asks once more in any case. A request on a stream that is
 /// being captured is refused at once, and so is one that is made inside of one that waits, as by a reclaimer below
-/// (`on_failure`). While nobody waits, a request and a free cost a load more than without this layer.
+/// (`on_failure`), and of a pool that asks for more than it needs: it asks for less next. While nobody waits, a request
+/// and a free cost a load more than without this layer.
 template <resource Upstream>
 class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<wait_for_memory_resource, Upstream>;
@@ -84,7 +86,9 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
     try {
       return this->ask(stream, bytes, alignment);
     } catch (out_of_memory& failure) {
-      if (char const* const why_not = reason_not_to_wait(stream, bytes, alignment)) {
+      char const* why_not = reason_not_to_wait(stream, bytes, alignment);
+      if (detail::can_do_with_less::is_set()) why_not = "; this one did not wait: who asked can do with less";
+      if (why_not != nullptr) {
         failure.passed_through(line{*this, why_not});
         throw;
       }

@@ -60,4 +60,21 @@ class captured_memory_only {
   [[gnu::visibility("default")]] inline static constinit thread_local unsigned depth_ = 0;
 };
 
+/// While it lives, layers below refuse this thread's requests at once rather than wait for others (`wait_for_memory`):
+/// who asks can do with less, and asks for that next.
+class can_do_with_less {
+ public:
+  explicit can_do_with_less(bool is_so) noexcept : before_(is_set_) { is_set_ = is_set_ || is_so; }
+  ~can_do_with_less() { is_set_ = before_; }
+  can_do_with_less(can_do_with_less const&) = delete;
+  can_do_with_less& operator=(can_do_with_less const&) = delete;
+
+  static bool is_set() noexcept { return is_set_; }
+
+ private:
+  [[gnu::visibility("default")]] inline static constinit thread_local bool is_set_ = false;
+
+  bool const before_;
+};
+
 }  // namespace weir::detail

@@ -1,6 +1,7 @@
 #pragma once
 // What a pool holds from its upstream, in segments: grows by one, gives idle ones back.
 
+#include <weir/core/call_note.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/segment_list.hpp>
@@ -66,7 +67,7 @@ class upstream_segments {
     if (options_.growth_bytes == 0) wanted = whole_requests(lesser(wanted, greatest_step(least, most)), least);
     for (std::size_t least_held = ~std::size_t{0};;) {
       std::size_t const bytes = lesser(wanted, lesser(room(), max_block_bytes));
-      if (bytes >= least && grow_by(lock, heap, bytes)) return growth::done;
+      if (bytes >= least && grow_by(lock, heap, bytes, bytes > least)) return growth::done;
       // As long as less is held each time: an upstream that uses the pool itself may make new what goes back here.
       if (give_idle_of(lock, heap, wanted) != 0 && held() < least_held) {
         least_held = held();
@@ -81,7 +82,7 @@ class upstream_segments {
   template <class Lock>
   bool reserve(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
     upstream_calls::attempt const attempt(source_.calls());
-    return grow_by(lock, heap, lesser(round_up_or_zero(bytes, unit_bytes), room()));
+    return grow_by(lock, heap, lesser(round_up_or_zero(bytes, unit_bytes), room()), false);
   }
 
   /// Some segment may be idle that was not when `give_idle` last looked.
@@ -176,9 +177,11 @@ class upstream_segments {
     return gone.bytes;
   }
 
-  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory.
+  /// Takes `bytes` from the upstream, without the lock; false if it is out of memory. `can_be_less`: then less is asked
+  /// for next, so that nobody need wait for so much.
   template <class Lock>
-  bool grow_by(Lock& lock, stream_ordered_heap& heap, std::size_t bytes) {
+  bool grow_by(Lock& lock, stream_ordered_heap& heap, std::size_t bytes, bool can_be_less) {
+    can_do_with_less const hint(can_be_less);
     void* const p = source_.take(lock, bytes);
     if (p == nullptr) return false;
     auto const address = reinterpret_cast<std::uintptr_t>(p);
