@@ -137,13 +137,16 @@ TEST_CASE("a pool that is searched for most requests grows a little above what i
   CHECK(m.state.live_bytes <= 8_MiB + 64_KiB);
 }
 
-TEST_CASE("it does not where streams are to wait before it grows, and not for who may not let it grow") {
-  searched_memory waiting(pool{.pending = when_pending::wait}), reusing{pool{}};
+TEST_CASE("it does not where streams are to wait before it grows, for who may not let it grow, or above a threshold") {
+  searched_memory waiting(pool{.pending = when_pending::wait}), reusing{pool{}},
+      frugal(pool{.release_threshold = 3_MiB});
   for (int i = 0; i < 1000; ++i) {
     waiting.heap.give_done(waiting.find(waiting.s, 64_KiB, pool_effort::all));
     block_id const id = reusing.find(reusing.s, 64_KiB, i == 0 ? pool_effort::all : pool_effort::reuse);
     reusing.heap.give_done(id);
+    frugal.heap.give_done(frugal.find(frugal.s, 64_KiB, pool_effort::all));
   }
+  CHECK(frugal.state.live_bytes == 2_MiB);
   CHECK(waiting.state.live_bytes == 2_MiB);
   CHECK(reusing.state.live_bytes == 2_MiB);
 }

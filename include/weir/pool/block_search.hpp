@@ -199,13 +199,14 @@ class block_search {
   /// A pool that holds little more than is live is searched for most requests: what streams have at hand they lose to
   /// each other, and what others freed is asked for. So it takes some MiB more before it looks whether there is enough.
   /// 0 where it holds more than that, or the upstream has no more, which is not asked for room again before the pool
-  /// could grow. Only of a source: layers may wait, or turn to other memory, before they refuse.
+  /// could grow. Only of a source: layers may wait, or turn to other memory, before they refuse. Not above the
+  /// threshold from which what is idle goes back at once.
   block_id make_room(stream_identity const& who, request const& r) {
     constexpr bool is_source = !growable<Upstream> && !handle<Upstream> && !requires(Upstream & u) { u.upstream(); };
     if (!is_source || !room_helps_ || who.capture != capture_key::none || options_.pending == when_pending::wait)
       return 0;
     std::size_t const step = growth_for(options_, r.span() * unit_bytes, r.max_split, segments_.held(), true);
-    if (segments_.held() + step > most_live() + room_above_live) return 0;
+    if (segments_.held() + step > lesser(most_live() + room_above_live, options_.release_threshold)) return 0;
     room_helps_ = segments_.reserve(lock_, heap_, step);
     return room_helps_ ? heap_.take_ready(who, r) : 0;
   }
