@@ -18,6 +18,14 @@ struct numbered {
 
 bool fails = false;
 
+// Whether an array had still what it gave back.
+grown_array<numbered> const* watched = nullptr;
+bool had_it = false;
+void give(void* p) noexcept {
+  had_it = had_it || (watched != nullptr && watched->data() == p);
+  std::free(p);
+}
+
 bool on_large_pages(grown_array<numbered> const& array) {
   return reinterpret_cast<std::uintptr_t>(array.data()) % grown_array<numbered>::page_bytes == 0;
 }
@@ -29,8 +37,8 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   void* const p = fails ? nullptr : std::aligned_alloc(a, (bytes + a - 1) / a * a);
   return p != nullptr ? p : throw std::bad_alloc();
 }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { give(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give(p); }
 
 TEST_CASE("an array grows to the size that is asked for, keeps what is there, and fills the rest with fresh elements") {
   constexpr std::size_t large = grown_array<numbered>::page_bytes / sizeof(numbered);
@@ -70,4 +78,12 @@ TEST_CASE("two arrays are exchanged") {
   CHECK_EQ(one.size(), 100);
   CHECK_EQ(many.size(), 1);
   CHECK_EQ(many[0].number, 1);
+}
+
+TEST_CASE("what an array gives back it has no more, so that a child that is forked just then does not, too") {
+  grown_array<numbered> array(10);
+  watched = &array;
+  array.grow(1000);
+  watched = nullptr;
+  CHECK_FALSE(had_it);
 }

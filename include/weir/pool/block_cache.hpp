@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace weir::detail {
 
@@ -35,10 +36,7 @@ class block_cache {
   }
 
   /// The list has nothing here, and may come to stand for another stream.
-  void close(list_id list) noexcept {
-    delete streams_[list];
-    streams_[list] = nullptr;
-  }
+  void close(list_id list) noexcept { delete std::exchange(streams_[list], nullptr); }
 
   /// Blocks of the class that the list's stream took from the heap and has not given back: it is about to take one
   /// more. What other streams freed counts for those. Needs `open`.

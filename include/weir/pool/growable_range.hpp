@@ -264,8 +264,7 @@ class growable_range {
     });
   }
   void forget_parked() noexcept {
-    delete parked_;
-    parked_ = nullptr;
+    delete std::exchange(parked_, nullptr);
     is_changing_ = false;
   }
 

@@ -40,8 +40,7 @@ class slab_store {
   /// The list has no slab, and may come to stand for another stream.
   void close(list_id list) noexcept {
     if (streams_[list].classes != nullptr) host_bytes_ -= sizeof(by_class);
-    delete streams_[list].classes;
-    streams_[list].classes = nullptr;
+    delete std::exchange(streams_[list].classes, nullptr);
   }
 
   /// A slot that is live.

@@ -676,7 +676,7 @@ class stream_ordered_heap {
   /// The same after asking CUDA, of one stream that has such a block at hand, what of that is done by now. The answer
   /// says how soon it is worth another question.
   block_id ask_elsewhere(list_id list, request const& r, lists const& looked_at) noexcept {
-    if (list == shared || !tracker_.is_lasting(list) || !has_few_lists() || !small_.may_have(r)) return 0;
+    if (list == shared || !tracker_.is_lasting(list) || !has_few_lists() || !small_blocks::may_have(r)) return 0;
     for (std::size_t i = 0; i < looked_at.count_; ++i) {
       list_id const giver = looked_at.at((next_asked_ + i) % looked_at.count_);
       if (giver == list || !small_.has(giver, r)) continue;

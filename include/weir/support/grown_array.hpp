@@ -23,7 +23,7 @@ class grown_array {
 
   /// May throw `std::bad_alloc`, as `grow`.
   explicit grown_array(std::size_t size = 0) { grow(size); }
-  ~grown_array() { release(); }
+  ~grown_array() { release(first_, size_); }
   grown_array(grown_array const&) = delete;
   grown_array& operator=(grown_array const&) = delete;
 
@@ -35,9 +35,10 @@ class grown_array {
     if (is_large(size)) ::madvise(fresh, size * element_bytes, MADV_HUGEPAGE);  // refused where there are none
     for (std::size_t i = 0; i < size_; ++i) ::new (fresh + i) T(first_[i]);
     for (std::size_t i = size_; i < size; ++i) ::new (fresh + i) T{};
-    release();
-    first_ = fresh;
-    size_ = size;
+    T* const old = first_;
+    std::size_t const old_size = size_;
+    first_ = fresh, size_ = size;
+    release(old, old_size);  // last: a child that is forked meanwhile gives back what it finds here
   }
   void swap(grown_array& other) noexcept {
     T* const first = first_;
@@ -65,8 +66,8 @@ class grown_array {
   static constexpr std::align_val_t alignment_of(std::size_t n) noexcept {
     return std::align_val_t{is_large(n) ? page_bytes : alignof(T)};
   }
-  void release() noexcept {
-    if (first_ != nullptr) ::operator delete(first_, alignment_of(size_));
+  static void release(T* first, std::size_t size) noexcept {
+    if (first != nullptr) ::operator delete(first, alignment_of(size));
   }
 
   T* first_ = nullptr;
