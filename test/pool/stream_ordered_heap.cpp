@@ -119,6 +119,50 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "asking joins an own block with shared and
   REQUIRE(third != 0);
 }
 
+TEST_CASE_FIXTURE(reuse_of_a_segment, "events that are due are recorded by who asks on a stream, not in host order") {
+  weir::stream const giver, taker;
+  reuse.add_segment(0x7f10'0000'0000u, 1 << 20);
+  for (int i = 0; i < 100; ++i) free_behind_work(giver, ready(giver, 1));  // as many frees as an event is worth
+  CHECK(done(taker, 100) != 0);                                            // asks, and sees work that is not done
+  reuse.plan_events();
+  free_behind_work(giver, ready(giver, 1));  // behind which there is no event yet
+  REQUIRE(ready(host_order, 600'000) != 0);  // most of what everyone may have: now they are due
+  sim::reset_counters();
+  CHECK(ready(host_order, 10) != 0);
+  CHECK(sim::calls() == 0);
+  CHECK(ready(taker, 10) != 0);
+  CHECK(sim::calls("cudaEventRecord") == 1);
+  sim::reset_counters();
+  CHECK(ready(taker, 10) != 0);
+  CHECK(sim::calls("cudaEventRecord") == 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "in a host function, which may not call CUDA, they are left out") {
+  weir::stream const giver, taker;
+  reuse.add_segment(0x7f10'0000'0000u, 1 << 20);
+  for (int i = 0; i < 100; ++i) free_behind_work(giver, ready(giver, 1));
+  CHECK(done(taker, 100) != 0);
+  reuse.plan_events();
+  free_behind_work(giver, ready(giver, 1));
+  REQUIRE(ready(host_order, 600'000) != 0);
+  struct asked {
+    stream_ordered_heap* heap;
+    detail::stream_identity who;
+    block_id taken = 0;
+  } one{&reuse, who(taker)};
+  REQUIRE(cudaLaunchHostFunc(
+              taker.get(),
+              [](void* given) {
+                auto& ask = *static_cast<asked*>(given);
+                ask.taken = ask.heap->take_ready(ask.who, units(10));
+              },
+              &one) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(taker.get()) == cudaSuccess);
+  CHECK(one.taken != 0);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(reuse.valid());
+}
+
 TEST_CASE_FIXTURE(reuse_of_a_segment, "waiting joins the owners of a run, each once") {
   block_id const first = ready(a, 30), second = ready(b, 30), third = ready(a, 40);
   free_behind_work(a, first);

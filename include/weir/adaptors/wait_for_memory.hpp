@@ -86,9 +86,9 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
     try {
       return this->ask(stream, bytes, alignment);
     } catch (out_of_memory& failure) {
-      char const* why_not = reason_not_to_wait(stream, bytes, alignment);
-      if (detail::can_do_with_less::is_set()) why_not = "; this one did not wait: who asked can do with less";
-      if (why_not != nullptr) {
+      bool const can_be_less = detail::can_do_with_less::is_set();
+      if (char const* const why_not = can_be_less ? "; this one did not wait: who asked can do with less"
+                                                  : reason_not_to_wait(stream, bytes, alignment)) {
         failure.passed_through(line{*this, why_not});
         throw;
       }

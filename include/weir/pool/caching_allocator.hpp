@@ -7,7 +7,7 @@
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
 //     heap: make_small          the same after making a new slab
 //     heap: take_elsewhere      what another stream has at hand, if its work is done; asks CUDA now and then
-//     heap: take_ready          the stream's own free blocks, and those whose work is done; no CUDA call
+//     heap: take_ready          the stream's own free blocks, and those whose work is done; now and then events
 //     block_search: find        nothing is ready
 //   deallocate                  the stream's key
 //     give_by_thread            while threads wait for each other: into the thread's own cache
@@ -280,6 +280,7 @@ class caching_allocator : public hot_path<Upstream> {
     if (id == 0) id = heap_.take_ready(who, r);
     return id == 0 ? nullptr : hand_out(id, r);
   }
+  /// For one that may be captured, and is not.
   void* allocate_known(stream_identity const& who, request const& r) {
     if (sizes_.may_be_small(r))
       if (void* const p = take_small(who.key, r); p != nullptr) return p;

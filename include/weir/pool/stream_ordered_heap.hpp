@@ -9,6 +9,8 @@
 #include <weir/pool/order/early_events.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
+#include <weir/pool/question_interval.hpp>
+#include <weir/pool/searched_lists.hpp>
 #include <weir/pool/small_blocks.hpp>
 
 #include <bit>
@@ -31,48 +33,14 @@ class stream_ordered_heap {
 
   /// The free lists that a search looks at: all of them where there are few. Where there are many it looks at some, and
   /// the next search at others, so that what a call costs does not grow with the number of streams.
-  class lists {
-   public:
-    template <class F>
-    void for_each(F f) const {
-      for (std::size_t i = 0; i < count_; ++i) f(at(i));
-    }
-    /// Of those that have free blocks in a heap, the first result of `f(list)` that is not 0, or 0. What it costs goes
-    /// by these.
-    template <class F>
-    block_id first_of(block_heap const& heap, F f) const {
-      std::size_t const end = first_ + count_;
-      block_id const found = first_between(heap, first_, lesser(end, of_), f);
-      return found != 0 || end <= of_ ? found : first_between(heap, 0, end - of_, f);
-    }
-    bool are_all() const noexcept { return count_ == of_; }
-
-   private:
-    friend stream_ordered_heap;
-    /// `first` is below `of`, or there are none.
-    lists(std::size_t first, std::size_t count, std::size_t of) noexcept : first_(first), count_(count), of_(of) {}
-    list_id at(std::size_t i) const noexcept { return static_cast<list_id>(1 + (first_ + i) % of_); }
-    template <class F>
-    static block_id first_between(block_heap const& heap, std::size_t begin, std::size_t end, F f) {
-      block_id found = 0;
-      for (std::size_t at = begin + 1; at <= end && found == 0; ++at) {
-        list_id const list = heap.next_with_free(static_cast<list_id>(at), end + 1);
-        if (list == shared) break;
-        at = static_cast<std::size_t>(list);
-        found = f(list);
-      }
-      return found;
-    }
-
-    std::size_t first_, count_, of_;
-  };
-  lists all_lists() const noexcept { return {0, tracker_.list_count() - 1, tracker_.list_count() - 1}; }
+  using lists = searched_lists;
+  lists all_lists() const noexcept { return lists(tracker_.list_count() - 1); }
   lists next_lists() noexcept {
     std::size_t const all = tracker_.list_count() - 1;
     if (has_few_lists()) return all_lists();
-    lists const some(next_list_ % all, lists_a_search, all);
-    next_list_ = some.first_ + lists_a_search;
-    return some;
+    std::size_t const first = next_list_ % all;
+    next_list_ = first + lists_a_search;
+    return {first, lists_a_search, all};
   }
 
   /// Adds a segment, free for everyone; returns its first block, which names the segment from now on. May throw
@@ -202,17 +170,19 @@ class stream_ordered_heap {
   }
 
   /// A block that `who` may use without asking anybody: its own, or one whose work is done, whichever fits more
-  /// tightly. No CUDA call. Or 0. May throw `std::bad_alloc`, as all that take.
+  /// tightly. No CUDA call, but for the events that are due now and then (`early_events`); in host order none. Or 0.
+  /// May throw `std::bad_alloc`, as all that take.
   [[gnu::always_inline]] block_id take_ready(stream_identity const& who, request const& r) {
     reserve();
-    record_early();
-    return heap_.take_tightest(list_of(who), r);
+    list_id const list = list_of(who);
+    record_early(list);
+    return heap_.take_tightest(list, r);
   }
   /// The same for a small request; the block is counted as one that the stream has.
   [[gnu::always_inline]] block_id take_ready_small(stream_identity const& who, request const& r) {
     reserve();
-    record_early();
     list_id const list = list_of(who);
+    record_early(list);
     block_id const id = heap_.take_tightest(list, r);
     if (id != 0) heap_.set_taker(id, list);
     return id;
@@ -261,7 +231,7 @@ class stream_ordered_heap {
   void plan_events() noexcept {
     if (!has_few_lists()) return;
     std::size_t with_free = 0;
-    all_lists().first_of(heap_, [&](list_id) -> block_id { return ++with_free, 0; });
+    all_lists().for_each_with_free(heap_, [&](list_id) { ++with_free; });
     early_.plan(tracker_.frees(), heap_.free_bytes(shared), with_free);
   }
 
@@ -286,14 +256,15 @@ class stream_ordered_heap {
   /// another gives all that it has at hand to the heap, until some block is ready. So the others keep theirs, which
   /// they would ask for again.
   block_id take_gathering(stream_identity const& who, request const& r, lists const& looked_at) {
-    list_id const list = reserve_to_search(who);
-    if (block_id const id = ask_elsewhere(list, r, looked_at); id != 0) return id;
+    list_id const own = reserve_to_search(who);
+    if (block_id const id = ask_elsewhere(own, r, looked_at); id != 0) return id;
     if (!small_.has_some()) return 0;
-    for (std::size_t i = 0; i < looked_at.count_; ++i) {
-      lists const one((looked_at.first_ + (next_gathered_ + i) % looked_at.count_) % looked_at.of_, 1, looked_at.of_);
-      if (!small_.gather(one.at(0))) continue;
-      if (one.at(0) != list) poll(one, list);
-      if (block_id const id = heap_.take_tightest(list, r); id != 0) {
+    relaxed_capture calls;
+    for (std::size_t i = 0; i < looked_at.count(); ++i) {
+      list_id const giver = looked_at[next_gathered_ + i];
+      if (!small_.gather(giver)) continue;
+      if (giver != own) poll(giver, own, calls);
+      if (block_id const id = heap_.take_tightest(own, r); id != 0) {
         next_gathered_ += i + 1;
         return id;
       }
@@ -668,44 +639,39 @@ class stream_ordered_heap {
   /// stream; now and then after asking. 0 if none is found.
   [[gnu::noinline]] block_id look_elsewhere(list_id list, request const& r) noexcept {
     block_id const id = small_.take_elsewhere(list, r);
-    not_in_vain_ += id != 0;
-    if (id != 0 || ++in_vain_ < in_vain_a_question_) return id;
-    in_vain_ = 0;
-    return ask_elsewhere(list, r, next_lists());
+    return questions_.is_due_after_look(id != 0) ? ask_elsewhere(list, r, next_lists()) : id;
   }
-  /// The same after asking CUDA, of one stream that has such a block at hand, what of that is done by now. The answer
-  /// says how soon it is worth another question.
+  /// The same after asking CUDA, of one stream that has such a block at hand, what of that is done by now.
   block_id ask_elsewhere(list_id list, request const& r, lists const& looked_at) noexcept {
     if (list == shared || !tracker_.is_lasting(list) || !has_few_lists() || !small_blocks::may_have(r)) return 0;
-    for (std::size_t i = 0; i < looked_at.count_; ++i) {
-      list_id const giver = looked_at.at((next_asked_ + i) % looked_at.count_);
+    for (std::size_t i = 0; i < looked_at.count(); ++i) {
+      list_id const giver = looked_at[next_asked_ + i];
       if (giver == list || !small_.has(giver, r)) continue;
       next_asked_ += i + 1;
       small_.mark(giver);
       relaxed_capture calls;
       heap_.complete(giver, tracker_.poll(giver, calls));
       block_id const id = small_.take_from(giver, list, r);
-      bool const was_worth_it = std::exchange(not_in_vain_, 0u) >= worth_a_question;
-      unsigned const later = in_vain_a_question_ < seldom / 2 ? 2 * in_vain_a_question_ : seldom;
-      in_vain_a_question_ = id == 0 ? seldom : was_worth_it ? often : later;
+      questions_.answered(id != 0);
       return id;
     }
     return 0;
   }
 
-  [[gnu::always_inline]] void record_early() noexcept {
-    if (early_.are_planned()) [[unlikely]]
+  /// For a stream, by its list: the host's order makes no call.
+  [[gnu::always_inline]] void record_early(list_id list) noexcept {
+    if (early_.are_planned() && list != shared) [[unlikely]]
       record_if_due();
   }
   [[gnu::noinline]] void record_if_due() noexcept {
     std::size_t const done = heap_.free_bytes(shared);
     if (!early_.are_due(tracker_.frees(), done)) return;
     early_.recorded(done);
-    all_lists().first_of(heap_, [&](list_id list) -> block_id {
+    all_lists().for_each_with_free(heap_, [&](list_id list) {
       if (tracker_.is_lasting(list)) tracker_.cover(list);
-      return 0;
     });
   }
+  /// True if something that another stream freed is not known to be done, and will only be by an event.
   bool is_pending_elsewhere(lists const& looked_at, list_id own) const noexcept {
     return looked_at.first_of(heap_,
                               [&](list_id list) -> block_id { return list != own && tracker_.is_lasting(list); }) != 0;
@@ -737,7 +703,6 @@ class stream_ordered_heap {
   bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
 
   static constexpr std::size_t lists_a_search = 64, most_in_vain = 16;
-  static constexpr unsigned often = 8, seldom = 128, worth_a_question = 4;
 
   growable_heap heap_;
   stream_tracker tracker_;
@@ -745,8 +710,8 @@ class stream_ordered_heap {
   small_blocks small_;
   early_events early_;
   std::size_t next_list_ = 0, next_gathered_ = 0, next_asked_ = 0;
-  unsigned in_vain_ = 0, not_in_vain_ = 0, in_vain_a_question_ = seldom;  // looks elsewhere
-  list_id holes_ = shared;                                                // none until there is a range
+  question_interval questions_;  // for what others have at hand
+  list_id holes_ = shared;       // none until there is a range
 };
 
 }  // namespace weir::detail
