@@ -55,6 +55,13 @@ struct reuse_of_a_segment {
                 stream.get(), [](void*) {}, nullptr) == cudaSuccess);
     reuse.give(id, who(stream));
   }
+  /// The same for a block that two have used.
+  void free_behind_work(stream_ref one, stream_ref other, block_id id) {
+    for (stream_ref const stream : {one, other})
+      REQUIRE(cudaLaunchHostFunc(
+                  stream.get(), [](void*) {}, nullptr) == cudaSuccess);
+    reuse.give(id, reuse.common_list(reuse.common_list(detail::shared, who(one)), who(other)));
+  }
   std::size_t pending(stream_ref stream) { return reuse.free_bytes(who(stream)) / unit_bytes; }
   std::size_t shared() const { return reuse.free_bytes() / unit_bytes; }
 };
@@ -135,6 +142,34 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "events that are due are recorded by who a
   sim::reset_counters();
   CHECK(ready(taker, 10) != 0);
   CHECK(sim::calls("cudaEventRecord") == 0);
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "events are recorded early for what several streams freed together, too") {
+  std::size_t count = 2;
+  SUBCASE("where they have a list more") {}
+  SUBCASE("where they have more lists than a search looks at") { count = 12; }
+  std::vector<weir::stream> const givers(count);
+  weir::stream const taker;
+  reuse.add_segment(0x7f10'0000'0000u, 1 << 20);
+  std::vector<std::array<block_id, 2>> taken;
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t j = 0; j < i; ++j) taken.push_back({ready(givers[i], 1), ready(givers[j], 1)});
+  auto const free_all = [&](std::size_t which) {
+    for (std::size_t i = 0, at = 0; i < count; ++i)
+      for (std::size_t j = 0; j < i; ++j, ++at) {
+        reuse.try_to_reserve_lists(2);
+        free_behind_work(givers[i], givers[j], taken[at][which]);
+      }
+  };
+  free_all(0);
+  CHECK(done(taker, 100) != 0);  // asks, and sees work that is not done
+  reuse.plan_events();
+  free_all(1);                               // behind which there is no event yet
+  REQUIRE(ready(host_order, 600'000) != 0);  // most of what everyone may have: now they are due
+  sim::reset_counters();
+  CHECK(ready(taker, 10) != 0);
+  CHECK(sim::calls("cudaEventRecord") == count);
+  CHECK(reuse.valid());
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "in a host function, which may not call CUDA, they are left out") {

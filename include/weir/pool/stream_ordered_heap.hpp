@@ -229,10 +229,10 @@ class stream_ordered_heap {
 
   /// A search has ended: see `early_events`. Not for very many streams, of which each search asks some.
   void plan_events() noexcept {
-    if (!has_few_lists()) return;
-    std::size_t with_free = 0;
-    all_lists().for_each_with_free(heap_, [&](list_id) { ++with_free; });
-    early_.plan(tracker_.frees(), heap_.free_bytes(shared), with_free);
+    if (!has_few_streams()) return;
+    std::size_t streams = 0;
+    for_each_awaited([&](list_id) { ++streams; });
+    early_.plan(tracker_.frees(), heap_.free_bytes(shared), streams);
   }
 
   /// Where there are very many streams: asks more of them what is done, until a block is ready, or some were asked in
@@ -667,14 +667,24 @@ class stream_ordered_heap {
     std::size_t const done = heap_.free_bytes(shared);
     if (!early_.are_due(tracker_.frees(), done)) return;
     early_.recorded(done);
-    all_lists().for_each_with_free(heap_, [&](list_id list) {
-      if (tracker_.is_lasting(list)) tracker_.cover(list);
-    });
+    for_each_awaited([&](list_id list) { tracker_.cover(list); });
   }
   /// True if something that another stream freed is not known to be done, and will only be by an event.
   bool is_pending_elsewhere(lists const& looked_at, list_id own) const noexcept {
-    return looked_at.first_of(heap_,
-                              [&](list_id list) -> block_id { return list != own && tracker_.is_lasting(list); }) != 0;
+    return looked_at.first_of(heap_, [&](list_id list) -> block_id {
+      return list != own && (tracker_.is_lasting(list) || tracker_.is_joint(list));
+    }) != 0;
+  }
+  /// Calls `f(list)` for the streams that last and freed something which is not known to be done, alone or with others.
+  template <class F>
+  void for_each_awaited(F f) {
+    auto const call = [&](list_id list) {
+      if (tracker_.is_lasting(list)) f(list);
+    };
+    if (tracker_.joint_count() == 0) return all_lists().for_each_with_free(heap_, call);
+    all_lists().for_each([&](list_id list) {
+      if (heap_.has_free(list) || (tracker_.is_open(list) && tracker_.is_kept_open(list))) call(list);
+    });
   }
   bool may_give(list_id giver, list_id taker) const noexcept { return giver != taker && !tracker_.is_captured(giver); }
 
@@ -702,7 +712,13 @@ class stream_ordered_heap {
   /// little, and each look is a cache miss.
   bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
 
-  static constexpr std::size_t lists_a_search = 64, most_in_vain = 16;
+  /// The same of streams alone: those that freed blocks together have a list more, but no event of their own.
+  bool has_few_streams() const noexcept {
+    std::size_t const all = tracker_.list_count() - 1;
+    return all - tracker_.joint_count() <= lists_a_search && all <= lists_an_event;
+  }
+
+  static constexpr std::size_t lists_a_search = 64, most_in_vain = 16, lists_an_event = 1024;
 
   growable_heap heap_;
   stream_tracker tracker_;

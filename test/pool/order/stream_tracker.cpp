@@ -8,6 +8,8 @@
 #include <support/destroyable_stream.hpp>
 #include <support/sim_fixture.hpp>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -458,6 +460,22 @@ TEST_CASE("the list of two is the same whichever comes first, and of a part and 
   CHECK(clock.both(two, three) != both);
 }
 
+TEST_CASE("several streams have one list, in whatever order they are named") {
+  lazy_world const world;
+  clock_with_lists clock;
+  std::array<destroyable_stream, 4> const streams;
+  while (!clock.has_spare(16)) clock.add_lists();
+  std::array<detail::list_id, 4> lists{};
+  for (std::size_t i = 0; i < lists.size(); ++i) lists[i] = clock.list(streams[i]);
+  std::ranges::sort(lists);
+  auto order = lists;
+  auto const all = clock.both(clock.both(clock.both(order[0], order[1]), order[2]), order[3]);
+  do {
+    CHECK(clock.both(clock.both(clock.both(order[0], order[1]), order[2]), order[3]) == all);
+  } while (std::ranges::next_permutation(order).found);
+  CHECK(clock.joint_count() == 6 + 4 + 1);  // of two, of three, of all
+}
+
 TEST_CASE("who wants what was freed after two lists waits for each, unless it is one of them") {
   lazy_world const world;
   clock_with_lists clock;
@@ -489,8 +507,10 @@ TEST_CASE("streams that a list of two needs are not forgotten before it is") {
   clock.retire(other);
   CHECK(clock.is_open(one));
   CHECK(clock.is_open(other));
+  CHECK(clock.joint_count() == 1);
   clock.retire(both);
   CHECK_FALSE(clock.is_open(both));
+  CHECK(clock.joint_count() == 0);
   clock.retire(one);
   clock.retire(other);
   CHECK_FALSE(clock.is_open(one));

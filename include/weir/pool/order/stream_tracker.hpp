@@ -114,6 +114,16 @@ class stream_tracker {
   list_id both(list_id a, list_id b) noexcept {
     if (is_part_of(b, a)) return a;
     if (is_part_of(a, b)) return b;
+    if (is_joint(a) != is_joint(b)) {
+      // The highest is added last: so several have one list, in whatever order they come.
+      auto const [first, second] = parts(is_joint(a) ? a : b);
+      list_id const one = is_joint(a) ? b : a, last = is_joint(second) ? first : second;
+      list_id const others = last == first ? second : first;
+      if (one < last) {
+        list_id const lower = both(others, one);
+        return lower == shared ? shared : both(lower, last);
+      }
+    }
     auto const low = static_cast<std::uint64_t>(a < b ? a : b), high = static_cast<std::uint64_t>(a < b ? b : a);
     bool opened = false;
     list_id const list = timeline_.find_or_open(identity::key_for(identity::joint, high << list_bits | low), opened);
@@ -121,8 +131,11 @@ class stream_tracker {
     streams_[list] = {nullptr, streams_[list].device, 0};
     keep_open(a);
     keep_open(b);
+    ++joint_count_;
     return list;
   }
+  /// Joint lists that are open.
+  std::size_t joint_count() const noexcept { return joint_count_; }
   bool is_joint(list_id list) const noexcept { return kind(list) == identity::joint; }
   /// True if a joint list needs this one, whatever is in it.
   bool is_kept_open(list_id list) const noexcept { return streams_[list].waiting != 0; }
@@ -282,6 +295,7 @@ class stream_tracker {
       auto const [first, second] = parts(list);
       end_wait(first);
       end_wait(second);
+      --joint_count_;
     }
     forgotten_[next_forgotten_++ % places] = timeline_.key(list);
     timeline_.close(list);
@@ -438,7 +452,7 @@ class stream_tracker {
   grown_array<known_stream> streams_;
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
   stream_key forgotten_[places] = {};   // the last ones
-  std::size_t next_forgotten_ = 0;
+  std::size_t next_forgotten_ = 0, joint_count_ = 0;
   unsigned met_ = 0, met_again_ = 0;
 };
 
