@@ -131,9 +131,8 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "events that are due are recorded by who a
   reuse.add_segment(0x7f10'0000'0000u, 1 << 20);
   for (int i = 0; i < 100; ++i) free_behind_work(giver, ready(giver, 1));  // as many frees as an event is worth
   CHECK(done(taker, 100) != 0);                                            // asks, and sees work that is not done
-  reuse.plan_events();
-  free_behind_work(giver, ready(giver, 1));  // behind which there is no event yet
-  REQUIRE(ready(host_order, 600'000) != 0);  // most of what everyone may have: now they are due
+  reuse.plan_events(reuse.free_bytes());
+  free_behind_work(giver, ready(giver, 600'000));  // most of what is free: now they are due
   sim::reset_counters();
   CHECK(ready(host_order, 10) != 0);
   CHECK(sim::calls() == 0);
@@ -163,13 +162,34 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "events are recorded early for what severa
   };
   free_all(0);
   CHECK(done(taker, 100) != 0);  // asks, and sees work that is not done
-  reuse.plan_events();
-  free_all(1);                               // behind which there is no event yet
-  REQUIRE(ready(host_order, 600'000) != 0);  // most of what everyone may have: now they are due
+  reuse.plan_events(reuse.free_bytes());
+  free_all(1);                                                    // behind which there is no event yet
+  free_behind_work(givers[1], givers[0], ready(taker, 600'000));  // most of what is free: now they are due
   sim::reset_counters();
   CHECK(ready(taker, 10) != 0);
   CHECK(sim::calls("cudaEventRecord") == count);
   CHECK(reuse.valid());
+}
+
+TEST_CASE_FIXTURE(reuse_of_a_segment,
+                  "of few streams a search looks at all that they freed together, asking each once") {
+  std::vector<weir::stream> const givers(12);
+  weir::stream const taker;
+  reuse.add_segment(0x7f10'0000'0000u, 1000);
+  reuse.try_to_reserve_lists(100);
+  std::vector<block_id> taken;
+  for (std::size_t i = 0; i < 66; ++i) taken.push_back(ready(taker, 10));
+  REQUIRE(ready(taker, 1000 - 66 * 10) != 0);
+  REQUIRE(ready(taker, 100) != 0);
+  for (std::size_t i = 0, at = 0; i < givers.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) free_behind_work(givers[i], givers[j], taken[at++]);
+  sim::reset_counters();
+  CHECK(reuse.take_done(who(taker), units(10), reuse.next_lists()) == 0);
+  CHECK(sim::calls("cudaEventRecord") == 12);
+  CHECK(sim::calls("cudaEventQuery") == 12);
+  for (weir::stream const& giver : givers) REQUIRE(cudaStreamSynchronize(giver.get()) == cudaSuccess);
+  CHECK(reuse.take_done(who(taker), units(10), reuse.next_lists()) != 0);
+  CHECK(shared() == 65 * 10);
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "in a host function, which may not call CUDA, they are left out") {
@@ -177,9 +197,8 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "in a host function, which may not call CU
   reuse.add_segment(0x7f10'0000'0000u, 1 << 20);
   for (int i = 0; i < 100; ++i) free_behind_work(giver, ready(giver, 1));
   CHECK(done(taker, 100) != 0);
-  reuse.plan_events();
-  free_behind_work(giver, ready(giver, 1));
-  REQUIRE(ready(host_order, 600'000) != 0);
+  reuse.plan_events(reuse.free_bytes());
+  free_behind_work(giver, ready(giver, 600'000));
   struct asked {
     stream_ordered_heap* heap;
     detail::stream_identity who;

@@ -61,7 +61,7 @@ struct streamed_heap {
   std::size_t shared_bytes() const { return heap.free_bytes(detail::shared); }
   /// Asks CUDA what is done of a stream: of what was seen to be at work, nothing.
   void poll(stream_ref stream) {
-    detail::relaxed_capture calls;
+    detail::stream_tracker::questions calls(tracker);
     heap.complete(list(stream), tracker.poll(list(stream), calls));
   }
   /// All that was freed on a stream is done, and known to be.

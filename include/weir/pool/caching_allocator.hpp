@@ -540,7 +540,7 @@ class caching_allocator : public hot_path<Upstream> {
                                     pool_refusal* refused) {
     pool_attempts tried;
     block_id const id = parked() ? 0 : search_.find(who, r, effort, tried);
-    heap_.plan_events();
+    heap_.plan_events(segments_.held() - lesser(segments_.held(), numbers_.allocated.current));
     if (id == 0 && refused != nullptr) refused->set(count_refusal_now(tried));
     if (is_above_threshold()) {
       lent_.gather_all();

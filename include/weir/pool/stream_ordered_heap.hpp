@@ -31,13 +31,13 @@ class stream_ordered_heap {
 
   explicit stream_ordered_heap(int device) : tracker_(device), private_(heap_, tracker_), small_(heap_, tracker_) {}
 
-  /// The free lists that a search looks at: all of them where there are few. Where there are many it looks at some, and
-  /// the next search at others, so that what a call costs does not grow with the number of streams.
+  /// The free lists that a search looks at: all of them where there are few streams. Where there are many it looks at
+  /// some, and the next search at others, so that what a call costs does not grow with the number of streams.
   using lists = searched_lists;
   lists all_lists() const noexcept { return lists(tracker_.list_count() - 1); }
   lists next_lists() noexcept {
     std::size_t const all = tracker_.list_count() - 1;
-    if (has_few_lists()) return all_lists();
+    if (has_few_lists() || has_few_streams()) return all_lists();
     std::size_t const first = next_list_ % all;
     next_list_ = first + lists_a_search;
     return {first, lists_a_search, all};
@@ -227,12 +227,13 @@ class stream_ordered_heap {
     });
   }
 
-  /// A search has ended: see `early_events`. Not for very many streams, of which each search asks some.
-  void plan_events() noexcept {
-    if (!has_few_streams()) return;
+  /// A search has ended, and the pool has so much that is free: see `early_events`. Not for very many streams, of which
+  /// each search asks some.
+  void plan_events(std::size_t free_bytes) noexcept {
+    if (!has_few_streams()) return early_.plan_none();
     std::size_t streams = 0;
     for_each_awaited([&](list_id) { ++streams; });
-    early_.plan(tracker_.frees(), heap_.free_bytes(shared), streams);
+    early_.plan(tracker_.frees(), free_bytes, heap_.free_bytes(shared), streams);
   }
 
   /// Where there are very many streams: asks more of them what is done, until a block is ready, or some were asked in
@@ -240,7 +241,7 @@ class stream_ordered_heap {
   block_id take_asking_further(stream_identity const& who, request const& r) {
     list_id const own = reserve_to_search(who);
     std::size_t const all = tracker_.list_count() - 1;
-    relaxed_capture calls;
+    stream_tracker::questions calls(tracker_);
     std::size_t in_vain = 0;
     return lists(next_list_ % all, all, all).first_of(heap_, [&](list_id giver) -> block_id {
       if (in_vain == most_in_vain || tracker_.is_captured(giver)) return 0;
@@ -259,7 +260,7 @@ class stream_ordered_heap {
     list_id const own = reserve_to_search(who);
     if (block_id const id = ask_elsewhere(own, r, looked_at); id != 0) return id;
     if (!small_.has_some()) return 0;
-    relaxed_capture calls;
+    stream_tracker::questions calls(tracker_);
     for (std::size_t i = 0; i < looked_at.count(); ++i) {
       list_id const giver = looked_at[next_gathered_ + i];
       if (!small_.gather(giver)) continue;
@@ -444,6 +445,7 @@ class stream_ordered_heap {
     list_id const list = list_of_free(who);
     if (list != shared) [[likely]] {
       small_.count_free(list, id);
+      early_.freed(heap_.blocks()[id].bytes());
       return heap_.give(id, list, tracker_.on_free(list));
     }
     return who.stream.is_host_order() ? give_done(id) : 0;
@@ -461,7 +463,10 @@ class stream_ordered_heap {
   /// CUDA was asked just now who this is.
   void confirm(stream_identity const& who) noexcept { tracker_.confirm(tracker_.find(who.key)); }
   /// The same for a block that was used on several streams, in their `common_list`.
-  block_id give(block_id id, list_id common) noexcept { return heap_.give(id, common, tracker_.on_free(common)); }
+  block_id give(block_id id, list_id common) noexcept {
+    early_.freed(heap_.blocks()[id].bytes());
+    return heap_.give(id, common, tracker_.on_free(common));
+  }
   /// The free list of what is freed after the work of `so_far` (`shared`: of nobody) and of `who`; `shared` if there is
   /// no room.
   list_id common_list(list_id so_far, stream_identity const& who) noexcept {
@@ -624,10 +629,10 @@ class stream_ordered_heap {
 
   /// As `poll`, but does not forget `keep`.
   void poll(lists const& looked_at, list_id keep) noexcept {
-    relaxed_capture calls;
+    stream_tracker::questions calls(tracker_);
     looked_at.for_each([&](list_id list) { poll(list, keep, calls); });
   }
-  void poll(list_id list, list_id keep, relaxed_capture& calls) noexcept {
+  void poll(list_id list, list_id keep, stream_tracker::questions& calls) noexcept {
     if (!tracker_.is_open(list)) return;
     if (heap_.has_free(list) || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
     if (heap_.has_free(list) || list == keep || !tracker_.may_retire(list) || small_.needs(list)) return;
@@ -649,7 +654,7 @@ class stream_ordered_heap {
       if (giver == list || !small_.has(giver, r)) continue;
       next_asked_ += i + 1;
       small_.mark(giver);
-      relaxed_capture calls;
+      stream_tracker::questions calls(tracker_);
       heap_.complete(giver, tracker_.poll(giver, calls));
       block_id const id = small_.take_from(giver, list, r);
       questions_.answered(id != 0);
@@ -660,13 +665,13 @@ class stream_ordered_heap {
 
   /// For a stream, by its list: the host's order makes no call.
   [[gnu::always_inline]] void record_early(list_id list) noexcept {
-    if (early_.are_planned() && list != shared) [[unlikely]]
+    if (early_.may_be_due() && list != shared) [[unlikely]]
       record_if_due();
   }
   [[gnu::noinline]] void record_if_due() noexcept {
     std::size_t const done = heap_.free_bytes(shared);
     if (!early_.are_due(tracker_.frees(), done)) return;
-    early_.recorded(done);
+    early_.recorded(tracker_.frees(), done);
     for_each_awaited([&](list_id list) { tracker_.cover(list); });
   }
   /// True if something that another stream freed is not known to be done, and will only be by an event.
@@ -714,11 +719,10 @@ class stream_ordered_heap {
 
   /// The same of streams alone: those that freed blocks together have a list more, but no event of their own.
   bool has_few_streams() const noexcept {
-    std::size_t const all = tracker_.list_count() - 1;
-    return all - tracker_.joint_count() <= lists_a_search && all <= lists_an_event;
+    return tracker_.open_count() - tracker_.joint_count() <= lists_a_search && tracker_.list_count() <= most_lists;
   }
 
-  static constexpr std::size_t lists_a_search = 64, most_in_vain = 16, lists_an_event = 1024;
+  static constexpr std::size_t lists_a_search = 64, most_in_vain = 16, most_lists = 1024;
 
   growable_heap heap_;
   stream_tracker tracker_;

@@ -38,7 +38,7 @@ struct clock_with_lists : stream_tracker {
   }
   cudaEvent_t begin_wait(detail::list_id list) { return stream_tracker::begin_wait(list, issued(list)).event; }
   detail::sequence_number poll(detail::list_id list) {
-    detail::relaxed_capture calls;
+    questions calls(*this);
     return stream_tracker::poll(list, calls);
   }
 };

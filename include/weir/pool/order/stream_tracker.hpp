@@ -197,11 +197,24 @@ class stream_tracker {
     return record(list);
   }
 
+  /// Questions to CUDA, one after the other: what is done is asked of each stream once.
+  class questions {
+   public:
+    explicit questions(stream_tracker& tracker) noexcept : number_(++tracker.questions_) {}
+
+   private:
+    friend stream_tracker;
+    void enter() noexcept { calls_.enter(); }
+
+    unsigned number_;
+    relaxed_capture calls_;
+  };
   /// Asks CUDA which frees of `list` are done; never waits. Returns the last sequence number that is. Frees with no
   /// event behind them get one, if that does not move one that is still to come: else a busy stream would never be seen
   /// done.
-  sequence_number poll(list_id list, relaxed_capture& calls) noexcept {
+  sequence_number poll(list_id list, questions& calls) noexcept {
     if (is_joint(list)) return poll_joint(list, calls);
+    if (std::exchange(streams_[list].asked, calls.number_) == calls.number_) return timeline_.completed(list);
     auto const done = [&](cudaEvent_t event) { return calls.enter(), succeeded(cudaEventQuery(event)); };
     timeline_.advance(list, done);
     if (timeline_.covered(list) != timeline_.issued(list) && !timeline_.is_full(list) && cover(list))
@@ -313,6 +326,7 @@ class stream_tracker {
     int device = 0;
     unsigned waiting = 0;  // threads that wait for one of its events just now, and joint lists that it is part of
     bool is_device_known = true;
+    unsigned asked = 0;  // the questions among which it was asked last what is done
   };
 
   // ---- joint lists: the two lists that one is of are its key, and a free on it is one on each of them
@@ -328,7 +342,7 @@ class stream_tracker {
     auto const [first, second] = parts(list);
     return is_part_of(part, first) || is_part_of(part, second);
   }
-  sequence_number poll_joint(list_id list, relaxed_capture& calls) noexcept {
+  sequence_number poll_joint(list_id list, questions& calls) noexcept {
     auto const [first, second] = parts(list);
     sequence_number const one = poll(first, calls), other = poll(second, calls), issued = timeline_.issued(list);
     sequence_number const both_done = one < other ? one : other;
@@ -453,7 +467,7 @@ class stream_tracker {
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
   stream_key forgotten_[places] = {};   // the last ones
   std::size_t next_forgotten_ = 0, joint_count_ = 0;
-  unsigned met_ = 0, met_again_ = 0;
+  unsigned met_ = 0, met_again_ = 0, questions_ = 0;
 };
 
 }  // namespace weir::detail
