@@ -1,6 +1,6 @@
 // A CUDA runtime that does nothing but count its calls: with it, benches measure what an allocator costs the host and
-// nothing else. All work is done as soon as it is queued. Device memory is reserved address space that must not be
-// touched. Only what weir and the peers call is here; anything else is a link error.
+// nothing else. All work is done as soon as it is queued, unless a program asks for more. Device memory is reserved
+// address space that must not be touched. Only what weir and the peers call is here; anything else is a link error.
 
 #include "null_runtime.hpp"
 
@@ -135,6 +135,16 @@ cudaError_t give_out(void** p, std::size_t bytes) {
   return *p != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
+// When an event was recorded; the handle is its address.
+using moment = std::atomic<std::uint64_t>;
+std::uint64_t time_now = 0, time_of_work = 0;
+
+moment& moment_of(cudaEvent_t event) { return *reinterpret_cast<moment*>(event); }
+cudaError_t wait() {
+  time_now += time_of_work;
+  return count(call_kind::synchronize);
+}
+
 }  // namespace
 
 call_counts cuda_calls() {
@@ -148,6 +158,9 @@ call_counts cuda_calls() {
 void count_calls(call_kind kind, std::uint64_t calls) { count(kind, calls); }
 bool take_device_bytes(std::size_t bytes) { return device_memory::instance().take_bytes(bytes); }
 void give_device_bytes(std::size_t bytes) { device_memory::instance().give_bytes(bytes); }
+
+void set_time_of_work(std::uint64_t time) { time_of_work = time; }
+void pass_time() { ++time_now; }
 
 void set_device_capacity(std::size_t bytes) { device_memory::instance().start_again(bytes); }
 std::size_t device_bytes_held() { return device_memory::instance().reserved(); }
@@ -206,7 +219,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return count(call_kind::stream); }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return count(call_kind::synchronize); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return bench::wait(); }
 cudaError_t cudaMemsetAsync(void*, int, std::size_t, cudaStream_t) { return count(call_kind::other); }
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemAdvise(void const*, std::size_t, cudaMemoryAdvise, cudaMemLocation) {
@@ -261,14 +274,25 @@ cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(bench::next_number());
+  *event = reinterpret_cast<cudaEvent_t>(new bench::moment{0});
   return count(call_kind::event);
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return count(call_kind::event); }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return count(call_kind::record); }
-cudaError_t cudaEventQuery(cudaEvent_t) { return count(call_kind::query); }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return count(call_kind::synchronize); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete &bench::moment_of(event);
+  return count(call_kind::event);
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  if (bench::time_of_work != 0) bench::moment_of(event).store(bench::time_now, std::memory_order_relaxed);
+  return count(call_kind::record);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  count(call_kind::query);
+  if (bench::time_of_work == 0) return cudaSuccess;
+  std::uint64_t const passed = bench::time_now - bench::moment_of(event).load(std::memory_order_relaxed);
+  return passed < bench::time_of_work ? cudaErrorNotReady : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return bench::wait(); }
 
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -279,7 +303,7 @@ cudaError_t cudaGetDeviceCount(int* devices) {
   *devices = 1;
   return count(call_kind::device);
 }
-cudaError_t cudaDeviceSynchronize() { return count(call_kind::synchronize); }
+cudaError_t cudaDeviceSynchronize() { return bench::wait(); }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 1;
   return count(call_kind::device);

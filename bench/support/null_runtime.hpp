@@ -55,6 +55,11 @@ void give_device_bytes(std::size_t bytes);
 /// A function of the null driver, by its name; null if it has none.
 void* null_driver_function(char const* name);
 
+/// From now on work is done once `pass_time` was called so often after an event was recorded behind it, or the host
+/// waited; 0, as at first: at once. For programs with one thread.
+void set_time_of_work(std::uint64_t time);
+void pass_time();
+
 /// Sets how much device memory there is, and starts the peak again from what is held now. Bytes.
 void set_device_capacity(std::size_t bytes);
 std::size_t device_bytes_held();
