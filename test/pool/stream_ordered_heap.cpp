@@ -132,7 +132,12 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "events that are due are recorded by who a
   for (int i = 0; i < 100; ++i) free_behind_work(giver, ready(giver, 1));  // as many frees as an event is worth
   CHECK(done(taker, 100) != 0);                                            // asks, and sees work that is not done
   reuse.plan_events(reuse.free_bytes());
-  free_behind_work(giver, ready(giver, 600'000));  // most of what is free: now they are due
+  SUBCASE("when most of what is free was freed") { free_behind_work(giver, ready(giver, 600'000)); }
+  SUBCASE("when little was freed that is so aligned that it stood in the way of as much") {
+    auto aligned = units(1);
+    aligned.alignment = std::size_t{1} << (aligned.alignment_log = 27);  // 128 MiB
+    free_behind_work(giver, reuse.take_ready(who(giver), aligned));
+  }
   sim::reset_counters();
   CHECK(ready(host_order, 10) != 0);
   CHECK(sim::calls() == 0);

@@ -176,14 +176,14 @@ class stream_ordered_heap {
     reserve();
     list_id const list = list_of(who);
     record_early(list);
-    return heap_.take_tightest(list, r);
+    return heap_.take_fitting(list, r);
   }
   /// The same for a small request; the block is counted as one that the stream has.
   [[gnu::always_inline]] block_id take_ready_small(stream_identity const& who, request const& r) {
     reserve();
     list_id const list = list_of(who);
     record_early(list);
-    block_id const id = heap_.take_tightest(list, r);
+    block_id const id = heap_.take_fitting(list, r);
     if (id != 0) heap_.set_taker(id, list);
     return id;
   }
@@ -194,7 +194,7 @@ class stream_ordered_heap {
     list_id const list = tracker_.list_asked(stream);
     if (list == shared || heap_.has_free(list)) return 0;
     reserve();
-    return heap_.take_tightest(shared, r);
+    return heap_.take_fitting(shared, r);
   }
 
   /// A block that `who` freed itself: nothing is taken from others. Or 0.
@@ -213,7 +213,7 @@ class stream_ordered_heap {
     list_id const list = reserve_to_search(who);
     poll(looked_at, list);
     if (is_pending_elsewhere(looked_at, list)) early_.saw_pending();
-    if (block_id const id = heap_.take_tightest(list, r); id != 0) return id;
+    if (block_id const id = heap_.take_fitting(list, r); id != 0) return id;
     if (block_id const id = heap_.find_hidden(shared, r); id != 0) return heap_.take(id, r);
     if (list == shared) return 0;
     block_id const known = looked_at.first_of(heap_, [&](list_id giver) {
@@ -265,7 +265,7 @@ class stream_ordered_heap {
       list_id const giver = looked_at[next_gathered_ + i];
       if (!small_.gather(giver)) continue;
       if (giver != own) poll(giver, own, calls);
-      if (block_id const id = heap_.take_tightest(own, r); id != 0) {
+      if (block_id const id = heap_.take_fitting(own, r); id != 0) {
         next_gathered_ += i + 1;
         return id;
       }
@@ -445,7 +445,7 @@ class stream_ordered_heap {
     list_id const list = list_of_free(who);
     if (list != shared) [[likely]] {
       small_.count_free(list, id);
-      early_.freed(heap_.blocks()[id].bytes());
+      early_.freed(place_of(id));
       return heap_.give(id, list, tracker_.on_free(list));
     }
     return who.stream.is_host_order() ? give_done(id) : 0;
@@ -464,7 +464,7 @@ class stream_ordered_heap {
   void confirm(stream_identity const& who) noexcept { tracker_.confirm(tracker_.find(who.key)); }
   /// The same for a block that was used on several streams, in their `common_list`.
   block_id give(block_id id, list_id common) noexcept {
-    early_.freed(heap_.blocks()[id].bytes());
+    early_.freed(place_of(id));
     return heap_.give(id, common, tracker_.on_free(common));
   }
   /// The free list of what is freed after the work of `so_far` (`shared`: of nobody) and of `who`; `shared` if there is
@@ -663,6 +663,11 @@ class stream_ordered_heap {
     return 0;
   }
 
+  /// Bytes that a live block stands in the way of: another one as aligned is as far away at least.
+  std::size_t place_of(block_id id) const noexcept {
+    block const& b = heap_.blocks()[id];
+    return greater(b.bytes(), std::size_t{1} << b.alignment_log());
+  }
   /// For a stream, by its list: the host's order makes no call.
   [[gnu::always_inline]] void record_early(list_id list) noexcept {
     if (early_.may_be_due() && list != shared) [[unlikely]]

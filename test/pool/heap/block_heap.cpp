@@ -147,6 +147,34 @@ TEST_CASE("an aligned block leaves its front and its rest free") {
   CHECK(store.blocks()[store.take_from(shared, 79)].address() == base + unit_bytes);
 }
 
+TEST_CASE("where an aligned block was there is room for another one, though not at any address") {
+  filled_store store;
+  store.segment(256);
+  auto const r = request_of(2, 64 * unit_bytes);
+  std::vector<block_id> taken;
+  auto const take_all = [&] {
+    for (store.reserve(); block_id const id = store.take_fitting(1_list, r); store.reserve()) {
+      taken.push_back(id);
+      REQUIRE(store.blocks()[id].address() % r.alignment == 0);
+    }
+    return taken.size();
+  };
+  CHECK(take_all() == 4);
+  for (std::size_t const i : {0u, 2u}) {
+    store.free_on(i == 0 ? shared : 1_list, taken[i]);
+    taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(i));
+    CHECK(take_all() == 4);
+  }
+  CHECK(store.valid());
+}
+
+TEST_CASE("a block that is kept whole does not serve an aligned request that it is too small for at other addresses") {
+  filled_store store;
+  store.segment(64);
+  CHECK(store.take_fitting(1_list, request_of(2, 64 * unit_bytes, 64)) == 0);
+  CHECK(store.take_fitting(1_list, request_of(2, 64 * unit_bytes)) != 0);
+}
+
 TEST_CASE("a large block is kept whole and only serves requests as large") {
   constexpr units limit = 4096;
   filled_store store;

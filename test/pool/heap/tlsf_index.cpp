@@ -85,7 +85,7 @@ TEST_CASE("what is larger than the largest block may be asked for, and nothing i
     CHECK(two[0].find_in_class(blocks.table, size, any) == 0);
   }
   int seen = 0;
-  two[0].any_from_largest(blocks.table, 1, [&](block_id id) { return seen += id == largest ? 1 : 100, false; });
+  two[0].any_from_largest(blocks.table, 1, ~0u, [&](block_id id) { return seen += id == largest ? 1 : 100, false; });
   CHECK(seen == 1);
   CHECK(two[0].valid(blocks.table, 100));
   CHECK(two[0].largest(blocks.table) == 100);
@@ -126,6 +126,23 @@ TEST_CASE("a block that became larger or smaller is found by the size that it ha
       CHECK(b.index.largest(b.table) == after);
       CHECK(b.index.valid(b.table));
     }
+}
+
+TEST_CASE("blocks are seen from the class of one size down to that of another") {
+  indexed_blocks blocks;
+  for (units const size : {3u, 5u, 40u, 64u, 70u, 71u, 500u, 5000u}) blocks.add(size);
+  auto const seen = [&](units least, units most) {
+    std::vector<units> sizes;
+    blocks.index.any_from_largest(blocks.table, least, most,
+                                  [&](block_id id) { return sizes.push_back(blocks.table[id].size), false; });
+    return sizes;
+  };
+  CHECK(seen(1, ~0u) == std::vector<units>{5000, 500, 71, 70, 64, 40, 5, 3});
+  CHECK(seen(5, 500) == std::vector<units>{500, 71, 70, 64, 40, 5});
+  CHECK(seen(6, 69) == std::vector<units>{64, 40});
+  CHECK(seen(40, 40) == std::vector<units>{40});
+  CHECK(seen(41, 63).empty());
+  CHECK(blocks.index.any_from_largest(blocks.table, 1, ~0u, [&](block_id id) { return blocks.table[id].size == 64; }));
 }
 
 TEST_CASE("all blocks can be removed, one after the other, without a name") {

@@ -135,6 +135,12 @@ class block_heap {
     if (own != 0 && (done == 0 || table_[own].size < table_[done].size)) return take(own, r);
     return done == 0 ? 0 : take_extending(list, done, r);
   }
+  /// The same, but an aligned request may also have a block that is smaller than its span, where it lies so that the
+  /// request fits: else what an aligned block leaves where it was would serve no other. Looks at a few of these.
+  [[gnu::always_inline]] block_id take_fitting(list_id list, request const& r) noexcept {
+    block_id const id = take_tightest(list, r);
+    return id != 0 || r.alignment == unit_bytes ? id : take_aligned(list, r);
+  }
 
   /// Takes back a live block: into `list`, merged with its neighbours there. Sequence numbers must not go down within a
   /// free list.
@@ -296,6 +302,7 @@ class block_heap {
   bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
 
   static constexpr std::size_t records_a_call = 4;
+  static constexpr unsigned looks_for_place = 16;
   static constexpr std::size_t least_share = 128;  // else 20 live blocks take six times as long
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
@@ -304,6 +311,24 @@ class block_heap {
   [[gnu::always_inline]] block_id find(list_id list, request const& r, size_class sought) const noexcept {
     block_id const id = free_.by_size(list).find(table_, r.span(), sought);
     return id != 0 && suits(table_[id], r) ? id : 0;
+  }
+
+  /// Of those that `take_fitting` has besides.
+  block_id find_aligned(list_id list, request const& r) const noexcept {
+    block_id found = 0;
+    unsigned looks = 0;
+    free_.by_size(list).any_from_largest(table_, r.size, r.span() - 1, [&](block_id id) {
+      block const& b = table_[id];
+      if (std::uint64_t{front_of(id, r.alignment)} + r.size <= b.size && b.size < r.max_split) found = id;
+      return found != 0 || ++looks == looks_for_place;
+    });
+    return found;
+  }
+
+  [[gnu::noinline]] block_id take_aligned(list_id list, request const& r) noexcept {
+    block_id id = find_aligned(shared, r);
+    if (id == 0 && list != shared) id = find_aligned(list, r);
+    return id == 0 ? 0 : take(id, r);
   }
 
   // A block that is kept whole may be used by a request as large if little is wasted.

@@ -101,7 +101,7 @@ class growable_heap : public block_heap {
   /// Calls `f(idle_chunks)` for each block in `list` that has some, larger ones first, until that says `true`.
   template <class F>
   void for_each_idle(list_id list, std::size_t chunk, F f) const {
-    free_.by_size(list).any_from_largest(table_, static_cast<units>(chunk / unit_bytes), [&](block_id id) {
+    free_.by_size(list).any_from_largest(table_, static_cast<units>(chunk / unit_bytes), ~units{0}, [&](block_id id) {
       std::uintptr_t const begin = up(table_[id].address(), chunk), end = down(end_of(id), chunk);
       return begin < end && f(idle_chunks{id, begin, end});
     });

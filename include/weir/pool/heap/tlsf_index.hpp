@@ -63,10 +63,9 @@ class tlsf_index {
   /// The size of the largest free block, in units; looks at the blocks of one class.
   units largest(block_table const& blocks) const noexcept {
     if (rows_ == 0) return 0;
-    unsigned const row = static_cast<unsigned>(std::bit_width(rows_)) - 1;
-    unsigned const column = static_cast<unsigned>(std::bit_width(columns_[row])) - 1;
+    unsigned const row = highest(rows_);
     units most = 0;
-    for (block_id id = head(row, column); id != 0; id = blocks[id].list_next)
+    for (block_id id = head(row, highest(columns_[row])); id != 0; id = blocks[id].list_next)
       if (blocks[id].size > most) most = blocks[id].size;
     return most;
   }
@@ -89,15 +88,18 @@ class tlsf_index {
     return false;
   }
 
-  /// The same from the class of the largest blocks down to that of `least` units.
+  /// The same from the class of `most` units down to that of `least`.
   template <class F>
-  bool any_from_largest(block_table const& blocks, units least, F f) const {
-    size_class const last = size_class::of(least);
-    for (unsigned row = size_class::rows; row-- > last.row();)
-      for (unsigned column = size_class::per_row; column-- > (row == last.row() ? last.column() : 0);)
-        if ((columns_[row] >> column & 1u) != 0)
-          for (block_id id = head(row, column); id != 0; id = blocks[id].list_next)
-            if (f(id)) return true;
+  bool any_from_largest(block_table const& blocks, units least, units most, F f) const {
+    size_class const last = size_class::of(least), first = size_class::of(most);
+    for (unsigned row = first.row() + 1; row-- > last.row();) {
+      std::uint32_t columns = columns_[row];
+      if (row == first.row()) columns &= ~after(first.column());
+      if (row == last.row()) columns &= ~std::uint32_t{0} << last.column();
+      for (; columns != 0; columns &= ~(1u << highest(columns)))
+        for (block_id id = head(row, highest(columns)); id != 0; id = blocks[id].list_next)
+          if (f(id)) return true;
+    }
     return false;
   }
 
@@ -126,6 +128,7 @@ class tlsf_index {
   block_id head(unsigned row, unsigned column) const noexcept { return heads()[size_class::at(row, column).number]; }
   static std::uint32_t after(unsigned bit) noexcept { return ~std::uint32_t{1} << bit; }
   static unsigned lowest(std::uint32_t bits) noexcept { return static_cast<unsigned>(std::countr_zero(bits)); }
+  static unsigned highest(std::uint32_t bits) noexcept { return static_cast<unsigned>(std::bit_width(bits)) - 1; }
 
   void insert(block_table& blocks, block_id id, size_class c) noexcept {
     block_id& head = heads()[c.number];
