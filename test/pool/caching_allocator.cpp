@@ -462,12 +462,13 @@ TEST_CASE_FIXTURE(small_blocks, "a slot that several streams used is its owner's
   work(mortal);
   give_after(b, {mortal}, blocks[701]);  // of the same slab, most likely
   look();
-  CHECK_FALSE(gets(a, blocks[700]));
-  CHECK_FALSE(gets(a, blocks[701]));
+  auto const a_gets = [&](void* wanted) { return gets(a, wanted, 1024, 1000); };  // slabs may have so many slots free
+  CHECK_FALSE(a_gets(blocks[700]));
+  CHECK_FALSE(a_gets(blocks[701]));
   finish(a);
   finish(b);
   look();
-  CHECK(gets(a, blocks[700]));
+  CHECK(a_gets(blocks[700]));
   finish(mortal);
   look();
   memory.synchronize();

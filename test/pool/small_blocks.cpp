@@ -65,6 +65,26 @@ TEST_CASE_FIXTURE(blocks_at_hand, "a stream has nothing at hand before it asked 
   CHECK(small.take(heap, lb, size_class, bytes, 8) == nullptr);  // another stream's
 }
 
+TEST_CASE_FIXTURE(blocks_at_hand, "where a slab as large as the stream's share has no room, there is a smaller one") {
+  first_slot();
+  for (std::size_t slots = 1; slots < 400; ++slots)
+    if (take() == nullptr) REQUIRE(make() != nullptr);
+  while (take() != nullptr) {
+  }
+  std::vector<detail::block_id> taken;
+  while (shared_bytes() >= 512 * unit_bytes &&
+         heap.find(detail::shared, small_blocks::request::of(1, 512 * unit_bytes, 256, ~units{0})) != 0)
+    taken.push_back(streamed_heap::take(512));
+  CHECK(make() == nullptr);
+  heap.give(taken.front(), detail::shared, detail::sequence_number::none);  // 128 KiB: the share is 100, aligned to 64
+  void* const p = make();
+  REQUIRE(p != nullptr);
+  CHECK(find(p));
+  int slots = 1;
+  while (take() != nullptr) ++slots;
+  CHECK(slots == 16);
+}
+
 TEST_CASE_FIXTURE(blocks_at_hand, "a block that was freed is had again, by its own stream, until it is gathered") {
   CHECK(make() == nullptr);
   void* const p = address(block);

@@ -211,7 +211,11 @@ class small_blocks {
     if (slabs_.take_back())
       if (void* const p = take(); p != nullptr) return p;
     std::uint32_t const wanted = slabs_.slots_wanted(list, size_class, held);
-    return wanted != 0 && add_slab(list, r, size_class, wanted) ? take() : nullptr;
+    if (wanted == 0) return nullptr;
+    if (add_slab(list, r, size_class, wanted)) return take();
+    // Blocks that came and went may have left no room for as many.
+    std::uint32_t const least = slab_store::least_slots(size_class);
+    return least < wanted && add_slab(list, r, size_class, least) ? take() : nullptr;
   }
   /// A slab of so many slots for requests as `r`, of memory that the stream may have without asking.
   bool add_slab(list_id list, request const& r, unsigned size_class, std::uint32_t slots) {
