@@ -157,8 +157,9 @@ class stream_ordered_heap {
   }
   /// Room for the lists of so many streams, and of what they use together, where there is some.
   void try_to_reserve_lists(std::size_t streams) noexcept try {
-    if (!tracker_.has_spare(2 * streams) && !has_few_lists()) poll(next_lists());
-    while (!tracker_.has_spare(2 * streams) && tracker_.lists_to_add() != 0) add_room_for_lists();
+    std::size_t const wanted = stream_tracker::lists_for(streams);
+    if (!tracker_.has_spare(wanted) && !has_few_lists()) poll(next_lists());
+    while (!tracker_.has_spare(wanted) && tracker_.lists_to_add() != 0) add_room_for_lists();
   } catch (std::bad_alloc const&) {  // then frees on streams not seen before wait for their work
   }
   /// From now on streams that are not done with all they freed can be told what they are done with.

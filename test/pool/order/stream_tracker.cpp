@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -474,6 +475,25 @@ TEST_CASE("several streams have one list, in whatever order they are named") {
     CHECK(clock.both(clock.both(clock.both(order[0], order[1]), order[2]), order[3]) == all);
   } while (std::ranges::next_permutation(order).found);
   CHECK(clock.joint_count() == 6 + 4 + 1);  // of two, of three, of all
+}
+
+TEST_CASE("there is room for what streams free together if there was for so many lists as they may need") {
+  lazy_world const world;
+  for (std::size_t const count : {2u, 3u, 4u, 5u, 12u}) {
+    CAPTURE(count);
+    clock_with_lists clock;
+    while (!clock.has_spare(count)) clock.add_lists();
+    std::vector<destroyable_stream> const streams(count);
+    std::vector<detail::list_id> lists;
+    for (auto const& stream : streams) lists.push_back(clock.list(stream));
+    std::ranges::sort(lists, std::greater{});
+    std::size_t const needed = stream_tracker::lists_for(count);
+    while (!clock.has_spare(needed - count)) clock.add_lists();
+    auto all = lists[0];
+    for (std::size_t i = 1; i < count; ++i) all = clock.both(all, lists[i]);
+    CHECK(all != detail::shared);
+    CHECK(clock.open_count() <= needed);
+  }
 }
 
 TEST_CASE("who wants what was freed after two lists waits for each, unless it is one of them") {

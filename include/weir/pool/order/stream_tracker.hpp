@@ -114,7 +114,7 @@ class stream_tracker {
   list_id both(list_id a, list_id b) noexcept {
     if (is_part_of(b, a)) return a;
     if (is_part_of(a, b)) return b;
-    if (is_joint(a) != is_joint(b)) {
+    if (is_joint(a) != is_joint(b) && streams_of(a) + streams_of(b) <= most_in_order) {
       // The highest is added last: so several have one list, in whatever order they come.
       auto const [first, second] = parts(is_joint(a) ? a : b);
       list_id const one = is_joint(a) ? b : a, last = is_joint(second) ? first : second;
@@ -133,6 +133,10 @@ class stream_tracker {
     keep_open(b);
     ++joint_count_;
     return list;
+  }
+  /// As many lists as so many streams and what they use together need at most.
+  static constexpr std::size_t lists_for(std::size_t streams) noexcept {
+    return 2 * streams + (streams < most_in_order ? 0 : 2);
   }
   /// Joint lists that are open.
   std::size_t joint_count() const noexcept { return joint_count_; }
@@ -320,6 +324,8 @@ class stream_tracker {
   static constexpr std::size_t places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
+  // Four in the worst order open six lists, and more ever more, most of them for nothing.
+  static constexpr unsigned most_in_order = 4;
 
   struct known_stream {
     cudaStream_t handle = nullptr;
@@ -336,6 +342,11 @@ class stream_tracker {
   two_lists parts(list_id joint) const noexcept {
     std::uint64_t const lists = identity::number_of(timeline_.key(joint));
     return {static_cast<list_id>(lists & timeline::max_lists), static_cast<list_id>(lists >> list_bits)};
+  }
+  unsigned streams_of(list_id list) const noexcept {
+    if (!is_joint(list)) return 1;
+    auto const [first, second] = parts(list);
+    return streams_of(first) + streams_of(second);
   }
   bool is_part_of(list_id part, list_id list) const noexcept {
     if (part == list || !is_joint(list)) return part == list;
