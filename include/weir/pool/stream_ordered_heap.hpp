@@ -228,8 +228,8 @@ class stream_ordered_heap {
     });
   }
 
-  /// A search has ended, and the pool has so much that is free: see `early_events`. Not for very many streams, of which
-  /// each search asks some.
+  /// A search has ended, and the pool has so much that is free: see `early_events`. None are planned for very many
+  /// streams, of which each search asks some.
   void plan_events(std::size_t free_bytes) noexcept {
     if (!has_few_streams()) return early_.plan_none();
     std::size_t streams = 0;
@@ -719,11 +719,11 @@ class stream_ordered_heap {
     return heap_.take(heap_.merge(found, list, tracker_.on_free(list)), r);
   }
 
-  /// True if a search looks at all. What others have at hand is looked at only then: where there are many, most have
-  /// little, and each look is a cache miss.
+  /// True if there are no more lists than a search looks at. What others have at hand is looked at only then: where
+  /// there are many, most have little, and each look is a cache miss.
   bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
-
-  /// The same of streams alone: those that freed blocks together have a list more, but no event of their own.
+  /// The same of streams: those that freed blocks together have a list more, but no event of their own. A search looks
+  /// at all lists then too.
   bool has_few_streams() const noexcept {
     return tracker_.open_count() - tracker_.joint_count() <= lists_a_search && tracker_.list_count() <= most_lists;
   }
