@@ -3,172 +3,25 @@
 
 #include <weir/core/error.hpp>
 #include <weir/core/live_block.hpp>
-#include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
-#include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/early_events.hpp>
-#include <weir/pool/order/stream_tracker.hpp>
-#include <weir/pool/private_pool.hpp>
+#include <weir/pool/ordered_range.hpp>
 #include <weir/pool/question_interval.hpp>
-#include <weir/pool/searched_lists.hpp>
 #include <weir/pool/small_blocks.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <string>
-#include <utility>
 
 namespace weir::detail {
 
 /// Finds memory among what a pool holds, from cheapest to dearest: no call, a query, a wait between streams. Holds the
-/// blocks, knows the order of the streams that freed them, and hands out neither. Never takes more from the upstream,
-/// and blocks only in `synchronize`, without the lock. Guarded by the pool's lock.
-class stream_ordered_heap {
+/// blocks, knows the order of the streams that freed them, and hands out neither. Never takes more from the upstream.
+/// Guarded by the pool's lock.
+class stream_ordered_heap : public ordered_range {
  public:
-  using request = block_heap::request;
-
-  explicit stream_ordered_heap(int device) : tracker_(device), private_(heap_, tracker_), small_(heap_, tracker_) {}
-
-  /// The free lists that a search looks at: all of them where there are few streams. Where there are many it looks at
-  /// some, and the next search at others, so that what a call costs does not grow with the number of streams.
-  using lists = searched_lists;
-  lists all_lists() const noexcept { return lists(tracker_.list_count() - 1); }
-  lists next_lists() noexcept {
-    std::size_t const all = tracker_.list_count() - 1;
-    if (has_few_lists() || has_few_streams()) return all_lists();
-    std::size_t const first = next_list_ % all;
-    next_list_ = first + lists_a_search;
-    return {first, lists_a_search, all};
-  }
-
-  /// Adds a segment, free for everyone; returns its first block, which names the segment from now on. May throw
-  /// `std::bad_alloc`.
-  block_id add_segment(std::uintptr_t address, units size) { return heap_.add_segment(address, size); }
-  /// Forgets an idle segment.
-  void remove_segment(block_id segment) noexcept { heap_.remove_segment(segment); }
-  /// True if all of a segment is free and its work done.
-  bool is_idle(block_id segment) const noexcept { return heap_.is_idle(segment); }
-  /// True if some of a segment is free, but not known to be done.
-  bool is_pending(block_id segment) const noexcept { return heap_.is_pending(segment); }
-  /// The same, but what was freed in a capture does not count: its work is not there to be waited for.
-  bool is_pending_outside_captures(block_id segment) const noexcept {
-    return heap_.is_pending(segment, [&](list_id list) { return !tracker_.is_captured(list); });
-  }
-  /// True if the segment that `id` is part of is idle once work that is queued now is done.
-  bool will_be_idle(block_id id) const noexcept {
-    return heap_.is_all_free(id, [&](list_id list) { return !tracker_.is_captured(list); });
-  }
-
-  // ---- A range of addresses, some without memory: see `growable_heap`.
-  using window = growable_heap::window;
-  using idle_chunks = growable_heap::idle_chunks;
-  /// A window that is held: nobody else changes anything in it.
-  struct held_window : window {
-    block_id held = 0;
-    list_id own = shared;
-    bool is_in_order = false;  // only the stream itself may have what is missing and is filled then
-    list_id filled() const noexcept { return is_in_order ? own : shared; }
-  };
-
-  /// Adds a range without memory; returns its first block, which names it. May throw `std::bad_alloc`.
-  block_id add_range(std::uintptr_t address, units size) {
-    reserve();
-    if (holes_ == shared) holes_ = tracker_.open_captured();  // a list that nobody takes from, and that is never done
-    if (holes_ == shared) throw std::bad_alloc();
-    return heap_.add_range(address, size, holes_, tracker_.on_free(holes_));
-  }
-  /// Where `who` can have a request served with the least memory that is missing. In a capture nothing is used that was
-  /// freed in it.
-  window find_window(stream_identity const& who, request const& r, std::size_t chunk) noexcept {
-    list_id const own = own_list(who);
-    return heap_.best_window(r, chunk, [&](block_id id) {
-      list_id const owner = heap_.blocks()[id].list;
-      return owner == shared || (own != shared && tracker_.available(own, owner, heap_.sequence(id)));
-    });
-  }
-  /// Holds it; calls `on_hole(address, bytes)` for all that is missing, piece by piece.
-  template <class F>
-  held_window hold(window const& w, stream_identity const& who, F on_hole) noexcept {
-    held_window held{w};
-    held.own = own_list(who);
-    tracker_.keep_open(held.own);
-    held.held = heap_.hold(w, on_hole);
-    return held;
-  }
-  /// Nothing is missing any more: hands out the request's part; others may have the rest.
-  block_id take(held_window const& w, request const& r) noexcept {
-    tracker_.end_wait(w.own);
-    return heap_.take_held(w.held, w, r, w.filled(), [&](list_id list) { return tracker_.on_free(list); });
-  }
-  /// All is as it was, but for what was missing and is `filled` now: others may have that.
-  void put_back(held_window const& w, bool filled) noexcept {
-    tracker_.end_wait(w.own);
-    heap_.put_back(w.held, w, filled ? w.filled() : holes_, w.own,
-                   [&](list_id list) { return tracker_.on_free(list); });
-  }
-  template <class F>
-  void for_each_idle(list_id list, std::size_t chunk, F f) const {
-    heap_.for_each_idle(list, chunk, f);
-  }
-  /// The device of the stream whose list it is.
-  int device_of(list_id list) const noexcept { return tracker_.device_of(list); }
-  block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
-  /// Into the list that it was in, which is open.
-  void put_back(block_id held, list_id list) noexcept {
-    heap_.put_back_held(held, list, [&](list_id l) { return tracker_.on_free(l); });
-  }
-  void empty(block_id held) noexcept { heap_.empty_held(held, tracker_.on_free(holes_)); }
-  /// See `growable_heap::park`. All work on free blocks has to be done.
-  void park(block_id first) noexcept { heap_.park(first); }
-  void unpark(block_id first) noexcept {
-    heap_.unpark(
-        first, [&](list_id list) { return tracker_.is_captured(list); },
-        [&](list_id list) { return tracker_.on_free(list); });
-  }
-  /// As `owner`, of a live block of a range that is parked.
-  capture_key owner_parked(block_id id, stream_identity const& who) const noexcept {
-    list_id const from = heap_.blocks()[id].captured;
-    return from == holes_ ? who.capture : private_.capture_of(from);
-  }
-  /// Takes it back: for everyone after `unpark`, but for its capture's if it has one. False if there is no room to
-  /// remember that: it stays live for good.
-  bool give_parked(block_id id, capture_key owner) noexcept {
-    list_id const list = owner == capture_key::none ? shared : private_.list_for_nobody(owner);
-    if (owner != capture_key::none && list == shared) return false;
-    heap_.give_parked(id, list);
-    return true;
-  }
-  template <class F>
-  void for_each_with_memory(block_id first, F f) const {
-    heap_.for_each_with_memory(first, f);
-  }
-  template <class F>
-  void for_each_live(block_id first, F f) const {
-    heap_.for_each_live(first, f);
-  }
-
-  /// Room for one allocation, and for frees on a few new streams; may throw `std::bad_alloc` and then changed nothing.
-  [[gnu::always_inline]] void reserve() {
-    if (tracker_.is_short_of_lists()) [[unlikely]]
-      add_lists();
-    small_.reserve_blocks();
-  }
-  /// Room for the lists of so many streams, and of what they use together, where there is some.
-  void try_to_reserve_lists(std::size_t streams) noexcept try {
-    std::size_t const wanted = stream_tracker::lists_for(streams);
-    if (!tracker_.has_spare(wanted) && !has_few_lists()) poll(next_lists());
-    while (!tracker_.has_spare(wanted) && tracker_.lists_to_add() != 0) add_room_for_lists();
-  } catch (std::bad_alloc const&) {  // then frees on streams not seen before wait for their work
-  }
-  /// From now on streams that are not done with all they freed can be told what they are done with.
-  void keep_ages() { heap_.keep_ages(); }
-  /// The same if there is room.
-  void try_to_keep_ages() noexcept try {
-    heap_.keep_ages();
-  } catch (std::bad_alloc const&) {  // then a stream's memory is shared when all of its work is done
-  }
+  explicit stream_ordered_heap(int device) : ordered_range(device) {}
 
   /// A block that `who` may use without asking anybody: its own, or one whose work is done, whichever fits more
   /// tightly. No CUDA call, but for the events that are due now and then (`early_events`); in host order none. Or 0.
@@ -377,9 +230,6 @@ class stream_ordered_heap {
   void gather_slabs() noexcept { small_.gather_slabs(); }
   bool some_slab_went() noexcept { return small_.some_slab_went(); }
 
-  /// A block that was taken or found.
-  block const& operator[](block_id id) const noexcept { return heap_.blocks()[id]; }
-
   /// The live block that was allocated so and belongs to no capture, or 0.
   [[gnu::always_inline]] block_id find_live(void* p, std::size_t bytes, std::size_t alignment) noexcept {
     block_id const id = find_any_live(p, bytes, alignment);
@@ -478,94 +328,6 @@ class stream_ordered_heap {
   /// The same for a block whose work is done.
   block_id give_done(block_id id) noexcept { return heap_.give(id, shared, sequence_number::none); }
 
-  /// Before `who`, which takes part in a capture, takes: may throw `std::bad_alloc`.
-  void enter_capture(stream_identity const& who) {
-    reserve();
-    private_.enter(who);
-  }
-  /// Afterwards: the block belongs to the capture.
-  void keep_for_capture(block_id id, stream_identity const& who) noexcept { private_.keep(id, list_of(who)); }
-  /// As `private_pool` does.
-  capture_key owner(block_id id, stream_identity const& who) const noexcept { return private_.owner(id, who); }
-  bool give_captured(block_id id, stream_identity const& who) noexcept { return private_.give(id, who); }
-  std::size_t release_captured(capture_key capture) noexcept { return private_.release(capture); }
-
-  /// Asks CUDA, without waiting, which freed blocks are done, and shares those. Forgets streams that left nothing here.
-  void poll(lists const& looked_at) noexcept { poll(looked_at, shared); }
-
-  /// Waits for each stream's frees in turn, without the lock. False if CUDA could not wait for some of them.
-  template <class Lock>
-  bool synchronize(Lock& lock) noexcept {
-    bool all_done = true;
-    relaxed_capture calls;
-    all_lists().for_each([&](list_id list) {
-      if (!tracker_.is_open(list) || tracker_.is_captured(list) || tracker_.is_joint(list)) return;
-      bool const is_needed = heap_.free_bytes(list) != 0 || tracker_.is_kept_open(list) || small_.needs(list);
-      if (tracker_.is_done(list) || !is_needed) return;
-      calls.enter();
-      auto const upto = tracker_.issued(list);
-      bool done = true;
-      while (done && !tracker_.is_done(list, upto)) {
-        auto const behind = tracker_.begin_wait(list, upto);
-        cudaEvent_t const event = behind.event;
-        int const device = tracker_.device_of(list);
-        done = false;
-        if (event != nullptr || (tracker_.knows_device_of(list) && tracker_.may_wait_for_device())) {
-          // A stream that left no event behind can only be waited for together with its device.
-          done = lock.unlocked(
-              [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });
-          if (done) tracker_.complete(list, behind.upto);
-        }
-        tracker_.end_wait(list);
-      }
-      all_done = all_done && done;
-    });
-    poll(all_lists());
-    return all_done;
-  }
-
-  /// Calls `f(shown_block)` for each piece of a segment, from its first to its last.
-  template <class F>
-  void for_each_shown(block_id segment, F f) const {
-    for (block_id id = segment; id != 0; id = heap_.blocks()[id].right) {
-      bool begins = id == segment;
-      auto const show = [&](shown_block piece) {
-        piece.begins_segment = std::exchange(begins, false);
-        f(piece);
-      };
-      if (!small_.for_each_shown(id, show)) show(shown(heap_.blocks()[id]));
-    }
-  }
-
-  /// Free bytes that everyone may have.
-  std::size_t free_bytes() const noexcept { return heap_.free_bytes(shared); }
-  /// Free bytes in slabs that everyone may have when these go back to the heap. Looks at every slab.
-  std::size_t free_bytes_in_slabs() const noexcept { return small_.free_bytes_in_slabs(); }
-  /// Free bytes that a stream left behind.
-  std::size_t free_bytes(stream_identity const& who) noexcept { return heap_.free_bytes(list_of(who)); }
-  /// Free bytes that a capture keeps; `none`: all captures.
-  std::size_t captured_bytes(capture_key capture = capture_key::none) const noexcept {
-    return private_.free_bytes(capture);
-  }
-  /// The same of a range that is parked, where it is in no list. Looks at every block.
-  std::size_t captured_bytes_parked(block_id first, capture_key capture) const noexcept {
-    std::size_t bytes = 0;
-    heap_.for_each_held(first, [&](block const& b) { bytes += private_.is_of(capture, b.list) ? b.bytes() : 0; });
-    return bytes;
-  }
-  /// The largest free block, whoever freed it. Looks at every stream.
-  std::size_t largest_free() const noexcept { return heap_.largest_free(); }
-  std::size_t block_count() const noexcept { return heap_.blocks().used(); }
-  /// Streams that are remembered.
-  std::size_t stream_count() const noexcept { return tracker_.open_count() - (holes_ == shared ? 0 : 1); }
-  std::size_t host_bytes() const noexcept {
-    return heap_.host_bytes() + tracker_.host_bytes() + private_.host_bytes() + small_.host_bytes();
-  }
-  bool is_exiting() const noexcept { return tracker_.is_exiting(); }
-  bool is_exiting_or(unsigned count) const noexcept { return tracker_.is_exiting_or(count); }
-  /// Checks everything; slow, for tests.
-  bool valid() const { return heap_.valid(); }
-
   /// What is wrong with a deallocation, in words; `inside`: the pointer lies in a segment.
   std::string misuse(void* p, std::size_t bytes, std::size_t alignment, bool inside) {
     std::string const text = "deallocate of " + hex(p) + " with " + std::to_string(bytes) + " B aligned to " +
@@ -581,66 +343,6 @@ class stream_ordered_heap {
   }
 
  private:
-  /// The stream's own free list; `shared` in host order, or if there is no room for it.
-  [[gnu::always_inline]] list_id list_of(stream_identity const& who) noexcept {
-    if (who.capture != capture_key::none) [[unlikely]]
-      return private_.find(who);
-    return tracker_.list_of(who.key, who.stream);
-  }
-  /// `list_of`, but `shared` for a stream in a capture.
-  list_id own_list(stream_identity const& who) noexcept {
-    return who.capture != capture_key::none ? shared : list_of(who);
-  }
-  /// `list_of` for a free: makes room for a stream by forgetting some that ended.
-  [[gnu::always_inline]] list_id list_of_free(stream_identity const& who) noexcept {
-    list_id const list = tracker_.list_seen(who.key);
-    return list != shared ? list : find_list_of_free(who.stream, who.key);
-  }
-  [[gnu::noinline]] list_id find_list_of_free(stream_ref stream, stream_key key) noexcept {
-    list_id const list = tracker_.list_of(key, stream);
-    if (list != shared || key == stream_key::none) [[likely]]
-      return list;
-    poll(next_lists());
-    return tracker_.list_of(key, stream);
-  }
-  /// `reserve`, and `list_of`, for who is about to look at what others freed: from then on block by block.
-  list_id reserve_to_search(stream_identity const& who) {
-    reserve();
-    list_id const list = list_of(who);
-    if (stream_count() > (list == shared ? 0u : 1u)) heap_.keep_ages();
-    return list;
-  }
-
-  shown_block shown(block const& b) const noexcept {
-    shown_block piece{.address = b.address(), .bytes = b.bytes()};
-    if (b.is_cached()) {
-      piece.state = memory_state::pending;
-      piece.stream = tracker_.stream_number(b.list);
-    } else if (b.state() == block_state::live) {
-      piece.state = memory_state::live;
-      piece.requested = b.requested();
-    } else if (b.state() == block_state::held || (b.list == holes_ && holes_ != shared)) {
-      piece.state = memory_state::unmapped;
-    } else if (b.list != shared) {
-      piece.state = tracker_.is_captured(b.list) ? memory_state::captured : memory_state::pending;
-      piece.stream = tracker_.stream_number(b.list);
-    }
-    return piece;
-  }
-
-  /// As `poll`, but does not forget `keep`.
-  void poll(lists const& looked_at, list_id keep) noexcept {
-    stream_tracker::questions calls(tracker_);
-    looked_at.for_each([&](list_id list) { poll(list, keep, calls); });
-  }
-  void poll(list_id list, list_id keep, stream_tracker::questions& calls) noexcept {
-    if (!tracker_.is_open(list)) return;
-    if (heap_.has_free(list) || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
-    if (heap_.has_free(list) || list == keep || !tracker_.may_retire(list) || small_.needs(list)) return;
-    tracker_.retire(list);
-    small_.close(list);  // the list may stand for a stream that can end, next time
-  }
-
   /// A small block that another stream has at hand, where its work is known to be done, or waited for by the list's
   /// stream; now and then after asking. 0 if none is found.
   [[gnu::noinline]] block_id look_elsewhere(list_id list, request const& r) noexcept {
@@ -699,45 +401,17 @@ class stream_ordered_heap {
   }
   bool may_give(list_id giver, list_id taker) const noexcept { return giver != taker && !tracker_.is_captured(giver); }
 
-  void add_lists() {
-    // Streams that ended make room, but where most come again there is too little of it.
-    if (!tracker_.has_few_lists() && !tracker_.most_come_again()) poll(next_lists());
-    if (tracker_.is_short_of_lists()) add_room_for_lists();
-  }
-  void add_room_for_lists() {
-    std::size_t const count = tracker_.list_count() + tracker_.lists_to_add();
-    heap_.reserve_lists(count);  // first: no free list may be without its blocks
-    private_.reserve(count);
-    small_.reserve(count);
-    tracker_.add_lists();
-  }
-
   template <class MayUse>
   block_id take_run(list_id list, request const& r, list_id from, MayUse may_use) noexcept {
     block_heap::run const found = heap_.find_run(from, r, may_use);
     if (found.first == 0) return 0;
     return heap_.take(heap_.merge(found, list, tracker_.on_free(list)), r);
   }
+  static constexpr std::size_t most_in_vain = 16;
 
-  /// True if there are no more lists than a search looks at. What others have at hand is looked at only then: where
-  /// there are many, most have little, and each look is a cache miss.
-  bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
-  /// The same of streams: those that freed blocks together have a list more, but no event of their own. A search looks
-  /// at all lists then too.
-  bool has_few_streams() const noexcept {
-    return tracker_.open_count() - tracker_.joint_count() <= lists_a_search && tracker_.list_count() <= most_lists;
-  }
-
-  static constexpr std::size_t lists_a_search = 64, most_in_vain = 16, most_lists = 1024;
-
-  growable_heap heap_;
-  stream_tracker tracker_;
-  private_pool private_;
-  small_blocks small_;
   early_events early_;
-  std::size_t next_list_ = 0, next_gathered_ = 0, next_asked_ = 0;
   question_interval questions_;  // for what others have at hand
-  list_id holes_ = shared;       // none until there is a range
+  std::size_t next_gathered_ = 0, next_asked_ = 0;
 };
 
 }  // namespace weir::detail
