@@ -139,6 +139,21 @@ TEST_CASE("a stream of another device that can neither be waited for nor asked i
   sim::reset();
 }
 
+TEST_CASE("a device is not waited for while a blocking stream of it captures") {
+  sim::reset();
+  cudaStream_t blocking = nullptr;
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK_FALSE(detail::wait_for_device(0));
+  CHECK(detail::wait_for_device(1));
+  CHECK(sim::captures_invalidated() == 0);
+  REQUIRE(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+  CHECK(detail::wait_for_device(0));
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
+}
+
 TEST_CASE("if nothing can be waited for, that is said") {
   sim::reset();
   weir::stream const s;

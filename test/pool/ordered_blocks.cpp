@@ -95,3 +95,36 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if 
   CHECK(reuse.give_captured(blocks[i], who(b, 1)));  // for that capture there is a list
   CHECK_FALSE(is_live());
 }
+
+namespace {
+
+/// A lock that nobody else wants.
+struct no_lock {
+  template <class F>
+  static auto unlocked(F f) {
+    return f();
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "where a capture is in the way of an event the device is not waited for") {
+  free_behind_work(cudaStreamLegacy, ready(cudaStreamLegacy, 1));
+  cudaStream_t unknown_here = nullptr;
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&unknown_here, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(unknown_here, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  sim::reset_counters();
+  // A blocking stream captures too, but only just now.
+  sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorStreamCaptureImplicit);
+  no_lock lock;
+  CHECK_FALSE(reuse.synchronize(lock));
+  CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+  CHECK(sim::captures_invalidated() == 0);
+  sim::clear_failure();
+  CHECK(reuse.synchronize(lock));
+  CHECK(shared() == 100);
+  CHECK(cudaStreamEndCapture(unknown_here, &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(unknown_here) == cudaSuccess);
+}

@@ -55,7 +55,7 @@ inline void* try_malloc_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStr
 }
 
 /// Blocks until all work of `device` (negative: of each there is) is done, and says whether it is known to be. Not
-/// while a capture is declared, which such a wait would break.
+/// while a capture is declared, or a blocking stream of the device captures, which such a wait would break.
 inline bool wait_for_device(int device) noexcept {
   if (captures_declared()) return false;
   if (device < 0) {
@@ -65,7 +65,7 @@ inline bool wait_for_device(int device) noexcept {
     return done;
   }
   device_switch const on_device(device);
-  return on_device.is_current() && succeeded(cudaDeviceSynchronize());
+  return on_device.is_current() && !may_break_capture(cudaStreamLegacy) && succeeded(cudaDeviceSynchronize());
 }
 
 /// Blocks until the work queued on `stream` so far is done, and says whether it is known to be. Where CUDA cannot wait

@@ -107,13 +107,13 @@ class ordered_blocks {
       bool done = true;
       while (done && !tracker_.is_done(list, upto)) {
         auto const behind = tracker_.begin_wait(list, upto);
-        cudaEvent_t const event = behind.event;
         int const device = tracker_.device_of(list);
         done = false;
-        if (event != nullptr || (tracker_.knows_device_of(list) && tracker_.may_wait_for_device())) {
-          // A stream that left no event behind can only be waited for together with its device.
-          done = lock.unlocked(
-              [&] { return (event != nullptr && succeeded(cudaEventSynchronize(event))) || wait_for_device(device); });
+        if (behind.event != nullptr || behind.is_whole_device) {
+          done = lock.unlocked([&] {
+            return (behind.event != nullptr && succeeded(cudaEventSynchronize(behind.event))) ||
+                   wait_for_device(device);
+          });
           if (done) tracker_.complete(list, behind.upto);
         }
         tracker_.end_wait(list);

@@ -194,12 +194,7 @@ class stream_tracker {
   }
 
   /// Puts an event behind all frees of `list` so far, where that can be done without holding up other streams.
-  bool cover(list_id list) noexcept {
-    if (timeline_.covered(list) == timeline_.issued(list)) return true;
-    // Of a destroyable one the record failed, and the handle may be another stream's by now.
-    if (kind(list) == identity::destroyable || is_captured(list)) return false;
-    return record(list);
-  }
+  bool cover(list_id list) noexcept { return try_to_cover(list) == recording::done; }
 
   /// Questions to CUDA, one after the other: what is done is asked of each stream once.
   class questions {
@@ -240,7 +235,7 @@ class stream_tracker {
       return join(taker, stream, first, t) && join(taker, stream, second, t);
     }
     if (timeline_.available(taker, giver, t)) return true;
-    if (timeline_.covered(giver) < t && !cover(giver) && !cover_through_legacy(giver)) return false;
+    if (timeline_.covered(giver) < t && cover_in_any_way(giver) != recording::done) return false;
     sequence_number since{};
     do {
       auto const* const behind = timeline_.covering(giver, t, since);
@@ -253,14 +248,23 @@ class stream_tracker {
     return true;
   }
 
-  /// What the host may wait for, without the lock, to see all of `list` done up to `upto`, or some of it first; no
-  /// event if there is none. Until `end_wait` the free list keeps its stream, so that the event is not destroyed
-  /// meanwhile.
-  timeline::cover begin_wait(list_id list, sequence_number upto) noexcept {
+  /// What the host may wait for.
+  struct awaited {
+    cudaEvent_t event;     ///< or none
+    sequence_number upto;  ///< what was freed up to here is done then
+    bool is_whole_device;  ///< without an event: all work of the stream's device may be waited for instead
+  };
+  /// The same, without the lock, to see all of `list` done up to `upto`, or some of it first. Until `end_wait` the free
+  /// list keeps its stream, so that the event is not destroyed meanwhile. The device is not waited for where that would
+  /// break a capture: one that was in the way of an event, though it may have ended by now and another begun, or one on
+  /// a stream that is known here.
+  awaited begin_wait(list_id list, sequence_number upto) noexcept {
     ++streams_[list].waiting;
-    if (!cover(list) && !cover_through_legacy(list)) return {nullptr, upto};
-    auto const* const behind = timeline_.covering(list, upto);
-    return behind == nullptr ? timeline::cover{nullptr, upto} : *behind;
+    recording const covered = cover_in_any_way(list);
+    auto const* const behind = covered == recording::done ? timeline_.covering(list, upto) : nullptr;
+    if (behind != nullptr) return {behind->event, behind->upto, false};
+    bool const was_in_the_way = covered == recording::would_break_capture || is_captured(list);
+    return {nullptr, upto, !was_in_the_way && knows_device_of(list) && may_wait_for_device()};
   }
   void end_wait(list_id list) noexcept { --streams_[list].waiting; }
   /// Until `end_wait` the free list keeps its stream, though nothing may be in it.
@@ -326,6 +330,9 @@ class stream_tracker {
   static constexpr unsigned list_bits = 16;
   // Four in the worst order open six lists, and more ever more, most of them for nothing.
   static constexpr unsigned most_in_order = 4;
+
+  /// What became of an event that was to be recorded.
+  enum class recording : std::uint8_t { done, failed, would_break_capture };
 
   struct known_stream {
     cudaStream_t handle = nullptr;
@@ -430,22 +437,30 @@ class stream_tracker {
   }
 
   /// On a stream that the caller does not use just now.
-  bool record_elsewhere_on(list_id list, cudaStream_t handle) noexcept {
+  recording record_elsewhere_on(list_id list, cudaStream_t handle) noexcept {
     record_elsewhere const record;
-    return record.allowed() && !may_break_capture(handle, streams_[list].device) && learn_device(list) &&
-           record_on(list, handle, timeline_.event_to_record(list, 1));
+    if (!record.allowed() || may_break_capture(handle, streams_[list].device)) return recording::would_break_capture;
+    bool const done = learn_device(list) && record_on(list, handle, timeline_.event_to_record(list, 1));
+    return done ? recording::done : recording::failed;
   }
 
-  bool record(list_id list) noexcept {
+  recording try_to_cover(list_id list) noexcept {
+    if (timeline_.covered(list) == timeline_.issued(list)) return recording::done;
+    // Of a destroyable one the record failed, and the handle may be another stream's by now.
+    if (kind(list) == identity::destroyable || is_captured(list)) return recording::failed;
     if (kind(list) == identity::per_thread && thread(list) != thread_registry::this_number())
-      return thread_registry::has_ended(thread(list)) && cover_through_legacy(list);
+      return thread_registry::has_ended(thread(list)) ? cover_through_legacy(list) : recording::failed;
     return record_elsewhere_on(list, streams_[list].handle);
   }
 
   /// Another thread's default stream has no name here, but the legacy stream comes after it (and after every other
   /// blocking stream): wide, so only for who would otherwise go without, and once for a thread that ended.
-  bool cover_through_legacy(list_id list) noexcept {
-    return kind(list) == identity::per_thread && record_elsewhere_on(list, cudaStreamLegacy);
+  recording cover_through_legacy(list_id list) noexcept { return record_elsewhere_on(list, cudaStreamLegacy); }
+  /// As `cover`, for who would otherwise go without.
+  recording cover_in_any_way(list_id list) noexcept {
+    recording const covered = try_to_cover(list);
+    if (covered == recording::done || kind(list) != identity::per_thread) return covered;
+    return cover_through_legacy(list);
   }
 
   /// `event`: one that the timeline said is to be recorded.
