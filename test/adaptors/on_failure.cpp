@@ -84,6 +84,27 @@ struct recorded {
 
 }  // namespace
 
+TEST_CASE("a pool that can grow by less does so before a reclaimer is called") {
+  sim::reset();
+  sim::set_capacity(0, 12_MiB);
+  std::vector<std::size_t> missing;
+  auto const count = [&](memory_request const& request) {
+    missing.push_back(request.bytes);
+    return std::size_t{0};
+  };
+  auto memory = make(device{} | on_failure{{{"cache", count}}} | pool{.growth_bytes = 8_MiB});
+  void* const first = memory.allocate(on, 8_MiB);
+  void* const second = memory.allocate(on, 1_MiB);  // 8 MiB are not to be had, 4 are
+  CHECK(missing.empty());
+  CHECK_THROWS_AS(memory.allocate(on, 5_MiB), out_of_memory);
+  CHECK(missing == std::vector{std::size_t{5_MiB}});
+  auto const numbers = find<on_failure_resource>(memory).numbers();
+  CHECK(numbers.calls == 1);
+  CHECK(numbers.refused == 1);
+  memory.deallocate(on, first, 8_MiB);
+  memory.deallocate(on, second, 1_MiB);
+}
+
 TEST_CASE("wrong options are refused with their values") {
   CHECK(contains(on_failure{}.problem(), "no reclaimers"));
   CHECK(contains(on_failure{{{"a", nothing()}, {"b", {}}}}.problem(), "reclaimers[1] has no function"));

@@ -109,8 +109,9 @@ class reclaiming_scope {
 /// What `on_failure` stands as on an upstream. All functions may be called from any thread; it has no lock of its own.
 ///
 /// Reclaimers are not called for a request that comes from inside one of them (on the same thread), for one on a
-/// stream that is being captured (a graph cannot wait for what they free, and what they call might break it), and for
-/// one that is too large to count. Those are refused as the upstream refused them.
+/// stream that is being captured (a graph cannot wait for what they free, and what they call might break it), for one
+/// that is too large to count, and for a step that a pool above would grow by, but can do with less: it asks for that
+/// next. Those are refused as the upstream refused them.
 template <resource Upstream>
 class on_failure_resource : public detail::passing_adaptor<on_failure_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<on_failure_resource, Upstream>;
@@ -137,7 +138,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
         return p;
       } catch (out_of_memory& failure) {
         if (made.reclaim(this->taken(bytes, alignment))) continue;
-        refused_.add(1);
+        if (!detail::can_do_with_less::is_set()) refused_.add(1);
         failure.passed_through(made);
         throw;
       }
@@ -229,7 +230,9 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
     /// Once a request: false if no reclaimer is to be called for it.
     bool begin(std::size_t taken) {
       if (taken == 0) return false;
-      if (detail::reclaiming_scope::is_in(&layer_))
+      if (detail::can_do_with_less::is_set())
+        why_not_ = "not called: who asked can do with less";
+      else if (detail::reclaiming_scope::is_in(&layer_))
         why_not_ = "not called: one of them made this request";
       else if (detail::capture_in(missing_.stream) != 0)
         why_not_ = "not called: the stream is being captured";
