@@ -742,6 +742,30 @@ TEST_CASE("frees on more new streams than there is room for are still in order")
   for (void* p : blocks) memory.deallocate(t, p, 1000);
 }
 
+TEST_CASE("who frees on many new streams at a time waits for their work once, and then has room for as many") {
+  lazy_world const world;
+  bool they_come_again = false;
+  SUBCASE("the same again") { they_come_again = true; }
+  SUBCASE("others each time") {}
+  auto memory = make(async{} | pool{});
+  weir::stream const takes;
+  std::vector<std::unique_ptr<destroyable_stream>> streams(40);
+  for (int round = 0; round < 4; ++round) {
+    for (auto& s : streams)
+      if (s == nullptr || !they_come_again) s = std::make_unique<destroyable_stream>();
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < streams.size(); ++i) blocks.push_back(memory.allocate(takes, 1_MiB));
+    sim::reset_counters();
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      REQUIRE(cudaLaunchHostFunc(
+                  streams[i]->get(), [](void*) {}, nullptr) == cudaSuccess);
+      memory.deallocate(*streams[i], blocks[i], 1_MiB);
+    }
+    if (round > 0) CHECK(sim::calls("cudaStreamSynchronize") == 0);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  }
+}
+
 TEST_CASE("a pool waits for its own device, whichever is current when it ends") {
   lazy_world const world;
   queued_checks checks;

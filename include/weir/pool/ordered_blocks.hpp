@@ -184,7 +184,9 @@ class ordered_blocks {
     if (list != shared || key == stream_key::none) [[likely]]
       return list;
     poll(next_lists());
-    return tracker_.list_of(key, stream);
+    list_id const found = tracker_.list_of(key, stream);
+    if (found == shared) tracker_.missed_list(key);
+    return found;
   }
   /// `reserve`, and `list_of`, for who is about to look at what others freed: from then on block by block.
   list_id reserve_to_search(stream_identity const& who) {

@@ -349,6 +349,27 @@ TEST_CASE("streams that cannot end keep their free lists") {
   }
 }
 
+TEST_CASE("there is room for as many streams more as found no list, each counted once, and no more than a bound") {
+  detail::stream_tracker clock(0);
+  auto const key = [](std::uint64_t id) {
+    return detail::stream_identity::key_for(detail::stream_identity::destroyable, id);
+  };
+  auto const spare = [&] {
+    while (clock.is_short_of_lists()) clock.add_lists();
+    std::size_t lists = 0;
+    while (clock.has_spare(lists + 1)) ++lists;
+    return lists;
+  };
+  std::size_t const at_first = spare();
+  for (int again = 0; again < 100; ++again) clock.missed_list(key(1));
+  CHECK(spare() >= at_first);
+  CHECK(spare() <= at_first + 3);  // it grows by half
+  for (std::uint64_t id = 2; id < 52; ++id) clock.missed_list(key(id));
+  CHECK(spare() >= 50);
+  for (std::uint64_t id = 100; id < 3000; ++id) clock.missed_list(key(id));
+  CHECK(spare() < 1000);
+}
+
 TEST_CASE("a captured free list is no stream's, and never done before it is ended") {
   lazy_world const world;
   clock_with_lists clock;

@@ -40,12 +40,17 @@ class stream_tracker {
   stream_tracker& operator=(stream_tracker const&) = delete;
 
   /// True if few free lists are left for streams not seen before.
-  bool is_short_of_lists() const noexcept { return !has_spare(spare_lists); }
+  bool is_short_of_lists() const noexcept { return !has_spare(spare_); }
   bool has_spare(std::size_t lists) const noexcept { return timeline_.closed_count() >= lists; }
   /// Half as many again; at first as many as a program with one stream needs.
   std::size_t lists_to_add() const noexcept {
-    std::size_t const missing = spare_lists + 1 - lesser(spare_lists, timeline_.closed_count());
+    std::size_t const missing = spare_ + 1 - lesser(spare_, timeline_.closed_count());
     return lesser(greater(missing, timeline_.list_count() / 2), timeline::max_lists - timeline_.list_count());
+  }
+  /// There was no list for what a stream freed, so that the host waited for its work: from now on one more is kept
+  /// spare, so that a program that frees on many new streams at a time waits once, and not each time.
+  void missed_list(stream_key key) noexcept {
+    if (spare_ != most_spare && std::exchange(missed_, key) != key) ++spare_;
   }
   /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
   bool has_few_lists() const noexcept { return timeline_.list_count() < few_lists; }
@@ -324,7 +329,7 @@ class stream_tracker {
 
  private:
   using identity = stream_identity;
-  static constexpr std::size_t spare_lists = 4, few_lists = 9;
+  static constexpr std::size_t spare_lists = 4, most_spare = 256, few_lists = 9;
   static constexpr std::size_t places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
@@ -493,6 +498,8 @@ class stream_tracker {
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
   stream_key forgotten_[places] = {};   // the last ones
   std::size_t next_forgotten_ = 0, joint_count_ = 0;
+  std::size_t spare_ = spare_lists;
+  stream_key missed_ = stream_key::none;
   unsigned met_ = 0, met_again_ = 0, questions_ = 0;
 };
 
