@@ -1,6 +1,8 @@
 // What a pool takes of the host's memory for its bookkeeping: as it says, and as `operator new` sees it.
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/bytes.hpp>
+#include <weir/cuda/stream.hpp>
+#include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
 
@@ -19,6 +21,7 @@ namespace {
 class counted_host_memory {
  public:
   void* take(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {
+    if (is_used_up) return nullptr;
     void* const p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     for (std::size_t i = 0; is_on && p != nullptr && i < places_.size(); ++i)
       if (places_[i].address == nullptr) {
@@ -39,6 +42,7 @@ class counted_host_memory {
   std::size_t live() const noexcept { return live_; }
 
   bool is_on = false;
+  bool is_used_up = false;
 
  private:
   struct place {
@@ -144,4 +148,21 @@ TEST_CASE("a live block takes few bytes of the host's memory, and a pool says al
     CHECK(memory.snapshot().host_bytes <= b.most_bytes_each * b.live);
     CHECK(memory.snapshot().host_bytes == host_memory.live());
   }
+}
+
+TEST_CASE("an allocation needs no room for as many new streams as once found none") {
+  sim::reset();
+  std::vector<weir::stream> const streams(40), others(5);
+  auto memory = make(nowhere{} | pool{.initial_bytes = 64_MiB});
+  std::vector<void*> blocks(streams.size());
+  for (void*& p : blocks) p = memory.allocate(cudaStreamLegacy, 1_MiB);
+  for (std::size_t i = 0; i < streams.size(); ++i) memory.deallocate(streams[i], blocks[i], 1_MiB);
+  blocks.resize(others.size());
+  for (void*& p : blocks) p = memory.allocate(cudaStreamLegacy, 1_MiB);  // now there is room for forty more
+  for (std::size_t i = 0; i < others.size(); ++i) memory.deallocate(others[i], blocks[i], 1_MiB);
+  host_memory.is_used_up = true;
+  void* p = nullptr;
+  CHECK_NOTHROW(p = memory.allocate(cudaStreamLegacy, 1_MiB));
+  host_memory.is_used_up = false;
+  memory.deallocate(cudaStreamLegacy, p, 1_MiB);
 }

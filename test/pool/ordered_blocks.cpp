@@ -128,3 +128,20 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "where a capture is in the way of an event
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(cudaStreamDestroy(unknown_here) == cudaSuccess);
 }
+
+TEST_CASE_FIXTURE(reuse_of_a_segment, "where an event cannot be waited for, a stream that captures keeps its capture") {
+  weir::stream const known;
+  cudaGraph_t graph = nullptr;
+  reuse.give(ready(known, 1), who(known));
+  free_behind_work(cudaStreamLegacy, ready(cudaStreamLegacy, 1));
+  REQUIRE(cudaStreamBeginCapture(known.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  sim::reset_counters();
+  sim::fail_call("cudaEventSynchronize", 1, cudaErrorUnknown);
+  no_lock lock;
+  CHECK_FALSE(reuse.synchronize(lock));
+  CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+  CHECK(sim::captures_invalidated() == 0);
+  CHECK(cudaStreamEndCapture(known.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(reuse.synchronize(lock));
+}

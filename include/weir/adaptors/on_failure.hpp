@@ -110,8 +110,8 @@ class reclaiming_scope {
 ///
 /// Reclaimers are not called for a request that comes from inside one of them (on the same thread), for one on a
 /// stream that is being captured (a graph cannot wait for what they free, and what they call might break it), for one
-/// that is too large to count, and for a step that a pool above would grow by, but can do with less: it asks for that
-/// next. Those are refused as the upstream refused them.
+/// that is too large to count, and for a step by which a pool above would grow and which it can do without: it asks for
+/// less next. Those are refused as the upstream refused them.
 template <resource Upstream>
 class on_failure_resource : public detail::passing_adaptor<on_failure_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<on_failure_resource, Upstream>;
@@ -138,7 +138,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
         return p;
       } catch (out_of_memory& failure) {
         if (made.reclaim(this->taken(bytes, alignment))) continue;
-        if (!detail::can_do_with_less::is_set()) refused_.add(1);
+        count_refusal();
         failure.passed_through(made);
         throw;
       }
@@ -171,6 +171,10 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
   using base::upstream_;
   friend base;
 
+  void count_refusal() noexcept {
+    if (!detail::can_do_with_less::is_set()) refused_.add(1);
+  }
+
   /// A growable upstream that has too little is asked again as for a request.
   template <class Map>
   bool map_by(void*, std::size_t bytes, Map map) {
@@ -179,7 +183,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
         if (made.has_reclaimed()) rescued_.add(1);
         return true;
       }
-      if (!made.reclaim(bytes)) return refused_.add(1), false;
+      if (!made.reclaim(bytes)) return count_refusal(), false;
     }
   }
 

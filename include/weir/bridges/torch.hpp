@@ -109,9 +109,10 @@ class framework_memory {
     return p;
   }
   /// Takes back a segment, as `allocate_segment` gave it, whose graphs are gone. Waits for the device as `cudaFree`
-  /// does, since parts may be in use on any stream. Where that cannot be (while a capture is declared, which it would
-  /// break), the segment is kept for good. A capture that nobody declared it breaks, another thread's too, which
-  /// `cudaFree` would not, and the segment is kept then as well.
+  /// does, since parts may be in use on any stream. Where that cannot be (while a capture is declared, or a blocking
+  /// stream of the device captures, which it would break), the segment is kept for good. A capture on another stream
+  /// that nobody declared it breaks, another thread's too, which `cudaFree` would not, and the segment is kept then as
+  /// well.
   void deallocate_segment(void* p, std::size_t bytes, int device, cudaStream_t stream) noexcept {
     if (p == nullptr) return;
     std::uint64_t const capture = capture_of_segment(p);

@@ -18,8 +18,8 @@ namespace weir::detail {
 
 /// What a pool holds, and a free list for each stream that freed some of it, for each capture, and for what is done.
 /// Asks CUDA what is done, and forgets streams that left nothing here. Who has which block next is for
-/// `stream_ordered_heap`, of which this is the part that takes nothing and gives nothing. Blocks only in `synchronize`,
-/// without the lock. Guarded by the pool's lock.
+/// `stream_ordered_heap`, of which this is the part that takes nothing and, but for captures, gives nothing. Blocks
+/// only in `synchronize`, without the lock. Guarded by the pool's lock.
 class ordered_blocks {
  public:
   using request = block_heap::request;
@@ -107,15 +107,12 @@ class ordered_blocks {
       bool done = true;
       while (done && !tracker_.is_done(list, upto)) {
         auto const behind = tracker_.begin_wait(list, upto);
-        int const device = tracker_.device_of(list);
-        done = false;
-        if (behind.event != nullptr || behind.is_whole_device) {
-          done = lock.unlocked([&] {
-            return (behind.event != nullptr && succeeded(cudaEventSynchronize(behind.event))) ||
-                   wait_for_device(device);
-          });
-          if (done) tracker_.complete(list, behind.upto);
+        done = behind.event != nullptr && lock.unlocked([&] { return succeeded(cudaEventSynchronize(behind.event)); });
+        if (!done && tracker_.may_wait_for_device(list, behind)) {
+          int const device = tracker_.device_of(list);
+          done = lock.unlocked([&] { return wait_for_device(device); });
         }
+        if (done) tracker_.complete(list, behind.upto);
         tracker_.end_wait(list);
       }
       all_done = all_done && done;
@@ -184,9 +181,7 @@ class ordered_blocks {
     if (list != shared || key == stream_key::none) [[likely]]
       return list;
     poll(next_lists());
-    list_id const found = tracker_.list_of(key, stream);
-    if (found == shared) tracker_.missed_list(key);
-    return found;
+    return tracker_.list_of(key, stream);
   }
   /// `reserve`, and `list_of`, for who is about to look at what others freed: from then on block by block.
   list_id reserve_to_search(stream_identity const& who) {
@@ -230,7 +225,11 @@ class ordered_blocks {
   void add_lists() {
     // Streams that ended make room, but where most come again there is too little of it.
     if (!tracker_.has_few_lists() && !tracker_.most_come_again()) poll(next_lists());
-    if (tracker_.is_short_of_lists()) add_room_for_lists();
+    if (tracker_.is_short_of_lists()) try {
+        add_room_for_lists();
+      } catch (std::bad_alloc const&) {
+        if (tracker_.lacks_lists()) throw;  // else there is enough for now
+      }
   }
   void add_room_for_lists() {
     std::size_t const count = tracker_.list_count() + tracker_.lists_to_add();

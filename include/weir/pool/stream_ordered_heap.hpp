@@ -299,7 +299,9 @@ class stream_ordered_heap : public ordered_range {
       early_.freed(place_of(id));
       return heap_.give(id, list, tracker_.on_free(list));
     }
-    return who.stream.is_host_order() ? give_done(id) : 0;
+    if (who.stream.is_host_order()) return give_done(id);
+    tracker_.missed_list(who.key);
+    return 0;
   }
   /// The same for a stream that may be destroyed, by its handle alone: CUDA need not be asked who it is. 0, and nothing
   /// changed, where it must.

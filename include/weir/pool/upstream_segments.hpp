@@ -178,7 +178,7 @@ class upstream_segments {
   }
 
   /// Takes `bytes` from the upstream, without the lock; false if it is out of memory. `can_be_less`: then less is asked
-  /// for next, so that nobody need wait for so much.
+  /// for next, so that nobody need wait, or give anything back, for so much.
   template <class Lock>
   bool grow_by(Lock& lock, stream_ordered_heap& heap, std::size_t bytes, bool can_be_less) {
     can_do_with_less const hint(can_be_less);

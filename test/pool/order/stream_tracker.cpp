@@ -350,24 +350,30 @@ TEST_CASE("streams that cannot end keep their free lists") {
 }
 
 TEST_CASE("there is room for as many streams more as found no list, each counted once, and no more than a bound") {
-  detail::stream_tracker clock(0);
-  auto const key = [](std::uint64_t id) {
-    return detail::stream_identity::key_for(detail::stream_identity::destroyable, id);
-  };
-  auto const spare = [&] {
+  // The lists that a tracker has spare after these streams found none, `times` in turn.
+  auto const spare_after = [](std::uint64_t streams, int times) {
+    detail::stream_tracker clock(0);
+    while (times-- > 0)
+      for (std::uint64_t id = 1; id <= streams; ++id)
+        clock.missed_list(detail::stream_identity::key_for(detail::stream_identity::destroyable, id));
     while (clock.is_short_of_lists()) clock.add_lists();
     std::size_t lists = 0;
     while (clock.has_spare(lists + 1)) ++lists;
     return lists;
   };
-  std::size_t const at_first = spare();
-  for (int again = 0; again < 100; ++again) clock.missed_list(key(1));
-  CHECK(spare() >= at_first);
-  CHECK(spare() <= at_first + 3);  // it grows by half
-  for (std::uint64_t id = 2; id < 52; ++id) clock.missed_list(key(id));
-  CHECK(spare() >= 50);
-  for (std::uint64_t id = 100; id < 3000; ++id) clock.missed_list(key(id));
-  CHECK(spare() < 1000);
+  std::size_t const at_first = spare_after(0, 0);
+  CHECK(spare_after(1, 100) == at_first + 1);
+  CHECK(spare_after(3, 100) == at_first + 3);
+  CHECK(spare_after(50, 1) == at_first + 50);
+  CHECK(spare_after(3000, 1) < 300);
+}
+
+TEST_CASE("a stream that found no list though there was room is not counted") {
+  detail::stream_tracker clock(0);
+  while (clock.is_short_of_lists()) clock.add_lists();
+  for (std::uint64_t id = 1; id <= 50; ++id)
+    clock.missed_list(detail::stream_identity::key_for(detail::stream_identity::destroyable, id));
+  CHECK_FALSE(clock.is_short_of_lists());
 }
 
 TEST_CASE("a captured free list is no stream's, and never done before it is ended") {

@@ -47,10 +47,15 @@ class stream_tracker {
     std::size_t const missing = spare_ + 1 - lesser(spare_, timeline_.closed_count());
     return lesser(greater(missing, timeline_.list_count() / 2), timeline::max_lists - timeline_.list_count());
   }
-  /// There was no list for what a stream freed, so that the host waited for its work: from now on one more is kept
-  /// spare, so that a program that frees on many new streams at a time waits once, and not each time.
-  void missed_list(stream_key key) noexcept {
-    if (spare_ != most_spare && std::exchange(missed_, key) != key) ++spare_;
+  /// True if there are too few for one allocation.
+  bool lacks_lists() const noexcept { return !has_spare(least_spare); }
+  /// The host waits for what a stream freed, for which there was no list: from now on one more is kept spare, so that a
+  /// program that frees on many new streams at a time waits once, and not each time.
+  [[gnu::noinline, gnu::cold]] void missed_list(stream_key key) noexcept {
+    std::uint64_t const place = static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u >> 54;
+    std::uint64_t const bit = std::uint64_t{1} << place % 64;
+    bool const is_known = (std::exchange(missed_[place / 64], missed_[place / 64] | bit) & bit) != 0;
+    if (!is_known && !has_spare(1) && spare_ != most_spare) ++spare_;
   }
   /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
   bool has_few_lists() const noexcept { return timeline_.list_count() < few_lists; }
@@ -61,6 +66,7 @@ class stream_tracker {
     std::size_t const more = lists_to_add();
     streams_.grow(timeline_.list_count() + more);
     timeline_.reserve(timeline_.closed_count() + more);
+    for (std::uint64_t& some : missed_) some = 0;
   }
   std::size_t list_count() const noexcept { return timeline_.list_count(); }
   std::size_t open_count() const noexcept { return timeline_.open_count(); }
@@ -253,23 +259,25 @@ class stream_tracker {
     return true;
   }
 
-  /// What the host may wait for.
+  /// What the host may wait for, without the lock, to see a list done up to some number, or some of it first.
   struct awaited {
-    cudaEvent_t event;     ///< or none
-    sequence_number upto;  ///< what was freed up to here is done then
-    bool is_whole_device;  ///< without an event: all work of the stream's device may be waited for instead
+    cudaEvent_t event;           ///< or none
+    sequence_number upto;        ///< what was freed up to here is done then
+    bool capture_is_in_the_way;  ///< of an event
   };
-  /// The same, without the lock, to see all of `list` done up to `upto`, or some of it first. Until `end_wait` the free
-  /// list keeps its stream, so that the event is not destroyed meanwhile. The device is not waited for where that would
-  /// break a capture: one that was in the way of an event, though it may have ended by now and another begun, or one on
-  /// a stream that is known here.
+  /// Until `end_wait` the free list keeps its stream, so that the event is not destroyed meanwhile.
   awaited begin_wait(list_id list, sequence_number upto) noexcept {
     ++streams_[list].waiting;
     recording const covered = cover_in_any_way(list);
     auto const* const behind = covered == recording::done ? timeline_.covering(list, upto) : nullptr;
     if (behind != nullptr) return {behind->event, behind->upto, false};
-    bool const was_in_the_way = covered == recording::would_break_capture || is_captured(list);
-    return {nullptr, upto, !was_in_the_way && knows_device_of(list) && may_wait_for_device()};
+    return {nullptr, upto, covered == recording::would_break_capture};
+  }
+  /// True if all work of the list's device may be waited for, where there was no event or CUDA could not wait for it.
+  /// Not where a capture was in the event's way: it may have ended by now, but another one that is not known here may
+  /// have begun.
+  bool may_wait_for_device(list_id list, awaited const& behind) const noexcept {
+    return !behind.capture_is_in_the_way && knows_device_of(list) && may_wait_for_device();
   }
   void end_wait(list_id list) noexcept { --streams_[list].waiting; }
   /// Until `end_wait` the free list keeps its stream, though nothing may be in it.
@@ -329,7 +337,7 @@ class stream_tracker {
 
  private:
   using identity = stream_identity;
-  static constexpr std::size_t spare_lists = 4, most_spare = 256, few_lists = 9;
+  static constexpr std::size_t least_spare = 4, most_spare = 256, few_lists = 9;
   static constexpr std::size_t places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
@@ -451,8 +459,9 @@ class stream_tracker {
 
   recording try_to_cover(list_id list) noexcept {
     if (timeline_.covered(list) == timeline_.issued(list)) return recording::done;
+    if (is_captured(list)) return recording::would_break_capture;
     // Of a destroyable one the record failed, and the handle may be another stream's by now.
-    if (kind(list) == identity::destroyable || is_captured(list)) return recording::failed;
+    if (kind(list) == identity::destroyable) return recording::failed;
     if (kind(list) == identity::per_thread && thread(list) != thread_registry::this_number())
       return thread_registry::has_ended(thread(list)) ? cover_through_legacy(list) : recording::failed;
     return record_elsewhere_on(list, streams_[list].handle);
@@ -464,7 +473,7 @@ class stream_tracker {
   /// As `cover`, for who would otherwise go without.
   recording cover_in_any_way(list_id list) noexcept {
     recording const covered = try_to_cover(list);
-    if (covered == recording::done || kind(list) != identity::per_thread) return covered;
+    if (covered != recording::failed || kind(list) != identity::per_thread) return covered;
     return cover_through_legacy(list);
   }
 
@@ -498,8 +507,8 @@ class stream_tracker {
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
   stream_key forgotten_[places] = {};   // the last ones
   std::size_t next_forgotten_ = 0, joint_count_ = 0;
-  std::size_t spare_ = spare_lists;
-  stream_key missed_ = stream_key::none;
+  std::size_t spare_ = least_spare;
+  std::uint64_t missed_[16] = {};  // a bit for each stream that found no list, by its key's hash
   unsigned met_ = 0, met_again_ = 0, questions_ = 0;
 };
 
