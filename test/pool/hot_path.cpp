@@ -132,6 +132,29 @@ TEST_CASE("nothing goes the short way while a capture is declared, or above the 
   }
 }
 
+TEST_CASE("what is freed in host order is kept by no thread's cache, whatever that gave back before") {
+  if (!can_own()) return;
+  owned_pool pool({.thread_caches = true});
+  for (int pair = 0; pair < 200; ++pair) {
+    void* const p = pool.take(pool.a, 3000);
+    CHECK(pool.memory.deallocate(pool.a, p, 3000, 256));
+  }
+  void* const p = pool.take(pool.a, 3000);
+  pool.memory.synchronize();  // no stream has anything in a cache now
+  CHECK(pool.memory.give_as_owner(host_order, p, 3000, 256) != given::yes);
+  CHECK_FALSE(pool.memory.is_memory(pool.memory.take_as_owner(host_order, 3000, 256)));
+  CHECK(pool.memory.deallocate(host_order, p, 3000, 256));
+  CHECK(pool.memory.numbers().requested.current == 0);
+  pool.memory.snapshot();
+  void* const one = pool.take(pool.a, 3000);
+  void* const other = pool.take(pool.a, 3000);
+  CHECK(one != other);
+  for (void* const live : {one, other}) CHECK(pool.memory.deallocate(pool.a, live, 3000, 256));
+  pool.memory.synchronize();
+  pool.memory.trim(0);
+  CHECK(pool.state.live_bytes == 0);
+}
+
 TEST_CASE("where threads have caches, a thread has at once what it freed there, but not while a capture is declared") {
   if (!can_own()) return;
   owned_pool pool({.thread_caches = true});

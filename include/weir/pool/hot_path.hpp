@@ -141,7 +141,8 @@ class hot_path : public pool_memory<Upstream> {
   }
   [[gnu::noinline]] given give_to_cache_by_handle(stream_ref stream, void* p, std::size_t bytes,
                                                   live_mark mark) noexcept {
-    return give_cached(stream_identity::key_at_hand(stream, streams_last()), p, bytes, mark);
+    stream_key const key = stream_identity::key_at_hand(stream, streams_last());
+    return key == stream_key::none ? given::no : give_cached(key, p, bytes, mark);  // in host order
   }
   [[gnu::always_inline]] given give_cached(stream_key key, void* p, std::size_t bytes, live_mark mark) noexcept {
     thread_cache* const cache = lent_.cache_hint();
