@@ -51,6 +51,14 @@ struct charges_of_limit {
 template struct opened<charges_of_limit, &limited::used_>;
 }  // namespace weir::test
 
+TEST_CASE("a budget in bytes asks CUDA nothing when it is made") {
+  sim::reset();
+  source_state state;
+  auto memory = make(source{&state} | limit{.max_bytes = 1_MiB});
+  CHECK(memory.max_bytes() == 1_MiB);
+  CHECK(sim::calls() == 0);
+}
+
 TEST_CASE("wrong options are refused with their values") {
   CHECK(contains(refusal({}), "give exactly one"));
   CHECK(contains(refusal({.max_bytes = 1_MiB, .fraction = 0.5}), "give exactly one"));

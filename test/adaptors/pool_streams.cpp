@@ -635,6 +635,22 @@ TEST_CASE("a layer below is not asked for more than is needed: it may wait, or h
   CHECK(most_held(on_layer) == 2_MiB);
 }
 
+TEST_CASE("a source that fails otherwise while a pool asks for more room than it needs fails no request") {
+  fresh_world const world;
+  source_state state;
+  auto memory = make(source{&state} | pool{});
+  weir::stream const s;
+  memory.deallocate(s, memory.allocate(s, 1_MiB), 1_MiB);
+  state.fail = failing::other;
+  std::mt19937 random(1);
+  for (int i = 0; i < 5000; ++i) {
+    std::size_t const bytes = 1 + random() % 1_MiB;
+    void* p = nullptr;
+    REQUIRE_NOTHROW(p = memory.allocate(s, bytes));
+    memory.deallocate(s, p, bytes);
+  }
+}
+
 TEST_CASE("where a question for what others have at hand gives one block each time, it is asked less often") {
   fresh_world const world;
   auto memory = make(device{} | pool{.initial_bytes = 8_MiB});

@@ -378,6 +378,18 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment,
   CHECK(reuse.valid());
 }
 
+TEST_CASE_FIXTURE(small_blocks_of_a_segment, "room for many streams that may come does not count as so many streams") {
+  sim::set_mode(sim::mode::immediate);
+  reuse.try_to_reserve_lists(100);
+  CHECK(make(s) == nullptr);
+  block_id const id = ready(s, size);
+  REQUIRE(reuse.keep(id, who(s)));
+  REQUIRE(ready(t, size) != 0);
+  block_id found = 0;
+  for (int i = 0; i < 1000 && found == 0; ++i) found = reuse.take_elsewhere(who(t).key, units(size));
+  CHECK(found == id);
+}
+
 TEST_CASE_FIXTURE(small_blocks_of_a_segment, "of very many streams nobody looks at what each has at hand") {
   sim::set_mode(sim::mode::immediate);
   std::vector<weir::stream> const others(100);

@@ -66,7 +66,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit"),
         below_(upstream_),
         reserve_(round_up_or_zero(options.reserve_bytes, granularity_)) {
-    set_max_bytes(detail::budget_of(options, detail::device_for(upstream_)));
+    set_max_bytes(options.max_bytes != 0 ? options.max_bytes
+                                         : detail::budget_of(options, detail::device_for(upstream_)));
     if (reserve_.bytes() != 0 && !below_)
       throw std::invalid_argument(
           "weir: limit: reserve_bytes is " + std::to_string(options.reserve_bytes) +

@@ -23,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 
 namespace weir::detail {
 
@@ -72,7 +73,11 @@ class block_search {
     lists const looked_at = heap_.next_lists();
     if (block_id const id = take_done(who, r, looked_at); id != 0) return id;
     std::size_t const before = segments_.held();
-    block_id const id = take_grown(who, r, looked_at);
+    block_id id = 0;
+    try {
+      id = take_grown(who, r, looked_at);
+    } catch (std::exception const&) {  // `find` may need no more memory; if it does, it asks again
+    }
     if (id == 0)
       lent_.cannot_grow();
     else
@@ -207,7 +212,11 @@ class block_search {
       return 0;
     std::size_t const step = growth_for(options_, r.span() * unit_bytes, r.max_split, segments_.held(), true);
     if (segments_.held() + step > lesser(most_live() + room_above_live, options_.release_threshold)) return 0;
-    room_helps_ = segments_.reserve(lock_, heap_, step);
+    try {
+      room_helps_ = segments_.reserve(lock_, heap_, step);
+    } catch (std::exception const&) {  // there may be enough without it
+      room_helps_ = false;
+    }
     return room_helps_ ? heap_.take_ready(who, r) : 0;
   }
   /// True if with as much more the pool would hold more than may be idle: there is enough, then, that nobody looked at.

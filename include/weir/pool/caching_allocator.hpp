@@ -329,11 +329,13 @@ class caching_allocator : public hot_path<Upstream> {
       who.ask_id();
     }
     auto const lock = enter();
+    if (!lock) return true;  // CUDA was asked meanwhile
     return give({.stream = stream, .key = succeeded(who.code) ? who.key : stream_key::none}, p, bytes, alignment);
   }
   /// For a stream that may be destroyed and is in no capture: true if CUDA need not be asked who it is.
   bool deallocate_unasked(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     auto const lock = enter();
+    if (!lock) return true;
     block_id const id = heap_.find_slot(p, bytes, alignment) ? 0 : heap_.find_live(p, bytes, alignment);
     if (id == 0) return false;
     std::size_t const held = heap_[id].bytes();
@@ -424,6 +426,7 @@ class caching_allocator : public hot_path<Upstream> {
   [[gnu::noinline, gnu::cold]] bool deallocate_in_capture(stream_identity const& who, void* p, std::size_t bytes,
                                                           std::size_t alignment) noexcept {
     auto const lock = enter();
+    if (!lock) return true;
     lent_.ask_back(p);
     return give_captured(who, p, bytes, alignment);
   }

@@ -204,9 +204,11 @@ class ordered_blocks {
     small_.close(list);  // the list may stand for a stream that can end, next time
   }
 
-  /// True if there are no more lists than a search looks at. What others have at hand is looked at only then: where
+  /// True if no more lists are open than a search looks at. What others have at hand is looked at only then: where
   /// there are many, most have little, and each look is a cache miss.
-  bool has_few_lists() const noexcept { return tracker_.list_count() - 1 <= lists_a_search; }
+  bool has_few_lists() const noexcept {
+    return tracker_.open_count() <= lists_a_search && tracker_.list_count() <= most_lists;
+  }
   /// The same of streams: those that freed blocks together have a list more, but no event of their own. A search looks
   /// at all lists then too.
   bool has_few_streams() const noexcept {
