@@ -1,3 +1,4 @@
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/containers/buffer.hpp>
 #include <weir/core/any_resource.hpp>
@@ -398,6 +399,64 @@ TEST_CASE("a read on another stream, which would join the capture of its own, is
   CHECK_THROWS_AS(b.write(0, &byte, 1, other), cuda_error);
   cudaGraph_t graph = nullptr;
   REQUIRE(cudaStreamEndCapture(s.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
+TEST_CASE("a copy on a stream that joins a capture by it has memory of the capture") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{});
+  stream const s, t;
+  memory.deallocate(t, memory.allocate(t, 4096), 4096);
+  std::optional<buffer<>> copied;
+  std::optional<test::captured_graph> graph;
+  {
+    capture_scope const declared;
+    test::begin_capture(s);
+    buffer<> b(4096, s, memory);
+    b.set_to_zero();
+    copied.emplace(b.copy(t));
+    graph.emplace(s);
+  }
+  void* const in_graph = copied->data();
+  copied.reset();
+  std::vector<void*> others;
+  for (int i = 0; i < 20; ++i) others.push_back(memory.allocate(t, 4096));
+  for (void* const p : others) CHECK(p != in_graph);
+  for (void* const p : others) memory.deallocate(t, p, 4096);
+  graph.reset();
+  weir::release_captured(memory);
+}
+
+TEST_CASE("a copy that cannot be had leaves the capture of its source as it was") {
+  test::watched_world const world;
+  auto memory = make(async{} | limit{.max_bytes = 1_MiB} | pool{});
+  stream const s, t;
+  capture_scope const declared;
+  test::begin_capture(s);
+  {
+    buffer<> b(1_MiB, s, memory);
+    CHECK_THROWS_AS(static_cast<void>(b.copy(t)), out_of_memory);
+  }
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamEndCapture(s.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  weir::release_captured(memory);
+}
+
+TEST_CASE("work on a stream whose capture the container's stream is no part of is refused, and breaks nothing") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{});
+  stream const s, captures;
+  buffer<> b(4, s, memory);
+  static char const text[] = "weir";
+  capture_scope const declared;
+  test::begin_capture(captures);
+  CHECK_THROWS_AS(b.write_async(0, text, 4, captures), cuda_error);
+  CHECK_THROWS_AS(static_cast<void>(b.copy(captures)), cuda_error);
+  CHECK_THROWS_AS(b.set_stream(captures), cuda_error);
+  CHECK(b.stream() == stream_ref(s));
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamEndCapture(captures.get(), &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 

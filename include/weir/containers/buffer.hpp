@@ -82,9 +82,11 @@ class buffer {
   [[nodiscard]] buffer copy(stream_ref stream) const {
     buffer made(memory_, stream, alignment_);
     made.work_.on_device_of(work_);
-    made.reallocate(size_);
-    made.size_ = size_;
-    work_.on(stream, [&] { detail::copy_bytes(made.data_, data_, size_, stream); });
+    work_.on(stream, [&] {  // in a capture of `stream()` the memory is the capture's, too
+      made.reallocate(size_);
+      made.size_ = size_;
+      detail::copy_bytes(made.data_, data_, size_, stream);
+    });
     return made;
   }
   [[nodiscard]] buffer copy() const { return copy(stream()); }

@@ -108,6 +108,25 @@ TEST_CASE("a wait that would break a capture is refused before anything is queue
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
+TEST_CASE("a stream that joined a capture comes back to it though what was to be done there throws") {
+  test::watched_world const world;
+  auto memory = make(device{});
+  stream const s, t;
+  stream_work const work(s, memory);
+  void* const p = memory.allocate(s, 8);
+  test::begin_capture(s);
+  CHECK_THROWS_AS(work.on(t,
+                          [&] {
+                            REQUIRE(cudaMemsetAsync(p, 0, 8, t.get()) == cudaSuccess);
+                            throw std::logic_error("no more");
+                          }),
+                  std::logic_error);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(s.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  memory.deallocate(s, p, 8);
+}
+
 TEST_CASE("a move to another stream orders it, if there is memory to use") {
   test::fresh_world const world;
   auto memory = make(device{});

@@ -10,6 +10,8 @@
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <optional>
 #include <stdexcept>
 
@@ -79,14 +81,21 @@ class stream_work {
   }
 
   /// Calls `f()`, which queues work on `stream`: after what `stream()` was given so far, and before what it is given
-  /// from now on.
+  /// from now on. Where `stream()` is being captured, `stream` joins that, and comes back to it. Throws before `f`
+  /// where `stream` is in a capture that `stream()` is no part of, which a wait for what is outside of it would break.
   template <class F>
   void on(stream_ref stream, F const& f) const {
     require_stream(stream);
     if (stream == stream_) return at_home(f);
     device_guard const on_device(device_);
+    require_no_other_capture(stream);
     order_after(stream, stream_);
-    f();
+    try {
+      f();
+    } catch (...) {
+      come_back_from(stream);
+      throw;
+    }
     try {
       order_after(stream_, stream);
     } catch (...) {
@@ -116,12 +125,22 @@ class stream_work {
     require_stream(stream);
     if (has_memory && stream != stream_) {
       device_guard const on_device(device_);
+      require_no_other_capture(stream);
       order_after(stream, stream_);
     }
     stream_ = stream;
   }
 
  private:
+  void require_no_other_capture(stream_ref stream) const {
+    std::uint64_t const capture = capture_in(stream);
+    if (capture != 0 && capture != capture_in(stream_)) check(cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent");
+  }
+  /// After `f` threw: a stream that joined a capture has to come back to it.
+  void come_back_from(stream_ref stream) const noexcept try {
+    if (capture_in(stream) != 0) order_after(stream_, stream);
+  } catch (std::exception const&) {
+  }
   static void require_stream(stream_ref stream) {
     if (stream.is_host_order())
       throw std::invalid_argument(
