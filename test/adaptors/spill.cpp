@@ -85,6 +85,21 @@ TEST_CASE("a request spills the longest unused handles, and no more than make it
   memory.deallocate(a, other, 1000);
 }
 
+TEST_CASE("a pool above that can grow by less does so before anything is spilled") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 8_MiB));
+  auto pooled = make(share(memory) | pool{.growth_bytes = 8_MiB});
+  stream const a;
+  auto handles = make_handles(memory, a, 4);
+  void* const p = pooled.allocate(a, 1_MiB);  // 8 MiB are not to be had, 4 are
+  CHECK(spilled(handles) == "----");
+  void* const q = pooled.allocate(a, 4_MiB);
+  CHECK(spilled(handles) == "hhhh");
+  pooled.deallocate(a, p, 1_MiB);
+  pooled.deallocate(a, q, 4_MiB);
+}
+
 TEST_CASE("it goes on spilling until the request fits") {
   watched_world const world;
   auto host = make(host_stack());

@@ -5,6 +5,7 @@
 #include <weir/adaptors/detail/spiller.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/bytes.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/options.hpp>
@@ -71,13 +72,15 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
         spiller_(*this, options.to, detail::device_for(upstream_)) {}
 
   /// Throws the `out_of_memory` of the upstream once no idle handle is left that the host takes, and whatever
-  /// else the upstream throws. What CUDA refuses to copy is not spilled.
+  /// else the upstream throws. What CUDA refuses to copy is not spilled, and nothing for a step by which a pool above
+  /// would grow and which it can do without.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     for (detail::spiller::progress seen;;) try {
         return this->ask(stream, bytes, alignment);
       } catch (out_of_memory& failure) {
-        bool const may_fit = this->taken(bytes, alignment) != 0 && !is_parked_below();
+        bool const is_needed = !detail::can_do_with_less::is_set();
+        bool const may_fit = is_needed && this->taken(bytes, alignment) != 0 && !is_parked_below();
         if (may_fit && spiller_.make_room(stream, bytes, seen)) continue;
         failure.passed_through(*this);
         throw;

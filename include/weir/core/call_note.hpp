@@ -61,7 +61,7 @@ class captured_memory_only {
 };
 
 /// While it lives, layers below refuse this thread's requests at once rather than wait for others (`wait_for_memory`)
-/// or let caches give back (`on_failure`): who asks can do with less, and asks for that next.
+/// or have memory given up (`on_failure`, `spill`): who asks can do with less, and asks for that next.
 class can_do_with_less {
  public:
   explicit can_do_with_less(bool is_so) noexcept : before_(is_set_) { is_set_ = is_set_ || is_so; }
