@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "support/captures.hpp"
+
 using namespace weir;
 
 TEST_CASE("too little memory is an answer, and leaves no last error") {
@@ -142,15 +144,13 @@ TEST_CASE("a stream of another device that can neither be waited for nor asked i
 TEST_CASE("a device is not waited for while a blocking stream of it captures") {
   sim::reset();
   cudaStream_t blocking = nullptr;
-  cudaGraph_t graph = nullptr;
   REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
-  REQUIRE(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  test::begin_capture(blocking, cudaStreamCaptureModeThreadLocal);
   CHECK_FALSE(detail::wait_for_device(0));
   CHECK(detail::wait_for_device(1));
   CHECK(sim::captures_invalidated() == 0);
-  REQUIRE(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
+  test::end_capture(blocking);
   CHECK(detail::wait_for_device(0));
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
 

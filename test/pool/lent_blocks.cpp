@@ -265,3 +265,21 @@ TEST_CASE_FIXTURE(cached_pool, "threads that wait for each other get caches") {
   CHECK(host_bytes >= 2 * sizeof(detail::thread_cache));
   CHECK(shared.numbers().live() == 0);
 }
+
+TEST_CASE("a source that fails otherwise fails no request that what lies in another thread's cache can serve") {
+  fresh_world const world;
+  source_state state;
+  auto memory = make(source{&state} | pool{.growth_bytes = 1_MiB, .thread_caches = true});
+  stream const s;
+  std::vector<void*> kept;
+  for (int i = 0; i < 16; ++i) kept.push_back(memory.allocate(s, 64_KiB));
+  for (void* const p : kept) memory.deallocate(s, p, 64_KiB);
+  REQUIRE(memory.numbers().reserved.current < 36 * 64_KiB);
+  state.fail = failing::other;
+  in_another_thread([&] {
+    stream other;
+    std::vector<void*> had(20);  // more than there is beside what lies in the cache
+    for (void*& p : had) CHECK_NOTHROW(p = memory.allocate(other, 64_KiB));
+    for (void* const p : had) memory.deallocate(other, p, 64_KiB);
+  });
+}

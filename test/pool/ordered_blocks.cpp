@@ -9,6 +9,7 @@
 #include <array>
 #include <vector>
 
+#include "support/captures.hpp"
 #include "support/reuse_of_a_segment.hpp"
 
 using namespace weir;
@@ -111,9 +112,8 @@ struct no_lock {
 TEST_CASE_FIXTURE(reuse_of_a_segment, "where a capture is in the way of an event the device is not waited for") {
   free_behind_work(cudaStreamLegacy, ready(cudaStreamLegacy, 1));
   cudaStream_t unknown_here = nullptr;
-  cudaGraph_t graph = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&unknown_here, cudaStreamNonBlocking) == cudaSuccess);
-  REQUIRE(cudaStreamBeginCapture(unknown_here, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  begin_capture(unknown_here, cudaStreamCaptureModeRelaxed);
   sim::reset_counters();
   // A blocking stream captures too, but only just now.
   sim::fail_call("cudaStreamIsCapturing", 1, cudaErrorStreamCaptureImplicit);
@@ -124,24 +124,21 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "where a capture is in the way of an event
   sim::clear_failure();
   CHECK(reuse.synchronize(lock));
   CHECK(shared() == 100);
-  CHECK(cudaStreamEndCapture(unknown_here, &graph) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  end_capture(unknown_here);
   CHECK(cudaStreamDestroy(unknown_here) == cudaSuccess);
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "where an event cannot be waited for, a stream that captures keeps its capture") {
   weir::stream const known;
-  cudaGraph_t graph = nullptr;
   reuse.give(ready(known, 1), who(known));
   free_behind_work(cudaStreamLegacy, ready(cudaStreamLegacy, 1));
-  REQUIRE(cudaStreamBeginCapture(known.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  begin_capture(known, cudaStreamCaptureModeRelaxed);
   sim::reset_counters();
   sim::fail_call("cudaEventSynchronize", 1, cudaErrorUnknown);
   no_lock lock;
   CHECK_FALSE(reuse.synchronize(lock));
   CHECK(sim::calls("cudaDeviceSynchronize") == 0);
   CHECK(sim::captures_invalidated() == 0);
-  CHECK(cudaStreamEndCapture(known.get(), &graph) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  end_capture(known);
   CHECK(reuse.synchronize(lock));
 }

@@ -45,6 +45,13 @@ inline void begin_capture(stream_ref stream, cudaStreamCaptureMode mode = cudaSt
   REQUIRE(cudaStreamBeginCapture(stream.get(), mode) == cudaSuccess);
 }
 
+/// Ends one whose graph nobody wants.
+inline void end_capture(stream_ref stream) {
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 /// What was captured on a stream, ready to be launched.
 class captured_graph {
  public:

@@ -51,7 +51,7 @@ class ordered_blocks {
   lists all_lists() const noexcept { return lists(tracker_.list_count() - 1); }
   lists next_lists() noexcept {
     std::size_t const all = tracker_.list_count() - 1;
-    if (has_few_lists() || has_few_streams()) return all_lists();
+    if (has_few_streams()) return all_lists();
     std::size_t const first = next_list_ % all;
     next_list_ = first + lists_a_search;
     return {first, lists_a_search, all};

@@ -121,9 +121,7 @@ TEST_CASE("a stream that joined a capture comes back to it though what was to be
                             throw std::logic_error("no more");
                           }),
                   std::logic_error);
-  cudaGraph_t graph = nullptr;
-  CHECK(cudaStreamEndCapture(s.get(), &graph) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  test::end_capture(s);
   memory.deallocate(s, p, 8);
 }
 

@@ -134,7 +134,10 @@ class stream_work {
  private:
   void require_no_other_capture(stream_ref stream) const {
     std::uint64_t const capture = capture_in(stream);
-    if (capture != 0 && capture != capture_in(stream_)) check(cudaErrorStreamCaptureIsolation, "cudaStreamWaitEvent");
+    if (capture != 0 && capture != capture_in(stream_))
+      check(cudaErrorStreamCaptureIsolation,
+            "a container's work on a stream that is being captured (let stream() join that capture, or call set_stream "
+            "before it begins)");
   }
   /// After `f` threw: a stream that joined a capture has to come back to it.
   void come_back_from(stream_ref stream) const noexcept try {
