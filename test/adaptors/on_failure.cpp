@@ -8,6 +8,7 @@
 #include <weir/sim/sim.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -279,6 +280,22 @@ TEST_CASE("in a capture no reclaimer is called, and the capture is not broken") 
   CHECK(contains(what, "reclaimers not called: the stream is being captured"));
   captured_graph const graph(s);
   CHECK(calls.order.empty());
+}
+
+TEST_CASE("nor for what a pool above takes for one") {
+  watched_world const world;
+  recorded calls;
+  auto segments = make(device{} | limit{4_MiB} | on_failure{{{"a", calls.named('a')}}} | pool{});
+  auto chunks = make(virtual_memory{} | limit{4_MiB} | on_failure{{{"b", calls.named('b')}}} | pool{});
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  CHECK_THROWS_AS(static_cast<void>(segments.allocate(s, 8_MiB)), out_of_memory);
+  CHECK_THROWS_AS(static_cast<void>(chunks.allocate(s, 8_MiB)), out_of_memory);
+  end_capture(s);
+  CHECK(calls.order.empty());
+  CHECK_THROWS_AS(static_cast<void>(segments.allocate(s, 8_MiB)), out_of_memory);
+  CHECK_FALSE(calls.order.empty());
 }
 
 TEST_CASE("what a reclaimer uses again in a capture is not taken for the request's") {

@@ -318,6 +318,20 @@ TEST_CASE("a request of a captured stream spills nothing and is refused") {
   captured_graph const graph(b);
 }
 
+TEST_CASE("so does what a pool above takes for one") {
+  watched_world const world;
+  auto host = make(host_stack());
+  auto memory = make(spilling_stack(host, 2_MiB));
+  auto pooled = make(share(memory) | pool{});
+  stream const a, b;
+  auto handles = make_handles(memory, a, 2);
+  capture_scope const declared;
+  begin_capture(b);
+  CHECK_THROWS_AS(static_cast<void>(pooled.allocate(b, 1_MiB)), out_of_memory);
+  CHECK(spilled(handles) == "--");
+  end_capture(b);
+}
+
 TEST_CASE("null from the upstream is out of memory, and an upstream without stream order works") {
   source_state state;
   auto host = make(host_stack());

@@ -4,11 +4,13 @@
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/wait_for_memory.hpp>
 #include <weir/core/any_resource.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -144,6 +146,20 @@ TEST_CASE("in a capture a request is refused at once, and the capture is not bro
   captured_graph const graph(s);
 }
 
+TEST_CASE("nor does what a pool above takes for a capture wait") {
+  watched_world const world;
+  auto segments = make(device{} | limit{4_MiB} | wait_for_memory{20} | pool{});
+  auto chunks = make(virtual_memory{} | limit{4_MiB} | wait_for_memory{20} | pool{});
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  CHECK_THROWS_AS(static_cast<void>(segments.allocate(s, 8_MiB)), out_of_memory);
+  CHECK_THROWS_AS(static_cast<void>(chunks.allocate(s, 8_MiB)), out_of_memory);
+  end_capture(s);
+  CHECK(find<wait_for_memory_resource>(segments).numbers().timed_out == 0);
+  CHECK(find<wait_for_memory_resource>(chunks).numbers().timed_out == 0);
+}
+
 TEST_CASE("a request from inside one that waits does not wait for that") {
   source_state state;
   wait_numbers inside;
@@ -215,6 +231,29 @@ TEST_CASE("a pool above does not wait for more than it needs, and once for that"
   CHECK(waits.numbers().timed_out == 1);
   memory.deallocate(s, first, 8_MiB);
   memory.deallocate(s, second, 1_MiB);
+}
+
+TEST_CASE("who can do with less neither passes who has waited for long nor waits behind") {
+  source_state state;
+  auto memory = make(source{&state} | limit{8_KiB} | wait_for_memory{2000});
+  void* const held = memory.allocate(on, 7_KiB);
+  std::atomic<bool> done{false};
+  std::thread large([&] {
+    message_of<out_of_memory>([&] { memory.deallocate(on, memory.allocate(on, 8_KiB), 8_KiB); });
+    done = true;
+  });
+  until([&] { return memory.numbers().waiting == 1; });
+  std::string refused;
+  until([&] {  // in the first half of that thread's time this is served
+    detail::can_do_with_less const hint(true);
+    refused = message_of<out_of_memory>([&] { memory.deallocate(on, memory.allocate(on, 1_KiB), 1_KiB); });
+    return !refused.empty() || done;
+  });
+  CHECK(contains(refused, "refused by wait_for_memory; chain: wait_for_memory > limit(8.00 KiB) > source"));
+  CHECK(contains(refused, "this one did not wait: who asked can do with less"));
+  memory.deallocate(on, held, 7_KiB);
+  large.join();
+  CHECK(memory.numbers().rescued == 1);
 }
 
 TEST_CASE("a failure of another kind ends a wait") {

@@ -109,9 +109,9 @@ class reclaiming_scope {
 /// What `on_failure` stands as on an upstream. All functions may be called from any thread; it has no lock of its own.
 ///
 /// Reclaimers are not called for a request that comes from inside one of them (on the same thread), for one on a
-/// stream that is being captured (a graph cannot wait for what they free, and what they call might break it), for one
-/// that is too large to count, and for a step by which a pool above would grow and which it can do without: it asks for
-/// less next. Those are refused as the upstream refused them.
+/// stream that is being captured (a graph cannot wait for what they free, and what they call might break it), for what
+/// a pool above takes for such a one, for one that is too large to count, and for a step by which a pool above would
+/// grow and which it can do without: it asks for less next. Those are refused as the upstream refused them.
 template <resource Upstream>
 class on_failure_resource : public detail::passing_adaptor<on_failure_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<on_failure_resource, Upstream>;
@@ -238,7 +238,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
         why_not_ = "not called: who asked can do with less";
       else if (detail::reclaiming_scope::is_in(&layer_))
         why_not_ = "not called: one of them made this request";
-      else if (detail::capture_in(missing_.stream) != 0)
+      else if (detail::is_for_capture(missing_.stream))
         why_not_ = "not called: the stream is being captured";
       if (why_not_ != nullptr) return false;
       missing_.rounded = taken;

@@ -56,7 +56,8 @@ struct spill {
 /// the request together, and the upstream is asked again; so on until it serves, or no idle handle is left. The host
 /// does not wait for the copies: a stream of this layer's own waits for the last use of each handle, copies it, and
 /// gives the memory back in its order; an upstream in stream order, such as `pool`, lets the requester's stream wait.
-/// A request of a stream that is being captured spills nothing: a graph cannot wait for the copies.
+/// A request of a stream that is being captured spills nothing, nor does what a pool above takes for one: a graph
+/// cannot wait for the copies.
 template <resource Upstream>
 class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Upstream> {
   using base = detail::adaptor_base<spill_resource, Upstream>;

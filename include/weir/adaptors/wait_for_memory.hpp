@@ -61,9 +61,9 @@ struct wait_numbers {
 /// Whoever has waited longest asks first after each free, then the next. In the first half of its time it lets those
 /// behind it, and new requests, have what it cannot use; in the second half they wait for it, so that what is freed
 /// adds up for a large request, too. Whose own time is over asks once more in any case. A request on a stream that is
-/// being captured is refused at once, and so is one that is made inside of one that waits, as by a reclaimer below
-/// (`on_failure`), and of a pool that asks for more than it needs: it asks for less next. While nobody waits, a request
-/// and a free cost a load more than without this layer.
+/// being captured is refused at once, and so is what a pool above takes for one, what is asked for inside of a request
+/// that waits, as by a reclaimer below (`on_failure`), and what a pool asks for that is more than it needs: it asks for
+/// less next. While nobody waits, a request and a free cost a load more than without this layer.
 template <resource Upstream>
 class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<wait_for_memory_resource, Upstream>;
@@ -81,14 +81,16 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
   /// Throws the last `out_of_memory` of the upstream when the time is over, and whatever else the upstream throws.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
-    if (queue_.is_closed() && reason_not_to_wait(stream, bytes, alignment) == nullptr) [[unlikely]]
+    if (queue_.is_closed() && reason_not_to_wait(stream, bytes, alignment) == nullptr) [[unlikely]] {
+      if (detail::can_do_with_less::is_set()) refuse_step({bytes, this->taken(bytes, alignment), stream});
       return wait(stream, bytes, alignment);
+    }
     try {
       return this->ask(stream, bytes, alignment);
     } catch (out_of_memory& failure) {
-      bool const can_be_less = detail::can_do_with_less::is_set();
-      if (char const* const why_not = can_be_less ? "; this one did not wait: who asked can do with less"
-                                                  : reason_not_to_wait(stream, bytes, alignment)) {
+      char const* const why_not =
+          detail::can_do_with_less::is_set() ? is_step : reason_not_to_wait(stream, bytes, alignment);
+      if (why_not != nullptr) {
         failure.passed_through(line{*this, why_not});
         throw;
       }
@@ -123,8 +125,9 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
 
   template <class Map>
   bool map_by(void*, std::size_t, Map map) {
-    if (queue_.has_one_of_this_thread()) return map();
+    if (reason_not_to_wait(host_order) != nullptr) return map();
     if (!queue_.is_closed() && map()) return true;
+    if (detail::can_do_with_less::is_set()) return false;
     bool const mapped = map_in_turn(map);
     (mapped ? rescued_ : timed_out_).add(1);
     return mapped;
@@ -156,11 +159,22 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
     }
   };
 
+  static constexpr char const* is_step = "; this one did not wait: who asked can do with less";
+
   /// Null if a request may wait.
   char const* reason_not_to_wait(stream_ref stream, std::size_t bytes, std::size_t alignment) noexcept {
     if (this->taken(bytes, alignment) == 0) return "; no free could serve this one";
+    return reason_not_to_wait(stream);
+  }
+  char const* reason_not_to_wait(stream_ref stream) noexcept {
     if (queue_.has_one_of_this_thread()) return "; this one did not wait: it was made inside of one that waits";
-    return detail::capture_in(stream) != 0 ? "; this one did not wait: its stream is being captured" : nullptr;
+    return detail::is_for_capture(stream) ? "; this one did not wait: its stream is being captured" : nullptr;
+  }
+  /// A step of a pool's while the queue is closed: what is freed is for those who wait.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_step(memory_request const& request) const {
+    report own;
+    line{*this, is_step}.describe_layer(own);
+    this->refuse(request, label_, own, "others have waited for long, and come first: ask for less, or later");
   }
 
   [[gnu::noinline, gnu::cold]] void* wait(stream_ref stream, std::size_t bytes, std::size_t alignment) {

@@ -57,6 +57,27 @@ inline std::uint64_t capture_in(stream_ref stream) noexcept {
   return can_capture && succeeded(capture_of(stream.get(), id)) ? id : 0;
 }
 
+/// While it lives, what this thread asks for is for a stream that is being captured, though it asks in host order, as a
+/// pool does for its segments.
+class asking_for_capture {
+ public:
+  asking_for_capture() noexcept { ++depth_; }
+  ~asking_for_capture() { --depth_; }
+  asking_for_capture(asking_for_capture const&) = delete;
+  asking_for_capture& operator=(asking_for_capture const&) = delete;
+
+  static bool is_set() noexcept { return depth_ != 0; }
+
+ private:
+  [[gnu::visibility("default")]] inline static constinit thread_local unsigned depth_ = 0;
+};
+
+/// True if a request that arrives with this stream is for a capture: nobody may wait for it, or call what might break
+/// the capture. At most one CUDA call.
+inline bool is_for_capture(stream_ref stream) noexcept {
+  return asking_for_capture::is_set() || capture_in(stream) != 0;
+}
+
 /// True if a call that names this stream could break a capture: it captures, or it is the legacy stream and a stream
 /// that it waits for does, or CUDA does not say. A stream that is gone captures nothing. Any stream; one CUDA call, and
 /// one more where that fails, since its error may be that of earlier work.

@@ -303,6 +303,7 @@ class caching_allocator : public hot_path<Upstream> {
       id = search_.take_for_capture(who, r, true);
       if (id == 0 && refused != nullptr) refused->set(count_refusal_now({}));
     } else {
+      asking_for_capture const told;
       id = search_.take_for_capture(who, r, false);
       if (id == 0) id = search(who, r, effort, refused);
     }

@@ -96,7 +96,7 @@ class spiller {
   /// again is then of no use. Waits while other threads queue copies to the host, but not for the copies. Spills
   /// nothing for a stream that is being captured.
   bool make_room(stream_ref stream, std::size_t bytes, progress& seen) noexcept {
-    if (capture_in(stream) != 0) return false;
+    if (is_for_capture(stream)) return false;
     relaxed_capture calls;
     calls.enter();
     for (std::size_t made = 0; made < bytes && spill_oldest(made, seen.too_large);) {
