@@ -58,17 +58,22 @@ void* or_throw(void* p) { return p != nullptr ? p : throw std::bad_alloc(); }
 
 /// Addresses with nothing behind them, so that a pool alone is what takes memory of the host.
 struct addresses {
+  std::size_t* held = nullptr;
   std::uintptr_t next = 0x7f00'0000'0000;
 
   void* allocate(stream_ref, std::size_t bytes, std::size_t) {
     std::uintptr_t const begin = next;
     next += (bytes + (std::size_t{2} << 20) - 1) >> 21 << 21;
+    if (held != nullptr) *held += bytes;
     return reinterpret_cast<void*>(begin);
   }
-  void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept {}
+  void deallocate(stream_ref, void*, std::size_t bytes, std::size_t) noexcept {
+    if (held != nullptr) *held -= bytes;
+  }
 };
 struct nowhere {
-  addresses operator()() const { return {}; }
+  std::size_t* held = nullptr;
+  addresses operator()() const { return {.held = held}; }
 };
 
 /// Blocks of at most 64 KiB, of which a random one is replaced at each step, as in `bench/suite`.
@@ -165,4 +170,24 @@ TEST_CASE("an allocation needs no room for as many new streams as once found non
   CHECK_NOTHROW(p = memory.allocate(cudaStreamLegacy, 1_MiB));
   host_memory.is_used_up = false;
   memory.deallocate(cudaStreamLegacy, p, 1_MiB);
+}
+
+TEST_CASE("without host memory to take slabs apart, frees on other streams wait, and nothing is lost") {
+  sim::reset();
+  std::size_t held = 0;
+  {
+    auto memory = make(nowhere{&held} | pool{});
+    weir::stream const a, b, c;
+    std::vector<void*> one(2000), two(2000);
+    for (void*& p : one) p = memory.allocate(a, 256);
+    for (void*& p : two) p = memory.allocate(a, 256);
+    CHECK(held > 0);
+    host_memory.is_used_up = true;
+    for (void* const p : one) memory.deallocate(b, p, 256);
+    for (void* const p : two) memory.deallocate_after(b, p, 256, {c});
+    host_memory.is_used_up = false;
+    CHECK(memory.numbers().requested.current == 0);
+    CHECK(memory.numbers().allocated.current == 0);
+  }
+  CHECK(held == 0);
 }

@@ -182,9 +182,8 @@ class caching_allocator : public hot_path<Upstream> {
     for (stream_ref const other : others) add(other);
     if (capture != capture_key::none || (id != 0 && heap_[id].captured != shared))
       return give_captured({.stream = stream, .capture = capture}, p, bytes, alignment);
-    if (!known) return deallocate_after_waiting(stream, p, bytes, alignment, others);
-    if (found) return give_slot(found, common, p, bytes, alignment);
-    return give_block(id, common, bytes);
+    bool const given = known && (found ? give_slot(found, common, p, bytes, alignment) : give_block(id, common, bytes));
+    return given || deallocate_after_waiting(stream, p, bytes, alignment, others);
   }
 
   /// The bytes of the block that serves a request.
@@ -366,17 +365,20 @@ class caching_allocator : public hot_path<Upstream> {
                                              std::size_t alignment) noexcept {
     stream_identity const who{.stream = stream, .key = key};
     std::size_t const held = found.bytes();
-    if (!heap_.give(found, who)) return !make_block_of(p, bytes, alignment) || give_block(who, p, bytes, alignment);
+    if (!heap_.give(found, who))
+      return heap_.make_blocks(found) ? give_block(who, p, bytes, alignment)
+                                      : deallocate_after_waiting(stream, p, bytes, alignment);
     numbers_.count_deallocation(bytes, held);
     if (is_above_threshold()) idle_.keep_threshold_after_slot();
     return true;
   }
+  /// False, and nothing changed, if that needs host memory which there is none of.
   bool give_slot(slot const& found, list_id common, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     std::size_t const held = found.bytes();
     if (common == shared) {
       heap_.give_done(found);
     } else if (!heap_.give(found, common)) {
-      return !make_block_of(p, bytes, alignment) || give_block(heap_.find_live(p, bytes, alignment), common, bytes);
+      return heap_.make_blocks(found) && give_block(heap_.find_live(p, bytes, alignment), common, bytes);
     }
     count_off(bytes, held);
     if (is_above_threshold()) idle_.keep_threshold_after_slot();
@@ -451,7 +453,7 @@ class caching_allocator : public hot_path<Upstream> {
     if (owner != capture_key::none) last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
-  /// There is no room to remember the streams: sees their work done, or never hands the block out again.
+  /// There is no host memory to remember whose it is: sees the work done, or never hands it out again.
   [[gnu::noinline, gnu::cold]] bool deallocate_after_waiting(stream_ref stream, void* p, std::size_t bytes,
                                                              std::size_t alignment, stream_list others = {}) noexcept {
     auto const wait = [&](stream_ref user) { return user.is_host_order() || wait_for(user, device_); };
@@ -460,19 +462,17 @@ class caching_allocator : public hot_path<Upstream> {
       for (stream_ref const other : others) all = wait(other) && all;
       return all;
     });
-    if (!make_block_of(p, bytes, alignment)) return true;
-    block_id const id = heap_.find_any_live(p, bytes, alignment);
-    if (id == 0) return false;
+    slot const found = heap_.find_slot(p, bytes, alignment);
+    block_id const id = found ? 0 : heap_.find_any_live(p, bytes, alignment);
+    if (id == 0 && !found) return false;
     if (!done) {
       has_lost_blocks_ = true;
       note_kept();
       return true;
     }
+    if (found) return give_slot(found, shared, p, bytes, alignment);
     if (parked()) return give_parked(id, {}, bytes);  // somebody did that meanwhile
-    count_off(bytes, heap_[id].bytes());
-    block_id const free = heap_.give_done(id);
-    if (is_above_threshold()) idle_.keep_threshold_after(free);
-    return true;
+    return give_block(id, shared, bytes);
   }
 
   // ---- Threads' caches: see `lent_blocks`.
