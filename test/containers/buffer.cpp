@@ -456,6 +456,26 @@ TEST_CASE("work on a stream whose capture the container's stream is no part of i
   test::end_capture(captures);
 }
 
+TEST_CASE("set_stream draws no stream into the capture of the container's own, and takes one that is in it") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{});
+  stream const s, outside, joined;
+  buffer<> b(4, s, memory);
+  {
+    capture_scope const declared;
+    test::begin_capture(s);
+    CHECK_THROWS_WITH_AS(b.set_stream(outside), doctest::Contains("let the new stream join that capture"), cuda_error);
+    CHECK(b.stream() == stream_ref(s));
+    CHECK(!test::is_capturing(outside));
+    test::order(s, joined);
+    b.set_stream(joined);
+    b.set_to_zero();
+    b.set_stream(s);
+    test::end_capture(s);
+  }
+  b.set_stream(outside);
+}
+
 TEST_CASE("when a wait fails, nothing uses the host's memory later") {
   test::fresh_world const world(sim::mode::lazy);
   auto memory = make(async{} | pool{});

@@ -129,7 +129,8 @@ class buffer {
   }
 
   /// Lives on `stream` from now on, which is put behind the work that `stream()` was given so far. The old stream may
-  /// end then. Throws `cuda_error`; then nothing has changed.
+  /// end then. Throws `cuda_error`, also where it has memory and one of the two streams is in a capture that the other
+  /// is no part of; then nothing has changed.
   void set_stream(stream_ref stream) { work_.move_to(stream, data_ != nullptr); }
 
   /// Copies `bytes` bytes from `offset` on to the host, on `stream`, and waits for that. Throws `std::out_of_range`,

@@ -59,7 +59,7 @@ class scalar {
   void set_value_async(T const&&) = delete;              // weir: a temporary is gone before the copy; use set_value
   /// Sets its bytes to 0 on the stream, without a wait and in captures too. Throws `cuda_error`.
   void set_to_zero() { one_.set_to_zero(); }
-  /// Lives on `stream` from now on, which is put behind the work of the old one so far. Throws `cuda_error`.
+  /// Lives on `stream` from now on, which is put behind the work of the old one so far. Throws as `buffer::set_stream`.
   void set_stream(stream_ref stream) { one_.set_stream(stream); }
 
  private:

@@ -115,7 +115,7 @@ class vector {
   void shrink_to_fit() { bytes_.shrink_to_fit(); }
   /// Sets the bytes of all elements to 0, on the stream. Throws `cuda_error`.
   void set_to_zero() { bytes_.set_to_zero(); }
-  /// Lives on `stream` from now on, which is put behind the work of the old one so far. Throws `cuda_error`.
+  /// Lives on `stream` from now on, which is put behind the work of the old one so far. Throws as `buffer::set_stream`.
   void set_stream(stream_ref stream) { bytes_.set_stream(stream); }
 
  private:

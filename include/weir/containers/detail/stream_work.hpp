@@ -120,12 +120,14 @@ class stream_work {
     check(code, "cudaStreamSynchronize");
   }
 
-  /// `stream` in place of `stream()`: after its work so far, if there is memory that this may use.
+  /// `stream` in place of `stream()`: after its work so far, if there is memory that this may use. Throws then where
+  /// one of the two is in a capture that the other is no part of: that would break, or `stream` stay in it.
   void move_to(stream_ref stream, bool has_memory) {
     require_stream(stream);
     if (has_memory && stream != stream_) {
       device_guard const on_device(device_);
       require_no_other_capture(stream);
+      require_part_of_own_capture(stream);
       order_after(stream, stream_);
     }
     stream_ = stream;
@@ -138,6 +140,12 @@ class stream_work {
       check(cudaErrorStreamCaptureIsolation,
             "a container's work on a stream that is being captured (let stream() join that capture, or call set_stream "
             "before it begins)");
+  }
+  void require_part_of_own_capture(stream_ref stream) const {
+    if (capture_in(stream_) != 0 && capture_in(stream) == 0)
+      check(cudaErrorStreamCaptureIsolation,
+            "set_stream of a container whose stream() is being captured (let the new stream join that capture first, "
+            "or call set_stream before it begins or after it ends)");
   }
   /// After `f` threw: a stream that joined a capture has to come back to it.
   void come_back_from(stream_ref stream) const noexcept try {
