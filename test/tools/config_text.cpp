@@ -169,6 +169,30 @@ TEST_CASE("a percentage is told from bytes by its sign") {
   CHECK(column_of_refusal("layer(5)", read) == 7);
 }
 
+TEST_CASE("what is given twice is told from what stands beside it without a name, by the sign of a percentage") {
+  fields into;
+  auto const read = [&](config_layer& layer) {
+    layer.take(part, into);
+    layer.take(option::bytes("max", "max", &fields::max).first(), into);
+  };
+  for (char const* both :
+       {"layer(5KiB, fraction=25%)", "layer(5KiB, 25%)", "layer(25%, 5KiB)", "layer(max=5KiB, 25%)"}) {
+    CAPTURE(both);
+    into = {};
+    CHECK(column_of_refusal(both, read) == 0);
+    CHECK(into.fraction == 0.25);
+    CHECK(into.max == 5 * 1024);
+  }
+  for (char const* twice : {"layer(25%, 50%)", "layer(25%, fraction=50%)", "layer(fraction=25%, 50%)"}) {
+    CAPTURE(twice);
+    std::vector<config_layer> layers = config_reader(twice).layers();
+    CHECK_THROWS_WITH_AS(read(layers.front()), doctest::Contains("layer's fraction is given twice\n"),
+                         weir::config_error);
+  }
+  CHECK(column_of_refusal("layer(5KiB, max=6KiB)", read) == 13);
+  CHECK(column_of_refusal("layer(5KiB, 6KiB)", read) == 13);
+}
+
 TEST_CASE("an argument that nobody takes is refused at its column, with what is taken") {
   fields into;
   auto const read = [&](config_layer& layer) { layer.take(size, into); };

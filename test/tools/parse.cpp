@@ -99,7 +99,13 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
 
   CHECK(refused("virtual_memory(device=99) | pool").column == 1);  // which only the machine can tell
   CHECK(refused("async | limit()").column == 9);                   // neither bytes nor a part
-  CHECK(refused("async | limit(1GiB, 50%)").column == 21);
+  for (char const* const both : {"1GiB, fraction=50%", "1GiB, 50%", "50%, 1GiB", "50%, max=1GiB"}) {
+    CAPTURE(both);
+    r = refused("async | limit(" + std::string(both) + ")");
+    CHECK(r.column == 9);
+    CHECK(mentions(r.what, "max_bytes is 1073741824, fraction is 0.5"));
+    CHECK(mentions(r.what, "give exactly one of them"));
+  }
   CHECK(refused("async | limit(max=1GiB, fraction=50%)").column == 9);
   CHECK(refused("async | limit(120%)").column == 15);
   CHECK(refused("async | limit(0%)").column == 15);

@@ -93,16 +93,12 @@ class config_layer {
     if (a->value != one && a->value != other) fail_value(*a, field.word, std::string(one) + " or " + other);
     options.*field.member = field.values[a->value == one ? 0 : 1];
   }
-  /// A part is written as in `60%`, and leaves an argument that does not end in % for others.
+  /// A part is written as in `60%`. Without its name it is told by that sign: what does not end so is for others.
   template <class Options>
   void take(option::number<Options, double> const& field, Options& options) {
-    config_argument* const a = find(field.word, field.is_first);
+    config_argument const* const a = find(field.word, field.is_first, true);
     if (a == nullptr) return;
-    if (a->value.empty() || a->value.back() != '%') {
-      if (!a->key.empty()) fail_value(*a, field.word, "a percentage, as in 60%");
-      a->used = false;
-      return;
-    }
+    if (!a->value.ends_with('%')) fail_value(*a, field.word, "a percentage, as in 60%");
     double const percent = read_value(
         *a, [&] { return number_in(a->value.substr(0, a->value.size() - 1), a->value, "a percentage, as in 60%"); });
     if (!(percent > 0 && percent <= 100)) fail_value(*a, field.word, "above 0% and at most 100%");
@@ -144,14 +140,16 @@ class config_layer {
     return std::to_string(has_least ? field.least : std::numeric_limits<T>::min()) + " to " +
            std::to_string(field.has_most ? field.most : std::numeric_limits<T>::max());
   }
-  config_argument* find(char const* key, bool is_first) {
+  /// The argument of an option; one without a name may also be the next option's, but for a part, which its sign tells.
+  config_argument const* find(char const* key, bool is_first, bool is_part = false) {
     allowed_ += (allowed_.empty() ? "" : ", ") + std::string(key);
     config_argument* found = nullptr;
     for (config_argument& a : arguments_) {
-      if (a.used || (a.key.empty() ? !is_first : a.key != key)) continue;
+      bool const may_be_it = a.key.empty() ? is_first && (!is_part || a.value.ends_with('%')) : a.key == key;
+      if (a.used || !may_be_it) continue;
       if (found == nullptr)
         found = &a;
-      else if (!a.key.empty())
+      else if (is_part || !a.key.empty())
         fail(a.at, name_of(key) + " is given twice");
     }
     if (found != nullptr) found->used = true;
