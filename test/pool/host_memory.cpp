@@ -3,6 +3,7 @@
 #include <weir/core/bytes.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/device.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,6 +14,8 @@
 #include <random>
 #include <vector>
 
+#include "support/streams_at_work.hpp"
+
 using namespace weir;
 
 namespace {
@@ -21,7 +24,7 @@ namespace {
 class counted_host_memory {
  public:
   void* take(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {
-    if (is_used_up) return nullptr;
+    if (is_used_up && !sim::in_runtime_call()) return nullptr;
     void* const p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     for (std::size_t i = 0; is_on && p != nullptr && i < places_.size(); ++i)
       if (places_[i].address == nullptr) {
@@ -190,4 +193,27 @@ TEST_CASE("without host memory to take slabs apart, frees on other streams wait,
     CHECK(memory.numbers().allocated.current == 0);
   }
   CHECK(held == 0);
+}
+
+TEST_CASE("without host memory to know streams by, what they free is free after the work of all, and nobody waits") {
+  test::lazy_world const world;
+  auto memory = make(device{} | pool{.max_bytes = 16_MiB});
+  std::vector<weir::stream> const users(16);
+  weir::stream const taker;
+  test::queued_checks checks;
+  std::vector<void*> blocks(users.size() / 2);
+  for (void*& p : blocks) p = memory.allocate(taker, 2_MiB);
+  for (std::size_t i = 0; i < users.size(); ++i) checks.expect(users[i], blocks[i / 2], 0, 0);
+  sim::reset_counters();
+  host_memory.is_used_up = true;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    memory.deallocate_after(users[2 * i], blocks[i], 2_MiB, {users[2 * i + 1]});
+  host_memory.is_used_up = false;
+  for (char const* const waits : {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize"})
+    CHECK(sim::calls(waits) == 0);
+  CHECK(checks.done() == 0);
+  for (void*& p : blocks) p = memory.allocate(taker, 2_MiB);
+  REQUIRE(cudaStreamSynchronize(taker.get()) == cudaSuccess);
+  CHECK(checks.done() == 16);
+  for (void* const p : blocks) memory.deallocate(taker, p, 2_MiB);
 }

@@ -53,6 +53,7 @@ TEST_CASE("a block whose free nobody could wait for is never had again, and its 
       streams.push_back(std::make_unique<destroyable_stream>());
       REQUIRE(cudaLaunchHostFunc(
                   streams.back()->get(), [](void*) {}, nullptr) == cudaSuccess);
+      sim::fail_call("cudaStreamWaitEvent", 1, cudaErrorUnknown);  // else it goes behind a stream of the pool's own
       sim::fail_call("cudaStreamSynchronize", 1, cudaErrorUnknown);
       sim::fail_call("cudaDeviceSynchronize", 1, cudaErrorUnknown);
       CHECK(memory.deallocate(*streams.back(), p, 1000, 256));

@@ -157,7 +157,7 @@ class caching_allocator : public hot_path<Upstream> {
   }
 
   /// The same for a block that `others` have used too: it is free for whoever comes after the work of all. May take
-  /// host memory for streams not seen before; waits for their work where there is none.
+  /// host memory for streams not seen before.
   [[gnu::noinline]] bool deallocate_after(stream_ref stream, stream_list others, void* p, std::size_t bytes,
                                           std::size_t alignment) noexcept {
     auto const lock = enter();
@@ -168,12 +168,13 @@ class caching_allocator : public hot_path<Upstream> {
     if (id == 0 && !found) return false;
     heap_.try_to_reserve_lists(1 + others.size());
     list_id common = shared;
-    bool known = true;
+    bool known = true, named = true;
     capture_key capture = capture_key::none;
     auto const add = [&](stream_ref user) {
       if (user.is_host_order()) return;
       stream_identity const who = identify(user);
       if (capture == capture_key::none) capture = who.capture;
+      named = named && who.key != stream_key::none;
       if (capture != capture_key::none || !known) return;  // a graph's memory is in no list of a stream
       common = heap_.common_list(common, who);
       known = common != shared;
@@ -182,6 +183,10 @@ class caching_allocator : public hot_path<Upstream> {
     for (stream_ref const other : others) add(other);
     if (capture != capture_key::none || (id != 0 && heap_[id].captured != shared))
       return give_captured({.stream = stream, .capture = capture}, p, bytes, alignment);
+    if (!known && named) {
+      common = heap_.list_behind(stream, others);
+      known = common != shared;
+    }
     bool const given = known && (found ? give_slot(found, common, p, bytes, alignment) : give_block(id, common, bytes));
     return given || deallocate_after_waiting(stream, p, bytes, alignment, others);
   }
@@ -453,7 +458,8 @@ class caching_allocator : public hot_path<Upstream> {
     if (owner != capture_key::none) last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
-  /// There is no host memory to remember whose it is: sees the work done, or never hands it out again.
+  /// CUDA did not say who the stream is, or there is no host memory for a slot's block: sees the work done, or never
+  /// hands it out again.
   [[gnu::noinline, gnu::cold]] bool deallocate_after_waiting(stream_ref stream, void* p, std::size_t bytes,
                                                              std::size_t alignment, stream_list others = {}) noexcept {
     auto const wait = [&](stream_ref user) { return user.is_host_order() || wait_for(user, device_); };

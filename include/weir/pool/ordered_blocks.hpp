@@ -70,6 +70,20 @@ class ordered_blocks {
     while (!tracker_.has_spare(wanted) && tracker_.lists_to_add() != 0) add_room_for_lists();
   } catch (std::bad_alloc const&) {  // then frees on streams not seen before wait for their work
   }
+  /// The list of what is freed after the work so far of all these, where `common_list` had no room; `shared` if CUDA
+  /// fails, or one of them is being captured.
+  list_id list_behind(stream_ref stream, stream_list others) noexcept {
+    list_id list = shared;
+    bool follows = true;
+    auto const add = [&](stream_ref user) {
+      if (!follows || user.is_host_order()) return;
+      list = tracker_.list_behind(user);
+      follows = list != shared;
+    };
+    add(stream);
+    for (stream_ref const other : others) add(other);
+    return list;
+  }
   /// From now on streams that are not done with all they freed can be told what they are done with.
   void keep_ages() { heap_.keep_ages(); }
   /// The same if there is room.
@@ -182,6 +196,16 @@ class ordered_blocks {
       return list;
     poll(next_lists());
     return tracker_.list_of(key, stream);
+  }
+  /// The same, but where there is no room for the stream, the list of one that comes after it.
+  [[gnu::always_inline]] list_id list_to_give(stream_identity const& who) noexcept {
+    list_id const list = list_of_free(who);
+    return list != shared || who.key == stream_key::none ? list : miss_list(who.stream, who.key);
+  }
+  [[gnu::noinline, gnu::cold]] list_id miss_list(stream_ref stream, stream_key key) noexcept {
+    list_id const list = tracker_.list_behind(stream);
+    tracker_.missed_list(key);
+    return list;
   }
   /// `reserve`, and `list_of`, for who is about to look at what others freed: from then on block by block.
   list_id reserve_to_search(stream_identity const& who) {

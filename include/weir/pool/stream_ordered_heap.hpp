@@ -206,7 +206,7 @@ class stream_ordered_heap : public ordered_range {
   /// Takes back a slot that `who` freed. False, and nothing changed, where that is not simple: then make it a block.
   bool give(slot const& freed, stream_identity const& who) noexcept {
     if (give_own(freed, who.key)) return true;
-    list_id const list = list_of_free(who);
+    list_id const list = list_to_give(who);
     if (list != shared) return small_.give(freed, list);
     if (!who.stream.is_host_order()) return false;
     small_.give_done(freed);
@@ -293,15 +293,13 @@ class stream_ordered_heap : public ordered_range {
   /// Takes back a block freed by `who` and returns the free block it is part of now. 0, and nothing changed, if there
   /// is no room to remember the stream, even without those that ended.
   [[gnu::always_inline]] block_id give(block_id id, stream_identity const& who) noexcept {
-    list_id const list = list_of_free(who);
+    list_id const list = list_to_give(who);
     if (list != shared) [[likely]] {
       small_.count_free(list, id);
       early_.freed(place_of(id));
       return heap_.give(id, list, tracker_.on_free(list));
     }
-    if (who.stream.is_host_order()) return give_done(id);
-    tracker_.missed_list(who.key);
-    return 0;
+    return who.stream.is_host_order() ? give_done(id) : 0;
   }
   /// The same for a stream that may be destroyed, by its handle alone: CUDA need not be asked who it is. 0, and nothing
   /// changed, where it must.

@@ -10,6 +10,7 @@
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_timeline.hpp>
 #include <weir/pool/order/thread_registry.hpp>
+#include <weir/pool/order/trailing_stream.hpp>
 #include <weir/support/grown_array.hpp>
 
 #include <cstddef>
@@ -79,8 +80,8 @@ class stream_tracker {
   /// The same for every stream.
   list_id find(stream_key key) const noexcept { return key == stream_key::none ? shared : timeline_.find(key); }
 
-  /// The stream's free list; `shared` in host order, and for a new stream if there is no room for it or CUDA does not
-  /// say which device it is of.
+  /// The stream's free list; `shared` in host order, and for a new stream if there is no room for it (the last list is
+  /// for the trailing stream) or CUDA does not say which device it is of.
   list_id list_of(stream_key key, stream_ref stream) noexcept {
     list_id const list = timeline_.find_at_once(key);
     return list != shared ? list : find_or_open(key, stream);
@@ -91,13 +92,29 @@ class stream_tracker {
     life_.settle();
     if (key == stream_key::none) return shared;
     bool opened = false;
-    list_id const list = timeline_.find_or_open(key, opened);
+    list_id const list = may_open() ? timeline_.find_or_open(key, opened) : timeline_.find(key);
     if (opened && !meet(list, stream.get())) [[unlikely]] {
       timeline_.close(list);
       return shared;
     }
     if (opened) count_met(key);
     return list;
+  }
+
+  /// The list of the trailing stream, which comes after the work of `stream` so far from now on: for a stream that
+  /// there is no room for. `shared` if CUDA fails, or the stream is being captured.
+  [[gnu::noinline, gnu::cold]] list_id list_behind(stream_ref stream) noexcept {
+    int device = device_;
+    if (may_break_capture(stream.get(), device_) || !ask_device(stream.get(), device) || !trailing_.make(device_))
+      return shared;
+    bool opened = false;
+    auto const handle = reinterpret_cast<std::uintptr_t>(trailing_.get());
+    list_id const list = timeline_.find_or_open(identity::key_for(identity::promised, handle), opened);
+    if (opened) {
+      set_device(list, device_);
+      streams_[list] = {trailing_.get(), device_, 0};
+    }
+    return list != shared && trailing_.follow(stream, device) ? list : shared;
   }
 
   /// A free list of no stream, for memory in a capture: what is freed there is not done before the free list is ended,
@@ -137,7 +154,8 @@ class stream_tracker {
     }
     auto const low = static_cast<std::uint64_t>(a < b ? a : b), high = static_cast<std::uint64_t>(a < b ? b : a);
     bool opened = false;
-    list_id const list = timeline_.find_or_open(identity::key_for(identity::joint, high << list_bits | low), opened);
+    stream_key const key = identity::key_for(identity::joint, high << list_bits | low);
+    list_id const list = may_open() ? timeline_.find_or_open(key, opened) : timeline_.find(key);
     if (!opened) return list;
     streams_[list] = {nullptr, streams_[list].device, 0};
     keep_open(a);
@@ -145,9 +163,9 @@ class stream_tracker {
     ++joint_count_;
     return list;
   }
-  /// As many lists as so many streams and what they use together need at most.
+  /// As many lists as so many streams and what they use together need at most, beside the trailing stream's.
   static constexpr std::size_t lists_for(std::size_t streams) noexcept {
-    return 2 * streams + (streams < most_in_order ? 0 : 2);
+    return 1 + 2 * streams + (streams < most_in_order ? 0 : 2);
   }
   /// Joint lists that are open.
   std::size_t joint_count() const noexcept { return joint_count_; }
@@ -402,6 +420,9 @@ class stream_tracker {
     }
   }
 
+  /// Whether there is a list for one more stream.
+  bool may_open() const noexcept { return has_spare(trailing_.get() == nullptr ? 2 : 1); }
+
   static std::size_t place_of(cudaStream_t handle) noexcept {
     return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(handle) * 0x9e3779b97f4a7c15u >> 58);
   }
@@ -504,6 +525,7 @@ class stream_tracker {
   std::uint64_t captured_lists_ = 0;  // opened so far
   timeline timeline_;
   grown_array<known_stream> streams_;
+  trailing_stream trailing_;
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
   stream_key forgotten_[places] = {};   // the last ones
   std::size_t next_forgotten_ = 0, joint_count_ = 0;
