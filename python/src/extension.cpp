@@ -135,9 +135,14 @@ class history {
   }
 
  private:
-  std::shared_ptr<c10::GatheredContext> here(bool at_free) const {
+  std::shared_ptr<c10::GatheredContext> here(bool at_free) {
     auto const least = at_free ? caching::RecordContext::ALL : caching::RecordContext::STATE;
-    return recorder_ != nullptr && when_ >= least ? recorder_() : nullptr;
+    caching::CreateContextFn recorder = nullptr;
+    {
+      std::lock_guard const lock(mutex_);
+      if (when_ >= least) recorder = recorder_;
+    }
+    return recorder != nullptr ? recorder() : nullptr;  // without the lock: it walks the Python stack
   }
   void add(TraceEntry::Action what, void const* p, block const& of, std::shared_ptr<c10::GatheredContext> context) {
     entries_.emplace_back(what, of.device, reinterpret_cast<size_t>(p), of.size, of.stream, c10::MempoolId_t{0, 0},

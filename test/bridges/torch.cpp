@@ -482,6 +482,59 @@ TEST_CASE_FIXTURE(idle_world, "a segment may be used on any stream, until it is 
   memory.deallocate_segment(nullptr, 0, 0, a.get());
 }
 
+TEST_CASE_FIXTURE(idle_world, "a segment is of what is done where a wait for its stream would break a capture") {
+  cudaStream_t blocking = nullptr;
+  REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);  // which the legacy stream waits for
+  memory.deallocate(tensor(memory, 4_MiB, cudaStreamLegacy), 4_MiB, 0, cudaStreamLegacy);
+  begin_capture(blocking, cudaStreamCaptureModeRelaxed);
+  void* const p = memory.allocate_segment(4_MiB, 0, cudaStreamLegacy);
+  CHECK(is_capturing(blocking));
+  end_capture(blocking);
+  write(a, p, 4_MiB);  // parts may go to any stream
+  memory.deallocate_segment(p, 4_MiB, 0, cudaStreamLegacy);
+  CHECK(requested(memory) == 0);
+  REQUIRE(cudaStreamDestroy(blocking) == cudaSuccess);
+}
+
+TEST_CASE_FIXTURE(idle_world, "a thread's own default stream that captures on another device is not the block's") {
+  void* p = nullptr;
+  std::thread([&] {
+    device_guard const on_device(1);
+    p = memory.allocate(1_MiB, 1, cudaStreamPerThread);
+    write(cudaStreamPerThread, p, 1_MiB);
+  }).join();
+  begin_capture(cudaStreamPerThread, cudaStreamCaptureModeRelaxed);  // of device 0
+  memory.deallocate(p, 1_MiB, 1, cudaStreamPerThread);
+  end_capture(cudaStreamPerThread);
+  device_guard const on_device(1);
+  void* const q = memory.allocate(1_MiB, 1, cudaStreamPerThread);
+  write(cudaStreamPerThread, q, 1_MiB);
+  memory.deallocate(q, 1_MiB, 1, cudaStreamPerThread);
+  CHECK(requested(memory, 1) == 0);
+}
+
+TEST_CASE_FIXTURE(idle_world,
+                  "what a shared pool gets on the legacy stream outside of captures is not kept, and not said to be") {
+  auto const all_streams = [](cudaStream_t) { return true; };
+  memory.begin_graph_pool(0, {0, 1}, all_streams);
+  begin_capture(a);
+  void* const first = memory.allocate(1_MiB, 0, a.get());
+  end_capture(a);
+  memory.end_graph_pool(0, {0, 1});
+  memory.share_graph_pool({0, 1});
+  memory.begin_graph_pool(0, {0, 1}, all_streams);
+  REQUIRE(memory.find_graph_pool(0, cudaStreamLegacy).has_value());
+  CHECK(memory.find_graph_pool(0, cudaStreamLegacy)->capture == 0);
+  CHECK(memory.find_graph_pool(0, nullptr)->capture == 0);
+  CHECK(memory.find_graph_pool(0, a.get())->capture != 0);
+  void* const p = memory.allocate(4_MiB, 0, nullptr);
+  memory.end_graph_pool(0, {0, 1});
+  memory.deallocate(p, 4_MiB, 0, nullptr);
+  CHECK(numbers(memory.stack(0)).at(1).captured == 0);
+  memory.deallocate(first, 1_MiB, 0, a.get());
+  for (int i = 0; i < 2; ++i) memory.release_graph_pool({0, 1});
+}
+
 TEST_CASE("random programs of tensors on three streams keep every order, in all modes") {
   for (sim::mode const mode : all_sim_modes)
     for (unsigned seed = 0; seed < 3; ++seed) {

@@ -97,16 +97,17 @@ class framework_memory {
 
   /// A segment for another allocator, such as PyTorch's own for a `torch.cuda.MemPool`, which expects what `cudaMalloc`
   /// gives: parts of it may go to any stream and any graph. So the host waits for `stream`, except for one that is
-  /// being captured, which gets no memory that waits for work. Throws as `allocate`.
+  /// being captured, which gets no memory that waits for work. Where that wait would break a capture, it is of what is
+  /// done already. Throws as `allocate`.
   void* allocate_segment(std::size_t bytes, int device, cudaStream_t stream) {
+    any_resource const& memory = stack(device);
+    detail::device_switch const on_device(device);
     std::uint64_t const capture = detail::capture_in(stream_ref(stream));
     void* const p = allocate(bytes, device, stream);
     if (p != nullptr && capture != 0) remember_segment(p, bytes, device, stream, capture);
-    if (p != nullptr && capture == 0) {
-      detail::device_switch const on_device(device);
-      detail::wait_for(stream_ref(stream), device);
-    }
-    return p;
+    if (p == nullptr || capture != 0 || detail::wait_for(stream_ref(stream), device)) return p;
+    deallocate(p, bytes, device, stream);
+    return memory.allocate(host_order, bytes);
   }
   /// Takes back a segment, as `allocate_segment` gave it, whose graphs are gone. Waits for the device as `cudaFree`
   /// does, since parts may be in use on any stream. Where that cannot be (while a capture is declared, or a blocking
@@ -229,14 +230,14 @@ class framework_memory {
     if (memory == nullptr)
       return detail::report_misuse("weir: free of " + detail::hex(p) + " (" + std::to_string(bytes) + " B) of device " +
                                    std::to_string(device) + ", on which weir has allocated nothing");
-    stream = stream_to_free_on(p, stream);
     std::vector<stream_ref> const others = recorded_.take(p);
+    std::optional<detail::device_switch> on_device;  // before CUDA is asked what a default stream captures
+    if (!others.empty() || needs_device(stream)) on_device.emplace(device);
+    stream = stream_to_free_on(p, stream);
     std::optional<detail::acting_in_capture> of_graphs;
     if (std::uint64_t const capture = capture_to_free_in(device, p, stream); capture != 0 && others.empty())
       of_graphs.emplace(capture);
-    if (others.empty() && !needs_device(stream)) return memory->deallocate(stream_ref(stream), p, bytes);
-    detail::device_switch const on_device(device);
-    if (!on_device.is_current()) return;  // kept for good: nobody could say when it is free
+    if (on_device && !on_device->is_current()) return;  // kept for good: nobody could say when it is free
     if (others.empty())
       memory->deallocate(stream_ref(stream), p, bytes);
     else

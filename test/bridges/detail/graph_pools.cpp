@@ -58,6 +58,17 @@ TEST_CASE_FIXTURE(watched_world, "a pool knows the captures that allocated for i
   CHECK(pools.release({0, 1}).empty());
 }
 
+TEST_CASE_FIXTURE(watched_world, "what a pool gets after its last user was gone is known at the next release") {
+  graph_pools pools;
+  destroyable_stream const stream;
+  pools.begin(0, {0, 1}, all_streams);
+  CHECK(pools.release({0, 1}).empty());
+  std::uint64_t const late = note_in_capture(pools, stream);
+  pools.end(0, {0, 1});
+  CHECK(pools.release({0, 1}) == std::vector<device_capture>{{0, late}});
+  CHECK(pools.users({0, 1}) == 0);
+}
+
 TEST_CASE_FIXTURE(watched_world, "graphs of different pools or devices share no memory") {
   graph_pools pools;
   destroyable_stream const stream;

@@ -83,7 +83,8 @@ class graph_pools {
     mutex_guard const lock(mutex_);
     if (auto const found = pools_.find(id); found != pools_.end()) found->second.shares = true;
   }
-  /// The pool that gets what is allocated on `stream` now, by the last `begin` that names it.
+  /// The pool that gets what is allocated on `stream` now, by the last `begin` that names it. On the legacy stream,
+  /// which has no part in captures, that is memory as any other.
   std::optional<graph_pool_capture> find(int device, cudaStream_t stream) const {
     if (!some_open()) return std::nullopt;
     std::uint64_t const captured = capture_in(stream_ref(stream));
@@ -91,7 +92,8 @@ class graph_pools {
     auto const last = std::find_if(open_.rbegin(), open_.rend(),
                                    [&](auto const& open) { return open->device == device && open->belongs(stream); });
     if (last == open_.rend()) return std::nullopt;
-    if (captured == invalidated_capture) return graph_pool_capture{(*last)->id, 0};
+    bool const has_part = captured != invalidated_capture && stream_ref(stream).get() != cudaStreamLegacy;
+    if (!has_part) return graph_pool_capture{(*last)->id, 0};
     return graph_pool_capture{(*last)->id, captured != 0 ? captured : shared_capture((*last)->id, device)};
   }
 
@@ -136,7 +138,9 @@ class graph_pools {
   std::vector<device_capture> release(graph_pool_id id) {
     mutex_guard const lock(mutex_);
     auto const found = pools_.find(id);
-    if (found == pools_.end() || --found->second.users != 0) return {};
+    if (found == pools_.end()) return {};
+    std::size_t& users = found->second.users;
+    if (users > 1) return --users, std::vector<device_capture>{};  // none: released before its captures were over
     std::vector<device_capture> captures = std::move(found->second.captures);
     pools_.erase(found);
     return captures;
