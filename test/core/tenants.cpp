@@ -135,6 +135,39 @@ TEST_CASE("what is taken without a tenant counts as held, and takes only what no
   CHECK(all.take(b, map));
 }
 
+TEST_CASE("what is lacking is what is held and promised beyond the capacity, but for who is promised it") {
+  tenants all(100);
+  program a("a", 20, 20, 40), b("b", 70, 0), c("c", 0, 0, 20);
+  all.join(a);
+  CHECK(all.lacking(a) == 0);
+  all.join(b);
+  CHECK(all.lacking(b) == 10);  // 40 are promised to a
+  CHECK(all.lacking(a) == 0);
+  all.join(c);
+  CHECK(all.lacking(b) == 30);
+  CHECK(all.lacking(a) == 0);
+  a.has.held = 40;
+  CHECK(all.lacking(a) == 10);
+  a.has.held = 41;
+  CHECK(all.lacking(a) == 31);
+  tenants endless(0);
+  program d("d", 1000, 0);
+  endless.join(d);
+  CHECK(endless.lacking(d) == 0);  // nobody knows
+}
+
+TEST_CASE("what no tenant asks for gets what is missing of what they do not use") {
+  tenants all(100);
+  program a("a", 60, 10), b("b", 30, 30);
+  all.join(a);
+  all.join(b);
+  CHECK(all.reclaim_outside(30) == 20);  // 10 are nobody's
+  CHECK(a.has.held == 40);
+  CHECK(all.reclaim_outside(30) == 30);  // if that was not enough, the resource has less than it may have
+  CHECK(a.has.held == 10);
+  CHECK(b.has.held == 30);
+}
+
 TEST_CASE("while a tenant takes memory, the others can be asked") {
   tenants all(100);
   program a("a", 10, 5, 40), b("b", 20, 20);

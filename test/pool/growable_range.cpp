@@ -383,6 +383,66 @@ TEST_CASE("what a pool is promised it gets, whatever others hold by then") {
   CHECK_THROWS_AS(static_cast<void>(make(share(memory) | pool{.min_bytes = 7 * chunk})), std::invalid_argument);
 }
 
+TEST_CASE("a pool that comes later with a promise leaves the others room beside what is idle") {
+  shared_growable memory(16 * chunk);
+  auto asks = make(share(memory) | pool{.max_waste = 0});
+  auto idle = make(share(memory) | pool{});
+  std::vector<void*> blocks(6);
+  for (void*& at : blocks) at = asks.allocate(host_order, chunk);
+  idle.deallocate(host_order, idle.allocate(host_order, 10 * chunk), 10 * chunk);
+  auto late = make(share(memory) | pool{.min_bytes = 8 * chunk});  // 24 chunks with that
+  SUBCASE("for more") {
+    void* const p = asks.allocate(host_order, 2 * chunk);
+    asks.deallocate(host_order, p, 2 * chunk);
+  }
+  SUBCASE("for what moves in itself") {
+    for (std::size_t const i : {0, 2, 4}) asks.deallocate(host_order, std::exchange(blocks[i], nullptr), chunk);
+    void* const p = asks.allocate(host_order, 3 * chunk);
+    asks.deallocate(host_order, p, 3 * chunk);
+  }
+  SUBCASE("for what was parked") {
+    asks.park(drop_contents);
+    asks.unpark();
+  }
+  SUBCASE("for a pool that is promised what others have") {
+    void* const p = late.allocate(host_order, 8 * chunk);
+    late.deallocate(host_order, p, 8 * chunk);
+  }
+  for (void* const at : blocks) asks.deallocate(host_order, at, chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("a pool takes of others what the source has too little of, and no more") {
+  sim::reset();
+  shared_growable memory(20 * chunk);
+  auto asks = make(share(memory) | pool{});
+  auto idle = make(share(memory) | pool{});
+  SUBCASE("for a request") {
+    idle.deallocate(host_order, idle.allocate(host_order, 8 * chunk), 8 * chunk);
+    void* const p = asks.allocate(host_order, 13 * chunk);
+    CHECK(idle.numbers().reserved.current == 7 * chunk);
+    asks.deallocate(host_order, p, 13 * chunk);
+  }
+  SUBCASE("for what was parked") {
+    void* const p = asks.allocate(host_order, 10 * chunk);
+    asks.park(drop_contents);
+    idle.deallocate(host_order, idle.allocate(host_order, 11 * chunk), 11 * chunk);
+    asks.unpark();
+    CHECK(idle.numbers().reserved.current == 10 * chunk);
+    asks.deallocate(host_order, p, 10 * chunk);
+  }
+}
+
+TEST_CASE("nobody gives anything for what a limit on the way refuses anyway") {
+  shared_growable memory(100 * chunk);
+  auto team = make(share(memory) | limit{.max_bytes = 32 * chunk});
+  auto idle = make(share(team) | pool{});
+  auto asks = make(share(team) | limit{.max_bytes = 20 * chunk} | pool{});
+  idle.deallocate(host_order, idle.allocate(host_order, 20 * chunk), 20 * chunk);
+  CHECK_THROWS_AS(static_cast<void>(asks.allocate(host_order, 21 * chunk)), out_of_memory);
+  CHECK(idle.numbers().reserved.current == 20 * chunk);
+}
+
 TEST_CASE("those under a limit that is used up give what they do not use, and nobody else") {
   shared_growable memory(100 * chunk);
   auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});

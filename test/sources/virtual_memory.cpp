@@ -388,6 +388,19 @@ TEST_CASE("what a pool is promised is kept from blocks of the source itself, and
   segments.deallocate(host_order, all_but_that, 24_MiB);
 }
 
+TEST_CASE("a block of the source itself has what pools do not use") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{.max_bytes = 32_MiB});
+  auto kept = make(share(pages) | pool{});
+  void* const live = kept.allocate(host_order, 4_MiB);
+  kept.deallocate(host_order, kept.allocate(host_order, 28_MiB), 28_MiB);
+  void* const p = pages.allocate(host_order, 6_MiB);
+  CHECK(kept.numbers().reserved.current == 26_MiB);
+  CHECK_THROWS_AS(static_cast<void>(pages.allocate(host_order, 24_MiB)), out_of_memory);
+  pages.deallocate(host_order, p, 6_MiB);
+  kept.deallocate(host_order, live, 4_MiB);
+}
+
 TEST_CASE("a stack's numbers name mapped, held and spare bytes, and the limit") {
   fresh_world const world;
   auto memory = make(virtual_memory{.max_bytes = 8_MiB});

@@ -98,18 +98,16 @@ class tenants {
   /// Lets others give idle memory back, `bytes` in all if they have that: first those above their low mark, never below
   /// a minimum. Returns how many bytes that was. `under`: only those whose memory is charged to that limit, if given.
   std::size_t reclaim(tenant const& for_whom, std::size_t bytes, limit_ref const* under = nullptr) noexcept {
-    detail::mutex_guard const lock(mutex_);
-    std::size_t got = 0;
-    for (bool const last : {false, true})
-      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
-        if (t == &for_whom || (under != nullptr && !t->is_under(*under))) continue;
-        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
-        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
-        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
-      }
-    return got;
+    return reclaim_for(&for_whom, bytes, under);
   }
-
+  /// The same for `bytes` that no tenant asks for: as much as is missing.
+  std::size_t reclaim_outside(std::size_t bytes) noexcept {
+    std::size_t const missing = lacking(nullptr, bytes);
+    return reclaim_for(nullptr, missing != 0 ? missing : bytes, nullptr);
+  }
+  /// What others have to give back before `who`, with what is on its way to it, has room, and promises are kept. 0
+  /// where that is not known, since the resource has no limit of its own.
+  std::size_t lacking(tenant const& who) const noexcept { return lacking(&who, 0); }
   /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
   /// others; false then. Who is on the way counts in every usage, so that two of them may be refused where one of them
   /// would fit, but never both be let in. The list is not locked while `map()` runs: it may call the program.
@@ -163,20 +161,47 @@ class tenants {
     }
     return all;
   }
+  std::size_t reclaim_for(tenant const* for_whom, std::size_t bytes, limit_ref const* under) noexcept {
+    detail::mutex_guard const lock(mutex_);
+    std::size_t got = 0;
+    for (bool const last : {false, true})
+      for (tenant* t = first_; t != nullptr && got < bytes; t = t->next_) {
+        if (t == for_whom || (under != nullptr && !t->is_under(*under))) continue;
+        std::size_t const keep = last || t->low_bytes < t->min_bytes ? t->min_bytes : t->low_bytes;
+        std::size_t const held = t->usage().held, most = held > keep ? held - keep : 0;
+        if (most != 0) got += t->give_idle(most < bytes - got ? most : bytes - got);
+      }
+    return got;
+  }
   void add_outside(std::size_t bytes) noexcept {
     detail::mutex_guard const lock(mutex_);
     outside_ += bytes;
   }
-  /// With what `who` has now, what is on its way included, and `more` that nobody has.
-  bool keeps_promises(tenant const* who, std::size_t more = 0) const noexcept {
+  /// What all hold, and what others than `who` are promised beyond that.
+  struct demand {
+    std::size_t held = 0, promised = 0;
+    bool is_promised = false;  // all that `who` holds, what is on its way included
+  };
+  demand demand_of_all(tenant const* who) const noexcept {
     detail::mutex_guard const lock(mutex_);
-    std::size_t needed = outside_ + more;
+    demand all{.held = outside_};
     for (tenant* t = first_; t != nullptr; t = t->next_) {
       std::size_t const held = t->usage().held;
-      if (t == who && held <= t->min_bytes) return true;
-      needed += held > t->min_bytes ? held : t->min_bytes;
+      all.held += held;
+      if (t == who) all.is_promised = held <= t->min_bytes;
+      if (t != who && held < t->min_bytes) all.promised += t->min_bytes - held;
     }
-    return needed <= capacity_;
+    return all;
+  }
+  /// With `more` that nobody has.
+  bool keeps_promises(tenant const* who, std::size_t more = 0) const noexcept {
+    demand const all = demand_of_all(who);
+    return all.is_promised || all.held + all.promised + more <= capacity_;
+  }
+  std::size_t lacking(tenant const* who, std::size_t more) const noexcept {
+    demand const all = demand_of_all(who);
+    std::size_t const needed = all.held + (all.is_promised ? 0 : all.promised) + more;
+    return capacity_ != 0 && needed > capacity_ ? needed - capacity_ : 0;
   }
   bool has_promises() const noexcept {
     detail::mutex_guard const lock(mutex_);

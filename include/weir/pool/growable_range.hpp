@@ -185,7 +185,13 @@ class growable_range {
       done = without(lock, parked_->bytes(), [&] {
         auto const map = [&] { return take([&] { return parked_->map(upstream_); }); };
         relieve_limits(parked_->bytes());
-        if (!map() && (reclaim(parked_->bytes(), parked_->bytes()), !map())) return false;
+        bool is_mapped = map();
+        for (std::size_t const bytes : {std::size_t{0}, parked_->bytes()}) {
+          if (is_mapped) break;
+          reclaim(bytes, parked_->bytes());
+          is_mapped = map();
+        }
+        if (!is_mapped) return false;
         parked_->load(upstream_, device);
         return true;
       });
@@ -353,7 +359,7 @@ class growable_range {
     bool const is_filled = without(lock, held.missing, [&] {
       if (!idle.unmap(upstream_)) return false;
       from_others -= lesser(from_others, relieve_limits(held.missing));
-      if (from_others != 0) reclaim(from_others, held.missing);
+      reclaim(from_others, held.missing);
       if (shown != 0) pending->done.record(who.stream);
       return take([&] { return map(shown == 0 ? holes : with_views); });
     });
@@ -417,17 +423,25 @@ class growable_range {
     for (shared_owner<pending_move> move; (move = moved_before_done_).get() != nullptr; drop_moved(lock))
       without(lock, 0, [&] { return move->done.synchronize(), true; });
   }
-  /// Lets others give back what they do not use, `bytes` in all; nobody where a limit has no room for `missing` anyway.
+  /// Lets others give back what they do not use, `bytes` in all, or what is lacking if that is more; nobody where a
+  /// limit has no room for `missing` anyway.
   void reclaim(std::size_t bytes, std::size_t missing) noexcept {
-    if constexpr (has_tenants<Upstream>)
-      if (most_short(upstream_, missing) == 0) upstream_.tenancy().reclaim(*me_, bytes);
+    if constexpr (has_tenants<Upstream>) {
+      tenants& all = upstream_.tenancy();
+      if (!all.is_shared() || most_short(upstream_, missing) != 0) return;
+      std::size_t const wanted = greater(bytes, all.lacking(*me_));
+      if (wanted != 0) all.reclaim(*me_, wanted);
+    }
   }
   /// Lets others under the same limits give back what these lack to map `missing`. Returns how many bytes that was.
   std::size_t relieve_limits(std::size_t missing) noexcept {
     std::size_t got = 0;
+    bool is_refused = false;  // by one that stays short, whatever others give further down
     if constexpr (has_tenants<Upstream>)
       for_each_short_limit(upstream_, missing, [&](limit_ref const& limit, std::size_t by) {
-        got += upstream_.tenancy().reclaim(*me_, by, &limit);
+        std::size_t const gave = is_refused ? 0 : upstream_.tenancy().reclaim(*me_, by, &limit);
+        is_refused = gave < by;
+        got += gave;
       });
     return got;
   }

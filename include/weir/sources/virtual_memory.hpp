@@ -263,11 +263,12 @@ class virtual_memory_resource {
     if (grows_nothing_) detail::check(cudaErrorNotSupported, "virtual_memory: growing, with WEIR_NO_CACHING=1,");
   }
 
-  /// Null where there is too little memory, beside what pools are promised.
+  /// Null where there is too little memory beside what pools use and are promised.
   void* take(std::size_t bytes) {
     if (bytes == 0 || bytes > options_.range_bytes) return nullptr;
     void* p = nullptr;
-    tenants_.take_outside(bytes, [&] { return (p = map_new_range(bytes)) != nullptr; });
+    auto const map = [&] { return (p = map_new_range(bytes)) != nullptr; };
+    if (!tenants_.take_outside(bytes, map) && tenants_.reclaim_outside(bytes) != 0) tenants_.take_outside(bytes, map);
     return p;
   }
   void* map_new_range(std::size_t bytes) {
