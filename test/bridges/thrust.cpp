@@ -260,6 +260,34 @@ TEST_CASE("members that change elements in place come after work queued on the s
   weir::sim::set_mode(weir::sim::mode::immediate);
 }
 
+TEST_CASE("a vector is made of and assigned from one on another stream after the work that is queued there") {
+  weir::sim::reset();
+  weir::sim::set_mode(weir::sim::mode::lazy);
+  auto memory = weir::make(weir::async{});
+  weir::stream const stream, other;
+  {
+    using vector = weir::device_vector<unsigned char>;
+    vector source(4, 1, memory, stream);
+    auto const set = [&](int value) {
+      REQUIRE(cudaMemsetAsync(thrust::raw_pointer_cast(source.data()), value, 4, stream.get()) == cudaSuccess);
+    };
+    set(2);
+    vector v(source, memory, other);
+    CHECK(at(v, 3) == 2);
+    set(3);
+    v = source;
+    CHECK(at(v, 3) == 3);
+    set(4);
+    weir::device_vector<int> wide(source, memory, other);
+    CHECK(at(wide, 3) == 4);
+    set(5);
+    wide = source;
+    CHECK(at(wide, 3) == 5);
+  }
+  CHECK(weir::sim::live_allocations() == 0);
+  weir::sim::set_mode(weir::sim::mode::immediate);
+}
+
 TEST_CASE("a stack that refuses leaves the vector as it was, and a failing wait gives the memory back") {
   weir::sim::reset();
   device_memory memory;

@@ -195,10 +195,10 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   template <class U, class A>
   device_vector(thrust::host_vector<U, A> const& values, any_ref memory, stream_ref stream)
       : device_vector(values.begin(), values.end(), memory, stream) {}
-  /// Of any stack, stream and type of elements.
+  /// Of any stack, stream and type of elements. Waits for the work queued so far on the stream of another one of these.
   template <class U, class A>
   device_vector(thrust::device_vector<U, A> const& values, any_ref memory, stream_ref stream)
-      : device_vector(values.begin(), values.end(), memory, stream) {}
+      : device_vector(settled(values).begin(), values.end(), memory, stream) {}
 
   /// A copy has the same memory and stream.
   device_vector(device_vector const&) = default;
@@ -210,7 +210,7 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
     wait();
     // Thrust would give the memory back first and then visit the elements in it.
     if (this->get_allocator() != other.get_allocator()) this->clear();
-    base::operator=(other);
+    base::operator=(settled(other));
     return *this;
   }
   device_vector& operator=(device_vector&&) = default;  // NOLINT(performance-noexcept-move-constructor)
@@ -233,7 +233,7 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   template <class U, class A>
   requires(!std::is_same_v<A, thrust_allocator<T>>) device_vector& operator=(
       thrust::device_vector<U, A> const& values) {
-    assign(values.begin(), values.end());
+    assign(settled(values).begin(), values.end());
     return *this;
   }
 
@@ -263,7 +263,14 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   stream_ref stream() const { return this->get_allocator().stream(); }
 
  private:
-  void wait() const { detail::check(cudaStreamSynchronize(stream().get()), "cudaStreamSynchronize"); }
+  static void wait(stream_ref stream) { detail::check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
+  void wait() const { wait(stream()); }
+  /// Before the elements of a vector are read, on another stream than its own, if it has one.
+  template <class U, class A>
+  static thrust::device_vector<U, A> const& settled(thrust::device_vector<U, A> const& values) {
+    if constexpr (requires { values.get_allocator().stream(); }) wait(values.get_allocator().stream());
+    return values;
+  }
 };
 
 /// An execution policy: `thrust::sort(weir::policy(memory, stream), v.begin(), v.end())`. The algorithm runs on
