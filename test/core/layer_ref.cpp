@@ -74,6 +74,7 @@ TEST_CASE("a layer is asked through the reference as it is without") {
   hoard layer;
   layer_ref const ref(layer);
   CHECK(ref.keeps_memory());
+  CHECK(ref.keeps_what_it_takes());
   CHECK(ref.reserved() == 10);
   CHECK(ref.trim(4) == 6);
   CHECK(ref.reserved() == 4);
@@ -101,6 +102,7 @@ TEST_CASE("a layer that knows nothing says nothing and does nothing") {
   hoard above;
   layer_ref const ref(above.silent);
   CHECK_FALSE(ref.keeps_memory());
+  CHECK_FALSE(ref.keeps_what_it_takes());
   CHECK(ref.trim() == 0);
   CHECK(ref.reserved() == 0);
   ref.synchronize();

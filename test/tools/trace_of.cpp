@@ -1,11 +1,13 @@
 #include <weir/tools/trace_of.hpp>
 
 #include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/trace.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/any_resource.hpp>
 #include <weir/sources/device.hpp>
+#include <weir/sources/managed.hpp>
 #include <weir/sources/virtual_memory.hpp>
 
 #include <doctest/doctest.h>
@@ -138,4 +140,12 @@ TEST_CASE_FIXTURE(fresh_world, "bins tell of their own, and what they take is gr
   void* const p = memory.allocate(stream, 1000);
   CHECK(actions(trace_of(memory)) == "grow 2097152, allocate 1000");
   memory.deallocate(stream, p, 1000);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a trace below a fallback sees requests, which pass on as they are") {
+  auto memory = make(device{} | trace{} | pool{.growth_bytes = 2_MiB} | trace{} | fallback{managed{} | pool{}});
+  void* const p = memory.allocate(stream, 1000);
+  memory.deallocate(stream, p, 1000);
+  CHECK(actions(trace_of(memory)) == "grow 2097152, allocate 1000, free 1000");
+  CHECK(actions(trace_of(any_ref(memory))) == "grow 2097152, allocate 1000, free 1000");
 }

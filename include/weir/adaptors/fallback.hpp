@@ -89,6 +89,7 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
   static constexpr bool device_accessible = weir::device_accessible<Upstream> && weir::device_accessible<Second>;
   static constexpr bool host_accessible = weir::host_accessible<Upstream> && weir::host_accessible<Second>;
   static constexpr bool host_ordered = true;
+  static constexpr bool passes_requests_on = true;  // `trim_layer` is the second stack's
   static constexpr bool knows_blocks = weir::knows_blocks<Upstream> && weir::knows_blocks<Second>;
 
   static_assert(

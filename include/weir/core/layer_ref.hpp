@@ -24,6 +24,7 @@ class upstream_calls;  // in pool/upstream_calls.hpp
 /// The functions of a layer whose type is forgotten; one table a type.
 struct layer_functions {
   bool keeps_memory;
+  bool keeps_what_it_takes;
   bool changes_requests;
   std::size_t (*trim)(void* layer, std::size_t keep) noexcept;
   std::size_t (*reserved)(void const* layer) noexcept;
@@ -55,6 +56,9 @@ class layer_ref {
 
   /// Whether there is anything for `trim` to do, ever.
   bool keeps_memory() const noexcept { return functions_->keeps_memory; }
+  /// Whether it takes memory for more than one request, and so asks the layer below for other things than it is asked
+  /// for: a `pool`, but no `fallback`, whose second stack is all that `trim` trims.
+  bool keeps_what_it_takes() const noexcept { return functions_->keeps_what_it_takes; }
   /// Whether requests and frees arrive below this layer in other sizes, or later than they came.
   bool changes_requests() const noexcept { return functions_->changes_requests; }
   /// Gives idle memory back to the layer below until at most `keep` bytes are held; returns how many bytes went.
@@ -136,6 +140,7 @@ template <class Layer>
 layer_functions const& functions_of_layer() noexcept {
   static constexpr layer_functions functions = {
       keeper<Layer>,
+      is_own_keeper<Layer>,
       says_it_changes_requests<Layer>,
       [](void* layer, std::size_t keep) noexcept { return detail::trim_layer(*static_cast<Layer*>(layer), keep); },
       [](void const* layer) noexcept { return detail::reserved_by_layer(*static_cast<Layer const*>(layer)); },

@@ -119,6 +119,24 @@ bool keeps_memory(Layer const& layer) noexcept {
     return keeper<Layer>;
 }
 
+/// A layer that takes memory for more than one request and cuts blocks from it: it can keep memory, and its own. One
+/// that passes requests on as they are, and has only a stack beside it trimmed, says so by
+/// `static constexpr bool passes_requests_on`.
+template <class Layer>
+inline constexpr bool is_own_keeper = [] {
+  if constexpr (requires { bool{Layer::passes_requests_on}; }) return keeper<Layer> && !bool{Layer::passes_requests_on};
+  return keeper<Layer>;
+}();
+
+/// The same of a layer whose type may be forgotten.
+template <class Layer>
+bool keeps_what_it_takes(Layer const& layer) noexcept {
+  if constexpr (requires { bool{layer.keeps_what_it_takes()}; })
+    return layer.keeps_what_it_takes();
+  else
+    return is_own_keeper<Layer>;
+}
+
 /// A layer below which requests and frees arrive otherwise than they came: in other sizes, or later. It says so by
 /// `static constexpr bool changes_requests`.
 template <class Layer>

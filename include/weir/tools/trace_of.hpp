@@ -112,9 +112,10 @@ class event_collector final : public event_visitor {
 
 /// What the `trace` layers of a stack recorded, in one order. `top` is a stack, or any handle to one: typed, erased or
 /// parsed. A `trace` below a layer that keeps memory (`pool`, `arena`, `fixed_size`, `binning`) saw what that takes and
-/// gives back: its events are `grow` and `trim`. Empty where the stack has no such layer. Any thread; requests go on
-/// meanwhile, and those that come after the call are not in it. Slow: copies all events; with `frames` it also asks for
-/// the names of all functions. May throw `std::bad_alloc`.
+/// gives back: its events are `grow` and `trim`. Below a `fallback`, which passes requests on, it saw these. Empty
+/// where the stack has no such layer. Any thread; requests go on meanwhile, and those that come after the call are not
+/// in it. Slow: copies all events; with `frames` it also asks for the names of all functions. May throw
+/// `std::bad_alloc`.
 template <resource Top>
 recorded_trace trace_of(Top const& top) {
   detail::event_collector collector;
@@ -123,7 +124,7 @@ recorded_trace trace_of(Top const& top) {
     keeps.resize(depth + 1);  // bins begin anew
     collector.begin_layer(detail::numbers_of_layer(layer), keeps[depth]);
     detail::show_events(layer, collector);
-    if (detail::keeps_memory(layer)) keeps[depth] = true;
+    if (detail::keeps_what_it_takes(layer)) keeps[depth] = true;
   });
   return collector.take();
 }
