@@ -1,5 +1,6 @@
 // needs: tsan
 #include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fallback.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/any_resource.hpp>
@@ -297,6 +298,21 @@ TEST_CASE_FIXTURE(fresh_world,
     sim::run_all();
   }
   CHECK(sim::live_allocations() == 0);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "what a pool on a fallback holds in a bin counts, and is given back for another bin") {
+  source_state state;
+  auto memory = make(source{&state} | limit{4_MiB} |
+                     binning{.bins = {bin{64_KiB, [](auto up) { return up | fallback{managed{}} | pool{}; }},
+                                      bin{4_MiB, [](auto up) { return up; }}}});
+  memory.deallocate(host_order, memory.allocate(host_order, 1000), 1000);
+  CHECK(memory.reserved() == 2_MiB);
+  void* p = nullptr;
+  CHECK_NOTHROW(p = memory.allocate(host_order, 4_MiB));
+  CHECK(memory.reserved() == 0);
+  memory.deallocate(host_order, p, 4_MiB);
+  memory.deallocate(host_order, memory.allocate(host_order, 1000), 1000);
+  CHECK(memory.trim() == 2_MiB);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "an upstream that throws a plain bad_alloc is tried again after a trim, too") {

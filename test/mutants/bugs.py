@@ -2736,6 +2736,12 @@ BUGS = [
         "pool/heap/block_table", random=False),
 
     # ---- stacks in odd orders
+    bug(0, "a pool on a fallback in a bin has given nothing back", "core/layers.hpp",
+        "if (is_keeper || !is_of_keeper) released = gone;", "released = gone;", "adaptors/binning", random=False,
+        case="what a pool on a fallback"),
+    bug(0, "a bin whose lowest layer is a fallback holds nothing", "core/layer_ref.hpp",
+        "if (detail::keeps_what_it_takes(layer)) reserved", "if (detail::keeps_memory(layer)) reserved",
+        "adaptors/binning", random=False, case="what a pool on a fallback"),
     bug(0, "null of an upstream passes through a binning", "adaptors/binning.hpp",
         "return this->ask(stream, bytes, alignment);", "return share(upstream_).allocate(stream, bytes, alignment);",
         "adaptors/binning", random=False, case="an upstream, or"),

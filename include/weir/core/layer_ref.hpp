@@ -188,12 +188,12 @@ void show_layers(Top& top, layer_visitor& visitor) {
   detail::for_each_layer(top, show_one, visitor.how_far());
 }
 
-/// What the lowest layer that keeps memory holds: all that the stack took from below. 0 where none does.
+/// What the lowest layer that keeps what it takes holds: all that the stack took from below. 0 where none does.
 template <class Top>
 std::size_t reserved_by_layers(Top& top, layer_visitor::extent how_far) noexcept {
   std::size_t reserved = 0;
   auto const ask_one = [&](auto& layer) {
-    if (detail::keeps_memory(layer)) reserved = detail::reserved_by_layer(layer);
+    if (detail::keeps_what_it_takes(layer)) reserved = detail::reserved_by_layer(layer);
   };
   detail::for_each_layer(top, ask_one, how_far);
   return reserved;

@@ -184,8 +184,13 @@ std::size_t release_captured_layer(Layer& layer, std::uint64_t capture) noexcept
 template <class Top>
 std::size_t trim_layers(Top& top, std::size_t keep, layer_visitor::extent how_far) noexcept {
   std::size_t released = 0;
+  bool is_of_keeper = false;
   auto const trim_one = [&](auto& layer) {
-    if (detail::keeps_memory(layer)) released = detail::trim_layer(layer, keep);
+    if (!detail::keeps_memory(layer)) return;
+    std::size_t const gone = detail::trim_layer(layer, keep);
+    bool const is_keeper = detail::keeps_what_it_takes(layer);
+    if (is_keeper || !is_of_keeper) released = gone;
+    is_of_keeper = is_of_keeper || is_keeper;
   };
   detail::for_each_layer(top, trim_one, how_far);
   return released;
@@ -216,10 +221,11 @@ concept changeable = resource<std::remove_reference_t<Top>> &&
 /// each layer that keeps memory, from the top down, gives back what is idle until it holds at most `keep` bytes, the
 /// source too. `memory` is a stack, or any handle to one. Returns how many bytes the lowest of those layers gave back:
 /// for a stack that ends in a source, what the system has more of; bytes that only went from one layer to the next are
-/// not in it. Does not wait: memory whose work is not known to be done stays; call `weir::synchronize` first to give
-/// back all that can be. Thread-safe as the stack is. Breaks no stream capture, and leaves what is kept for graphs.
-/// Never throws; what CUDA refuses is not released. When not to use it: between requests as a habit, each trim makes
-/// the next request ask CUDA again.
+/// not in it, nor is what a second stack (`fallback`) gave back, unless no layer of the stack itself keeps memory. Does
+/// not wait: memory whose work is not known to be done stays; call `weir::synchronize` first to give back all that can
+/// be. Thread-safe as the stack is. Breaks no stream capture, and leaves what is kept for graphs. Never throws; what
+/// CUDA refuses is not released. When not to use it: between requests as a habit, each trim makes the next request ask
+/// CUDA again.
 template <detail::changeable Top>
 std::size_t trim(Top&& memory, std::size_t keep = 0) noexcept {
   return detail::trim_layers(memory, keep, layer_visitor::extent::all);
