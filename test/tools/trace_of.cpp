@@ -2,6 +2,7 @@
 
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fallback.hpp>
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/trace.hpp>
 #include <weir/core/any_ref.hpp>
@@ -140,6 +141,24 @@ TEST_CASE_FIXTURE(fresh_world, "bins tell of their own, and what they take is gr
   void* const p = memory.allocate(stream, 1000);
   CHECK(actions(trace_of(memory)) == "grow 2097152, allocate 1000");
   memory.deallocate(stream, p, 1000);
+}
+
+TEST_CASE_FIXTURE(fresh_world, "each bin begins anew: its trace sees requests, whatever the bin before has") {
+  auto memory = make(device{} | binning{{bin{4_KiB, [](auto up) { return up | pool{} | trace{}; }},
+                                         bin{1_MiB, [](auto up) { return up | pool{} | trace{}; }}}});
+  for (std::size_t const bytes : {1000, 10'000}) memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
+  CHECK(actions(trace_of(memory)) == "allocate 1000, free 1000, allocate 10000, free 10000");
+  CHECK(actions(trace_of(any_ref(memory))) == actions(trace_of(memory)));
+}
+
+TEST_CASE_FIXTURE(fresh_world, "bins and a second stack below a pool are asked for its segments") {
+  auto bins =
+      make(device{} | binning{{bin{64_MiB, [](auto up) { return up | trace{}; }}}} | pool{.growth_bytes = 2_MiB});
+  bins.deallocate(stream, bins.allocate(stream, 1000), 1000);
+  CHECK(actions(trace_of(bins)) == "grow 2097152");
+  auto two = make(device{} | limit{1_MiB} | fallback{managed{} | trace{}} | pool{.growth_bytes = 2_MiB});
+  two.deallocate(stream, two.allocate(stream, 1000), 1000);
+  CHECK(actions(trace_of(two)) == "grow 2097152");
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a trace below a fallback sees requests, which pass on as they are") {

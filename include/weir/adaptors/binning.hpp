@@ -197,7 +197,10 @@ class binning_resource : public detail::adaptor_base<binning_resource<Upstream>,
   }
   /// Shows the bins' layers, from the first bin to the last, each from the top down to the upstream that all share.
   void visit_parts(layer_visitor& visitor) const {
-    for (std::size_t i = 0; i < count_; ++i) bins_[i]->visit_layers(visitor);
+    for (std::size_t i = 0; i < count_; ++i) {
+      visitor.begin_part();
+      bins_[i]->visit_layers(visitor);
+    }
   }
   std::size_t bin_count() const noexcept { return count_; }
   /// The largest request that a bin serves; `i` below `bin_count()`.

@@ -180,6 +180,7 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
   std::size_t release_captured(std::uint64_t capture = 0) noexcept { return weir::release_captured(second_, capture); }
   /// Shows the layers of the second stack, outermost first.
   void visit_parts(layer_visitor& visitor) const {
+    visitor.begin_part();
     auto const show_one = [&](auto& layer) {
       layer_ref shown = detail::ref_to(layer);
       visitor.see(shown);

@@ -55,6 +55,9 @@ class layer_visitor {
 
   explicit layer_visitor(extent how_far) noexcept : how_far_(how_far) {}
   virtual void see(layer_ref& layer) = 0;
+  /// Called by `visit_parts` of a layer ahead of each stack that it shows: what follows does not stand below what was
+  /// shown before.
+  virtual void begin_part() {}
   extent how_far() const noexcept { return how_far_; }
 
  protected:

@@ -3,7 +3,7 @@
 
 #include <weir/core/layer_numbers.hpp>
 #include <weir/core/layer_ref.hpp>
-#include <weir/core/numbers.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/shown_events.hpp>
 #include <weir/tools/recorded_trace.hpp>
@@ -108,6 +108,31 @@ class event_collector final : public event_visitor {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> reports_;  // by layer and its number there
 };
 
+/// Shows the layers of a stack to a collector, from the top down, and after each those of its parts (bins, a second
+/// stack), which are asked for what their layer is asked for.
+class trace_reader final : public layer_visitor {
+ public:
+  /// `below_keeper`: a layer above all these keeps what it takes.
+  trace_reader(event_collector& to, bool below_keeper)
+      : layer_visitor(extent::own), to_(to), above_(below_keeper), keeps_(below_keeper) {}
+
+  void begin_part() override { keeps_ = above_; }
+  void see(layer_ref& layer) override { read(layer); }
+  template <class Layer>
+  void read(Layer& layer) {
+    to_.begin_layer(detail::numbers_of_layer(layer), keeps_);
+    detail::show_events(layer, to_);
+    trace_reader parts(to_, keeps_);
+    detail::visit_parts(layer, parts);
+    keeps_ = keeps_ || detail::keeps_what_it_takes(layer);
+  }
+
+ private:
+  event_collector& to_;
+  bool const above_;  // whether a layer above keeps what it takes: above all these, and above the next
+  bool keeps_;
+};
+
 }  // namespace detail
 
 /// What the `trace` layers of a stack recorded, in one order. `top` is a stack, or any handle to one: typed, erased or
@@ -119,13 +144,8 @@ class event_collector final : public event_visitor {
 template <resource Top>
 recorded_trace trace_of(Top const& top) {
   detail::event_collector collector;
-  std::vector<bool> keeps;  // by depth: whether a layer above keeps memory
-  detail::for_each_layer_and_part(top, [&](auto& layer, unsigned depth) {
-    keeps.resize(depth + 1);  // bins begin anew
-    collector.begin_layer(detail::numbers_of_layer(layer), keeps[depth]);
-    detail::show_events(layer, collector);
-    if (detail::keeps_what_it_takes(layer)) keeps[depth] = true;
-  });
+  detail::trace_reader reader(collector, false);
+  detail::for_each_layer(top, [&](auto& layer) { reader.read(layer); });
   return collector.take();
 }
 
