@@ -3,6 +3,7 @@
 
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/adaptors/tracking.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sources/device.hpp>
 
@@ -11,6 +12,7 @@
 #include <conformance/facts_rise.hpp>
 #include <conformance/resource_laws.hpp>
 #include <support/sim_fixture.hpp>
+#include <support/test_source.hpp>
 
 #include <map>
 #include <string>
@@ -29,6 +31,7 @@ struct tool {
   std::map<std::string, std::int64_t> values;
   std::map<void const*, std::size_t> heaps;
   std::map<void const*, std::pair<void const*, std::size_t> > regions;  // in which heap, and bytes
+  int calls_of_regions = 0;
 };
 tool seen;
 
@@ -55,9 +58,11 @@ nvtxMemHeapHandle_t register_heap(nvtxDomainHandle_t, nvtxMemHeapDesc_t const* h
 void unregister_heap(nvtxDomainHandle_t, nvtxMemHeapHandle_t heap) { seen.heaps.erase(heap); }
 void register_regions(nvtxDomainHandle_t, nvtxMemRegionsRegisterBatch_t const* batch) {
   auto const* const range = static_cast<nvtxMemVirtualRangeDesc_t const*>(batch->regionDescElements);
+  ++seen.calls_of_regions;
   seen.regions[range->ptr] = {batch->heap, range->size};
 }
 void unregister_regions(nvtxDomainHandle_t, nvtxMemRegionsUnregisterBatch_t const* batch) {
+  ++seen.calls_of_regions;
   seen.regions.erase(batch->refElements->pointer);
 }
 
@@ -157,6 +162,60 @@ TEST_CASE_FIXTURE(fresh_world, "a pool's segments are heaps, and its blocks are 
     CHECK(seen.heaps.size() == 2);
   }
   CHECK(seen.heaps.empty());
+}
+
+TEST_CASE_FIXTURE(fresh_world,
+                  "a free that a layer below reports as wrong, and ignores, changes nothing that is shown") {
+  weir::test::caught_misuse const misuse;
+  stream const s;
+  auto memory = make(device{} | tracking{} | nvtx{.counters = false, .segments = true} | pool{.growth_bytes = 2_MiB} |
+                     nvtx{.blocks = true});
+  seen = {};
+  void* const p = memory.allocate(s, 1000);
+  auto const before = seen.regions;
+  CHECK(before.at(p).second == 1000);
+  memory.deallocate(s, p, 5000);
+  CHECK(misuse.count() == 1);
+  CHECK(seen.values["(untagged)"] == 1000);
+  CHECK(seen.regions == before);
+  void* const segment = const_cast<void*>(before.at(p).first);
+  find<pool_resource>(memory).upstream().deallocate(s, segment, 1_MiB);
+  CHECK(misuse.count() == 2);
+  CHECK(seen.heaps == std::map<void const*, std::size_t>{{segment, 2_MiB}});
+  memory.deallocate(s, p, 1000);
+  memory.deallocate(s, p, 1000);
+  CHECK(misuse.count() == 3);
+  CHECK(seen.values["(untagged)"] == 0);
+  CHECK(seen.regions.empty());
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a free that was ignored leaves no block hidden where nothing is counted, either") {
+  weir::test::caught_misuse const misuse;
+  stream const s;
+  auto memory = make(device{} | pool{} | nvtx{.ranges = false, .counters = false, .blocks = true});
+  seen = {};
+  void* const p = memory.allocate(s, 1000);
+  memory.deallocate(s, p, 5000);
+  CHECK(misuse.count() == 1);
+  CHECK(seen.regions.at(p).second == 1000);
+  memory.deallocate(s, p, 1000);
+  CHECK(seen.regions.empty());
+  CHECK(seen.values.empty());
+}
+
+TEST_CASE_FIXTURE(fresh_world, "what went back past the layer counts until its address is another block's") {
+  stream const s;
+  auto memory = make(device{} | pool{} | nvtx{.blocks = true});
+  seen = {};
+  void* const p = memory.allocate(s, 1000);
+  memory.upstream().deallocate(s, p, 1000);
+  REQUIRE(memory.allocate(s, 800) == p);
+  CHECK(seen.values["(untagged)"] == 800);
+  CHECK(seen.regions.at(p).second == 800);
+  CHECK(seen.calls_of_regions == 3);  // shown, hidden, and the other shown
+  memory.deallocate(s, p, 800);
+  CHECK(seen.values["(untagged)"] == 0);
+  CHECK(seen.regions.empty());
 }
 
 TEST_CASE("wrong options are refused") {

@@ -41,10 +41,25 @@ TEST_CASE("a block belongs to the segment that it lies in, from its first byte t
   CHECK(is_known(segment + bytes - 1));
   CHECK(!is_known(segment + bytes));
   CHECK(!is_known(segment - 1));
-  nvtx_heaps::all().remove(other);
+  CHECK(nvtx_heaps::all().remove(other) == 0);
   CHECK(is_known(segment));
-  nvtx_heaps::all().remove(segment);
+  CHECK(nvtx_heaps::all().remove(segment) == bytes);
   CHECK(!is_known(segment));
+  nvtx_heaps::all().forget_promise();
+}
+
+TEST_CASE("a segment at the address of one that went back unseen takes its place") {
+  REQUIRE(is_attached);
+  static std::byte memory[400];
+  for (std::size_t const bytes : {400, 200}) {
+    nvtx_heaps::all().promise();
+    nvtx_heaps::all().add(memory, bytes);
+  }
+  CHECK(is_known(memory + 199));
+  CHECK(!is_known(memory + 200));
+  CHECK(nvtx_heaps::all().remove(memory) == 200);
+  CHECK(!is_known(memory));
+  nvtx_heaps::all().forget_promise();
 }
 
 TEST_CASE("promises of several threads at once are all kept") {
@@ -56,4 +71,5 @@ TEST_CASE("promises of several threads at once are all kept") {
   nvtx_heaps::all().forget_promise();
   for (std::byte& each : segments) nvtx_heaps::all().remove(&each);
   for (std::byte& each : segments) CHECK(!is_known(&each));
+  for (std::size_t i = 0; i < segments.size(); ++i) nvtx_heaps::all().forget_promise();
 }

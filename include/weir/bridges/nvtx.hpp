@@ -9,6 +9,7 @@
 
 #include <weir/adaptors/detail/adaptor_base.hpp>
 #include <weir/bridges/nvtx_heaps.hpp>
+#include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/limit_ref.hpp>
 #include <weir/core/options.hpp>
@@ -35,8 +36,8 @@ class nvtx_resource;
 
 /// What passes here is shown to a tool that is attached: as ranges named by tag, as counters of live bytes by tag and
 /// of the budget right below, and as memory that compute-sanitizer knows the borders of. Without a tool each request
-/// costs a few calls of empty functions, and with `counters` a lock and a table. When not to use it: for numbers that a
-/// program reads itself (`statistics`), or for what happened before a tool was there (`trace`).
+/// costs a few calls of empty functions, and with `counters` or `blocks` a lock and a table. When not to use it: for
+/// numbers that a program reads itself (`statistics`), or for what happened before a tool was there (`trace`).
 struct nvtx {
   bool ranges = true;    ///< a range around each allocation and free, named by the thread's tag, with the bytes
   bool counters = true;  ///< live bytes of each tag; and what is charged, where it stands right on a `limit`
@@ -99,10 +100,17 @@ class nvtx_range {
   bool shown_;
 };
 
-/// Live bytes of each tag, as counters. Thread-safe.
-class nvtx_tag_counters {
+/// A live block that is shown.
+struct nvtx_block {
+  tag_name tag;
+  std::size_t bytes = 0;  // 0: none
+};
+
+/// The live blocks that passed here, and if `counted` live bytes of each tag, as counters. Thread-safe.
+class nvtx_live_blocks {
  public:
-  explicit nvtx_tag_counters(std::string const& name) : prefix_(name.empty() ? "" : name + ": ") {}
+  nvtx_live_blocks(std::string const& name, bool counted)
+      : prefix_(name.empty() ? "" : name + ": "), counted_(counted) {}
 
   static std::uint64_t registered(std::string const& name) {
     nvtxCounterAttr_t attributes{};
@@ -115,28 +123,39 @@ class nvtx_tag_counters {
   /// Makes room for a block, so that `add` can be called, or `forget_promise`. May throw `std::bad_alloc`.
   void promise(tag_name tag) {
     mutex_guard const lock(mutex_);
-    if (tag.id() >= counters_.size()) counters_.grow(tag.id() + counters_.size() / 2 + 8);
-    counter& of_tag = counters_[tag.id()];
-    if (!of_tag.is_known) of_tag = {registered(prefix_ + tag.printable()), 0, true};
+    if (counted_) make_counter(tag);
     live_.promise();
   }
   void forget_promise() noexcept {
     mutex_guard const lock(mutex_);
     live_.forget_promise();
   }
-  void add(void const* p, std::size_t bytes, tag_name tag) noexcept {
+  /// Whether another block was live there still: it was given back past this layer, and counts no more.
+  bool add(void const* p, nvtx_block const& block) noexcept {
     mutex_guard const lock(mutex_);
-    live_.insert(reinterpret_cast<std::uintptr_t>(p), {tag, bytes});
-    change(tag, static_cast<std::int64_t>(bytes));
+    nvtx_block const* const found = live_.find(reinterpret_cast<std::uintptr_t>(p));
+    nvtx_block const stale = found == nullptr ? nvtx_block{} : *found;
+    live_.insert(reinterpret_cast<std::uintptr_t>(p), block);
+    if (stale.bytes != 0) change(stale.tag, -static_cast<std::int64_t>(stale.bytes));
+    change(block.tag, static_cast<std::int64_t>(block.bytes));
+    return stale.bytes != 0;
   }
-  /// Nothing for a block that did not pass here.
-  void take_off(void const* p) noexcept {
+  /// What was live there, from now on no more; none for a block that did not pass here.
+  nvtx_block take_off(void const* p) noexcept {
     mutex_guard const lock(mutex_);
-    block const* const found = live_.find(reinterpret_cast<std::uintptr_t>(p));
-    if (found == nullptr) return;
-    block const gone = *found;
+    nvtx_block const* const found = live_.find(reinterpret_cast<std::uintptr_t>(p));
+    if (found == nullptr) return {};
+    nvtx_block const gone = *found;
     live_.erase(reinterpret_cast<std::uintptr_t>(p));
     change(gone.tag, -static_cast<std::int64_t>(gone.bytes));
+    return gone;
+  }
+  /// As if it had not been taken off; false, and nothing done, where others were promised the room.
+  bool put_back(void const* p, nvtx_block const& block) noexcept {
+    mutex_guard const lock(mutex_);
+    if (!live_.insert_again(reinterpret_cast<std::uintptr_t>(p), block)) return false;
+    change(block.tag, static_cast<std::int64_t>(block.bytes));
+    return true;
   }
 
  private:
@@ -145,26 +164,30 @@ class nvtx_tag_counters {
     std::int64_t live = 0;
     bool is_known = false;
   };
-  struct block {
-    tag_name tag;
-    std::size_t bytes = 0;
-  };
+  void make_counter(tag_name tag) {
+    if (tag.id() >= counters_.size()) counters_.grow(tag.id() + counters_.size() / 2 + 8);
+    counter& of_tag = counters_[tag.id()];
+    if (!of_tag.is_known) of_tag = {registered(prefix_ + tag.printable()), 0, true};
+  }
   void change(tag_name tag, std::int64_t bytes) noexcept {
+    if (!counted_) return;
     counter& of_tag = counters_[tag.id()];
     of_tag.live += bytes;
     nvtxCounterSampleInt64(nvtx_domain(), of_tag.id, of_tag.live);
   }
 
   std::string prefix_;
+  bool counted_;
   mutex mutex_;
   grown_array<counter> counters_;  // by tag
-  blocks_by_address<block> live_;
+  blocks_by_address<nvtx_block> live_;
 };
 
 }  // namespace detail
 
 /// What `nvtx` stands as on an upstream. All functions may be called from any thread. A block is shown after the
-/// upstream gave it, and taken back before it frees it.
+/// upstream gave it, and taken back before it frees it; shown again if a layer below reports that free as misuse. One
+/// that is given back past this layer stays shown until its address is another block's.
 template <resource Upstream>
 class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstream> {
   using base = detail::adaptor_base<nvtx_resource, Upstream>;
@@ -175,9 +198,9 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
   /// Throws `std::invalid_argument` for wrong options.
   template <recipe F>
   nvtx_resource(F const& upstream, nvtx const& options)
-      : base(upstream), options_(detail::require_valid(options)), tags_(options.name) {
+      : base(upstream), options_(detail::require_valid(options)), blocks_(options.name, options.counters) {
     if constexpr (detail::budget<Upstream>)
-      if (options.counters) charged_ = detail::nvtx_tag_counters::registered(upstream_.name() + ": charged");
+      if (options.counters) charged_ = detail::nvtx_live_blocks::registered(upstream_.name() + ": charged");
   }
 
   /// Throws what the upstream throws, and before it is asked `std::bad_alloc`.
@@ -188,8 +211,9 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
     tag_name const tag = current_tag();
     promise(tag);
     void* const p = this->pass(stream, bytes, alignment, [this] { forget_promise(); });
-    if (options_.counters) tags_.add(p, bytes, tag);
+    bool const was_shown = remembers_blocks() && blocks_.add(p, {tag, bytes});
     if (options_.segments) detail::nvtx_heaps::all().add(p, bytes);
+    if (options_.blocks && was_shown) detail::nvtx_hide_block(p);
     if (options_.blocks) detail::nvtx_show_block(p, bytes);
     show_budget();
     return p;
@@ -212,18 +236,21 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
  private:
   using base::upstream_;
 
+  /// Whether live blocks are remembered: what is shown of them, and what a free takes back, is known by that.
+  bool remembers_blocks() const noexcept { return options_.counters || options_.blocks; }
+
   /// Room in the tables that are kept here. May throw `std::bad_alloc`, and then has none.
   void promise(tag_name tag) {
-    if (options_.counters) tags_.promise(tag);
+    if (remembers_blocks()) blocks_.promise(tag);
     try {
       if (options_.segments) detail::nvtx_heaps::all().promise();
     } catch (...) {
-      if (options_.counters) tags_.forget_promise();
+      if (remembers_blocks()) blocks_.forget_promise();
       throw;
     }
   }
   void forget_promise() noexcept {
-    if (options_.counters) tags_.forget_promise();
+    if (remembers_blocks()) blocks_.forget_promise();
     if (options_.segments) detail::nvtx_heaps::all().forget_promise();
   }
 
@@ -233,11 +260,22 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
     if (p == nullptr) return;
     using range = detail::nvtx_range;
     range const shown(options_.ranges ? range::free : range::none, bytes);
-    if (options_.blocks) detail::nvtx_hide_block(p);
-    if (options_.segments) detail::nvtx_heaps::all().remove(p);
-    if (options_.counters) tags_.take_off(p);
+    void* const volatile address = p;  // volatile: taken before p is gone
+    detail::nvtx_block const block = remembers_blocks() ? blocks_.take_off(p) : detail::nvtx_block{};
+    if (options_.blocks && block.bytes != 0) detail::nvtx_hide_block(p);
+    std::size_t const segment = options_.segments ? detail::nvtx_heaps::all().remove(p) : 0;
+    detail::last_call.clear();
     give(upstream_);
+    if (detail::last_call.what == detail::call_note::misuse) [[unlikely]]
+      put_back(address, block, segment);
+    else if (segment != 0)
+      detail::nvtx_heaps::all().forget_promise();
     show_budget();
+  }
+  /// What a wrong free took off is live still.
+  [[gnu::noinline, gnu::cold]] void put_back(void* p, detail::nvtx_block const& block, std::size_t segment) noexcept {
+    if (segment != 0) detail::nvtx_heaps::all().add(p, segment);
+    if (block.bytes != 0 && blocks_.put_back(p, block) && options_.blocks) detail::nvtx_show_block(p, block.bytes);
   }
   void show_budget() noexcept {
     if constexpr (detail::budget<Upstream>)
@@ -246,7 +284,7 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
   }
 
   nvtx options_;
-  detail::nvtx_tag_counters tags_;
+  detail::nvtx_live_blocks blocks_;
   std::uint64_t charged_ = 0;  // the counter of the budget below
 };
 

@@ -38,6 +38,7 @@ class nvtx_heaps {
     --promised_;
   }
 
+  /// In the place of one that begins there, which went back unseen.
   void add(void const* p, std::size_t bytes) noexcept {
     nvtxMemVirtualRangeDesc_t const range{bytes, p};
     nvtxMemHeapDesc_t shown{};
@@ -47,19 +48,17 @@ class nvtx_heaps {
     shown.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
     shown.typeSpecificDescSize = sizeof range;
     shown.typeSpecificDesc = &range;
-    nvtxMemHeapHandle_t const handle = nvtxMemHeapRegister(nvtx_domain(), &shown);
     mutex_guard const lock(mutex_);
+    take_out(p);
     --promised_;
-    heaps_[count_++] = {reinterpret_cast<std::uintptr_t>(p), bytes, handle};
+    heaps_[count_++] = {reinterpret_cast<std::uintptr_t>(p), bytes, nvtxMemHeapRegister(nvtx_domain(), &shown)};
   }
-  void remove(void const* p) noexcept {
+  /// Its bytes, and a promise of its place, for `add` or `forget_promise`; 0, and no promise, where none begins there.
+  std::size_t remove(void const* p) noexcept {
     mutex_guard const lock(mutex_);
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (heaps_[i].begin != reinterpret_cast<std::uintptr_t>(p)) continue;
-      nvtxMemHeapUnregister(nvtx_domain(), heaps_[i].handle);
-      heaps_[i] = heaps_[--count_];
-      return;
-    }
+    std::size_t const bytes = take_out(p);
+    if (bytes != 0) ++promised_;
+    return bytes;
   }
   /// The heap that a block lies in; the whole process's where no segment is known.
   nvtxMemHeapHandle_t of(void const* p) const noexcept {
@@ -77,6 +76,18 @@ class nvtx_heaps {
   };
 
   nvtx_heaps() = default;
+
+  /// Its bytes; 0 where none begins there.
+  std::size_t take_out(void const* p) noexcept {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (heaps_[i].begin != reinterpret_cast<std::uintptr_t>(p)) continue;
+      heap const gone = heaps_[i];
+      heaps_[i] = heaps_[--count_];
+      nvtxMemHeapUnregister(nvtx_domain(), gone.handle);
+      return gone.bytes;
+    }
+    return 0;
+  }
 
   mutex mutable mutex_;
   grown_array<heap> heaps_;
