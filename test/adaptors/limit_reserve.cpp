@@ -1,5 +1,9 @@
 // needs: tsan
 // Limits with a reserve on a limit that they share.
+#include <weir/adaptors/arena.hpp>
+#include <weir/adaptors/binning.hpp>
+#include <weir/adaptors/fallback.hpp>
+#include <weir/adaptors/fixed_size.hpp>
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
@@ -105,6 +109,25 @@ TEST_CASE("a reserve that the limit below has no room for is refused when it is 
                  }),
                  "has a granularity of 512 B, this one of 256 B"));
   CHECK(contains(message_of<std::invalid_argument>([&] { search.set_max_bytes(2_KiB); }), "at least 3072 B"));
+}
+
+TEST_CASE("a reserve that a layer keeps from the limit below is refused with the name of that layer") {
+  source_state state;
+  auto const refusal_on = [&](auto const& upstream) {
+    return message_of<std::invalid_argument>([&] { static_cast<void>(make(upstream | reserving(4_KiB, 2_KiB))); });
+  };
+  auto const budget = source{&state} | limit{64_MiB};
+  auto const names = [](std::string const& what, std::string const& layer) {
+    CHECK(contains(what, "reserve_bytes is 2048; it is taken from a limit below, and " + layer + " stands between"));
+  };
+  names(refusal_on(budget | fallback{source{&state}}), "'fallback'");
+  names(refusal_on(budget | binning{{bin{1_KiB, [](auto up) { return up; }}}} | statistics{}), "'binning'");
+  names(refusal_on(budget | pool{} | fixed_size{.block_bytes = 1_KiB}), "'fixed_size'");
+  names(refusal_on(budget | arena{}), "'arena'");
+  names(refusal_on(budget | scrub{}), "'scrub'");
+  any_resource const erased(budget | fallback{source{&state}, "slow"} | statistics{});
+  names(refusal_on(share(erased)), "'slow: fallback'");
+  CHECK(contains(refusal_on(source{&state} | fallback{budget}), "there is none before the first"));
 }
 
 TEST_CASE("a request that fails below gives its part of the reserve back") {

@@ -68,10 +68,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
         reserve_(round_up_or_zero(options.reserve_bytes, granularity_)) {
     set_max_bytes(options.max_bytes != 0 ? options.max_bytes
                                          : detail::budget_of(options, detail::device_for(upstream_)));
-    if (reserve_.bytes() != 0 && !below_)
-      throw std::invalid_argument(
-          "weir: limit: reserve_bytes is " + std::to_string(options.reserve_bytes) +
-          "; it is taken from a limit below, and there is none before the first pool, scrub or source");
+    if (reserve_.bytes() != 0 && !below_) refuse_reserve(options.reserve_bytes);
     below_.reserve(reserve_.bytes(), granularity_);
     below_.add(as_above_);
   }
@@ -221,6 +218,16 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   using base::upstream_;
   friend base;
   friend detail::adaptor_base<limit_resource, Upstream>;
+
+  /// There is no limit below that it could be taken from.
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_reserve(std::size_t bytes) {
+    std::string const between = detail::layer_above_limit(upstream_);
+    throw std::invalid_argument(
+        "weir: limit: reserve_bytes is " + std::to_string(bytes) + "; it is taken from a limit below, and " +
+        (between.empty() ? "there is none before the first pool, scrub or source"
+                         : "'" + between + "' stands between: not all requests arrive there as they are sent; put a " +
+                               "limit on '" + between + "' for it to be taken from, or this one below"));
+  }
 
   /// What a request costs; 0 if that cannot be counted. The same for its free.
   std::size_t charge_for(std::size_t bytes, std::size_t alignment) const noexcept {

@@ -1,18 +1,43 @@
 #pragma once
 // The budget that a budget stands on.
 
+#include <weir/core/layer_numbers.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
 #include <weir/core/limit_ref.hpp>
+#include <weir/core/printable.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace weir::detail {
 
-/// The first limit below a layer, if requests arrive there as the layer sends them: no pool or `scrub` between makes
-/// others of them. Refers to that limit, which must outlive it.
+/// Whether all requests arrive below a layer as they came: no pool or `scrub` makes others of them, and no `fallback`
+/// or `binning` has some served elsewhere.
+template <class Layer>
+bool passes_all_on(Layer const& layer) noexcept {
+  return !detail::keeps_memory(layer) && !detail::changes_requests(layer);
+}
+
+/// The layer below a limit that keeps its requests from the first limit there, by its name; empty where there is no
+/// limit below, or no such layer above it.
+template <class Upstream>
+std::string layer_above_limit(Upstream& upstream) {
+  std::string name;
+  bool found = false;
+  detail::for_each_layer(upstream, [&](auto& layer) {
+    found = found || detail::limit_of(layer);
+    if (found || !name.empty() || detail::passes_all_on(layer)) return;
+    layer_numbers const one = detail::numbers_of_layer(layer);
+    name = (one.name.empty() ? "" : printable(one.name) + ": ") + one.layer;
+  });
+  return found ? name : std::string();
+}
+
+/// The first limit below a layer, if all requests arrive there as the layer sends them. Refers to that limit, which
+/// must outlive it.
 class limit_below {
  public:
   template <class Upstream>
@@ -21,7 +46,7 @@ class limit_below {
     detail::for_each_layer(upstream, [&](auto& layer) {
       if (!arrive || found_) return;
       found_ = detail::limit_of(layer);
-      arrive = !detail::keeps_memory(layer) && !detail::changes_requests(layer);
+      arrive = detail::passes_all_on(layer);
     });
   }
 
