@@ -440,7 +440,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     base::refuse(request, label_, own, hint_for(request));
   }
   std::string hint_for(memory_request const& request) const {
-    std::size_t const most = max_bytes(), others = used() - captured_now();
+    // What captures keep is looked at first: what is kept between the two looks is charged in both, so that `others` is
+    // too much at worst. Only what is released meanwhile makes it less.
+    std::size_t const most = max_bytes(), in_graphs = captured(), held = used_.load();
+    std::size_t const others = in_graphs < held ? held - in_graphs : 0;
     if (request.rounded == 0 || request.rounded > most)
       return "the request is larger than the whole budget of " + label_ + " (" + format_bytes(most) +
              "): ask for less at a time (with_retry), or raise it (set_max_bytes)";
