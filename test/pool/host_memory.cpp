@@ -83,7 +83,7 @@ struct nowhere {
 template <class Pool>
 class random_blocks {
  public:
-  random_blocks(Pool& memory, std::size_t live) : memory_(memory), blocks_(live) {}
+  random_blocks(Pool& memory, std::size_t live, unsigned seed = 1) : memory_(memory), blocks_(live), random_(seed) {}
   ~random_blocks() {
     for (block& b : blocks_) memory_.deallocate(legacy, b.address, b.bytes);
   }
@@ -114,7 +114,7 @@ class random_blocks {
   static inline stream_ref const legacy = cudaStreamLegacy;
   Pool& memory_;
   std::vector<block> blocks_;
-  std::mt19937 random_{1};
+  std::mt19937 random_;
 };
 
 }  // namespace
@@ -137,18 +137,21 @@ void* operator new(std::size_t bytes, std::align_val_t a, std::nothrow_t const&)
 TEST_CASE("a live block takes few bytes of the host's memory, and a pool says all that it takes") {
   struct bar {
     std::size_t live, steps_each, most_bytes_each;
+    unsigned seed = 1;
   };
   {
     auto first = make(nowhere{} | pool{});  // what the process keeps is not this pool's
     random_blocks(first, 1).fill();
   }
-  for (bar const b : {bar{1'000, 4, 64}, bar{1'000, 200, 64}, bar{100'000, 4, 16}}) {
+  for (bar const b :
+       {bar{1'000, 4, 64}, bar{1'000, 200, 64}, bar{1'000, 200, 64, 4}, bar{1'000, 200, 64, 9}, bar{100'000, 4, 16}}) {
     CAPTURE(b.live);
     CAPTURE(b.steps_each);
+    CAPTURE(b.seed);
     host_memory.is_on = true;
     auto memory = make(nowhere{} | pool{});
     host_memory.is_on = false;
-    random_blocks blocks(memory, b.live);
+    random_blocks blocks(memory, b.live, b.seed);
     host_memory.is_on = true;
     blocks.fill();
     blocks.replace(b.steps_each * b.live);
