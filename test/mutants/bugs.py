@@ -1466,6 +1466,8 @@ BUGS = [
         "Clocks::step() != step_ || --left_ == 0", "--left_ == 0", "support/sampled_clock", random=False),
     bug(0, "all events of one tick of the timer are at its beginning", SAMPLED,
         "Clocks::step() != step_ || --left_ == 0", "Clocks::step() != step_", "support/sampled_clock", random=False),
+    bug(0, "an event is before those of another thread that its own has waited for", SAMPLED,
+        "|| !is_last_to_look()) [[unlikely]]", ") [[unlikely]]", "support/sampled_clock", random=False, case="an event of a thread that comes"),
     bug(0, "an event is before one that another thread recorded earlier", SAMPLED,
         "(latest_ > before ? latest_ : before) + 1", "(static_cast<void>(before), latest_) + 1", "adaptors/detail/trace_ring",
         random=False),

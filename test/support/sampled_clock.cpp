@@ -74,6 +74,20 @@ TEST_CASE("an event is later than one that another thread recorded before it") {
   CHECK(event_after(clock, 100) == 1'000'000'092);  // in its own order, too
 }
 
+TEST_CASE("an event of a thread that comes after another one's is later, whatever keeps them") {
+  set_clocks::now = 1'000'000'000;
+  test_clock one, other;
+  std::uint64_t last = event_after(one, 0);
+  for (int turn = 0; turn < 3; ++turn)
+    for (test_clock* const clock : {&other, &one})
+      for (int i = 0; i < 3; ++i) {
+        std::uint64_t const at = event_after(*clock, 100);  // no timer has ticked
+        CHECK(at > last);
+        CHECK(at <= set_clocks::now);
+        last = at;
+      }
+}
+
 TEST_CASE("a look makes the next event exact, and a processor that is behind turns no time back") {
   set_clocks::now = 1'000'000'000;
   test_clock clock;

@@ -22,11 +22,13 @@ struct machine_clocks {
 };
 
 /// Gives the events of one thread their time in ticks. It looks at the processor's clock when the kernel's timer has
-/// ticked since the last look, and at every 256th event. Those between are one tick later each. So an event is never
-/// late, and early by less than one tick of the kernel's timer; the first one after a longer pause is exact.
+/// ticked since the last look, at every 256th event, and when another thread has looked since. Those between are one
+/// tick later each. So an event is never late, and early by less than one tick of the kernel's timer; the first one
+/// after a longer pause is exact.
 ///
-/// The order is exact, over threads and objects too: it is a logical clock. Who keeps events hands in the time of the
-/// latest one that it has, and each event is later than that and than all events of its thread.
+/// The order is exact, over threads and objects too. Who keeps events hands in the time of the latest one that it has,
+/// and each event is later than that and than all events of its thread. And who comes after another thread, having
+/// waited for it, was not the last to look, or looked after that one's events.
 template <class Clocks = machine_clocks>
 class sampled_clock {
  public:
@@ -34,13 +36,14 @@ class sampled_clock {
 
   /// Before an event: looks at the clock if that is due.
   [[gnu::always_inline]] void look_if_due() noexcept {
-    if (Clocks::step() != step_ || --left_ == 0) [[unlikely]]
+    if (Clocks::step() != step_ || --left_ == 0 || !is_last_to_look()) [[unlikely]]
       look();
   }
   /// Looks at the clock, so that the next event is exact.
   [[gnu::noinline]] void look() noexcept {
     step_ = Clocks::step();
     left_ = events_a_look;
+    if (!is_last_to_look()) __atomic_store_n(&last_to_look_, this, __ATOMIC_RELAXED);
     if (std::uint64_t const now = Clocks::ticks(); now > latest_) latest_ = now - 1;
   }
   /// The time of the next event, which comes after one at `before`.
@@ -50,6 +53,10 @@ class sampled_clock {
   }
 
  private:
+  bool is_last_to_look() const noexcept { return __atomic_load_n(&last_to_look_, __ATOMIC_RELAXED) == this; }
+
+  [[gnu::visibility("default")]] static inline sampled_clock const* last_to_look_ = nullptr;
+
   std::uint64_t latest_ = 0;
   std::uint64_t step_ = 0;  // of the latest look
   unsigned left_ = 1;       // events to the next look, if there is no step before
