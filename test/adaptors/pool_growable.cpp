@@ -116,6 +116,35 @@ TEST_CASE("threads on pools that share their chunks keep what they wrote, and th
   CHECK(pages.numbers().reserved.peak <= 16 * chunk);
 }
 
+TEST_CASE("pools end while others take what they do not use, and the promise is kept") {
+  fresh_world const world;
+  virtual_memory_resource pages(virtual_memory{.max_bytes = 16 * chunk});
+  std::atomic<int> wrong{0}, served{0}, refused_below_minimum{0};
+  {
+    auto kept = make(share(pages) | pool{.min_bytes = 4 * chunk});
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < 3; ++i)
+      threads.emplace_back([&, i] {
+        for (unsigned turn = 0; turn < 60; ++turn) {
+          auto ending = make(share(pages) | pool{.max_waste = 0});
+          wrong += churn(ending, i + 8 * turn, 10, served);
+        }
+      });
+    threads.emplace_back([&] {
+      for (int step = 0; step < 400; ++step) try {
+          kept.deallocate(host_order, kept.allocate(host_order, 4 * chunk), 4 * chunk);
+          kept.trim();
+        } catch (out_of_memory const&) {
+          ++refused_below_minimum;
+        }
+    });
+  }
+  CHECK(wrong == 0);
+  CHECK(served > 100);
+  CHECK(refused_below_minimum == 0);
+  CHECK(pages.numbers().allocated.current == 0);
+}
+
 TEST_CASE("threads on pools that share a budget and their chunks keep what they wrote, and the budget is kept") {
   fresh_world const world;
   auto pages = make(virtual_memory{.max_bytes = 32 * chunk} | statistics{} | limit{16 * chunk} | tracking{});

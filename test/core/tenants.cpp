@@ -168,6 +168,17 @@ TEST_CASE("what no tenant asks for gets what is missing of what they do not use"
   CHECK(b.has.held == 30);
 }
 
+TEST_CASE("what a tenant leaves behind counts as held for good") {
+  tenants all(100);
+  program a("a", 0, 0, 40), b("b", 0, 0), gone("gone", 30, 30);
+  for (program* p : {&a, &b, &gone}) all.join(*p);
+  all.leave(gone, 30);
+  b.has.held = 30;
+  CHECK(all.take(b, [] { return true; }));
+  b.has.held = 31;
+  CHECK_FALSE(all.take(b, [] { return true; }));
+}
+
 TEST_CASE("while a tenant takes memory, the others can be asked") {
   tenants all(100);
   program a("a", 10, 5, 40), b("b", 20, 20);

@@ -34,16 +34,18 @@ constexpr std::size_t chunk = test_growable::chunk;
 auto make_pool(test_growable& memory, pool const& options = {}) { return make(share(memory) | options); }
 
 /// Lets something happen while a thread takes memory away, once: as another thread would do it then.
-class busy_growable : public test_growable {
+template <class Memory>
+class busy : public Memory {
  public:
-  using test_growable::test_growable;
+  using Memory::Memory;
   bool unmap(void* p, std::size_t bytes) noexcept {
     if (meanwhile) std::exchange(meanwhile, nullptr)();
-    return !std::exchange(refuse_once, false) && test_growable::unmap(p, bytes);
+    return !std::exchange(refuse_once, false) && Memory::unmap(p, bytes);
   }
   std::function<void()> meanwhile;
   bool refuse_once = false;
 };
+using busy_growable = busy<test_growable>;
 
 }  // namespace
 
@@ -441,6 +443,65 @@ TEST_CASE("nobody gives anything for what a limit on the way refuses anyway") {
   idle.deallocate(host_order, idle.allocate(host_order, 20 * chunk), 20 * chunk);
   CHECK_THROWS_AS(static_cast<void>(asks.allocate(host_order, 21 * chunk)), out_of_memory);
   CHECK(idle.numbers().reserved.current == 20 * chunk);
+}
+
+TEST_CASE("what a pool holds that ends counts until it is back, and so what others are promised is kept") {
+  busy<shared_growable> memory(16 * chunk);
+  auto promised = make(share(memory) | pool{.min_bytes = 8 * chunk});
+  auto greedy = make(share(memory) | pool{});
+  void* p = nullptr;
+  {
+    auto ending = make(share(memory) | pool{});
+    ending.deallocate(host_order, ending.allocate(host_order, 8 * chunk), 8 * chunk);
+    memory.meanwhile = [&] {
+      CHECK_THROWS_AS(greedy.allocate(host_order, chunk), out_of_memory);
+      CHECK_NOTHROW(p = promised.allocate(host_order, 8 * chunk));
+    };
+  }
+  CHECK_NOTHROW(greedy.deallocate(host_order, greedy.allocate(host_order, 8 * chunk), 8 * chunk));
+  if (p != nullptr) promised.deallocate(host_order, p, 8 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("nobody takes from a pool whose memory goes back because it ends") {
+  busy<shared_growable> memory(8 * chunk);
+  auto asks = make(share(memory) | pool{});
+  {
+    auto ending = make(share(memory) | pool{});
+    ending.deallocate(host_order, ending.allocate(host_order, 8 * chunk), 8 * chunk);
+    memory.meanwhile = [&] { CHECK_THROWS_AS(asks.allocate(host_order, chunk), out_of_memory); };
+  }
+  CHECK(memory.wrong == 0);
+  CHECK(memory.in_use() == 0);
+}
+
+TEST_CASE("what a pool that ends cannot give back counts for good, and so what others are promised is kept") {
+  for (std::string const why :
+       {"the driver refuses it", "the same while it is parked", "nobody can wait for its work"}) {
+    CAPTURE(why);
+    lazy_world const world;
+    destroyable_stream const s;
+    shared_growable memory(8 * chunk);
+    auto promised = make(share(memory) | pool{.min_bytes = 4 * chunk});
+    auto greedy = make(share(memory) | pool{});
+    {
+      auto ending = make(share(memory) | pool{});
+      void* const p = ending.allocate(s, 4 * chunk);
+      memory.refuse_unmap = why != "nobody can wait for its work";
+      if (why == "the same while it is parked") ending.park(drop_contents);
+      cudaLaunchHostFunc(
+          s.get(), [](void*) {}, nullptr);
+      ending.deallocate(s, p, 4 * chunk);
+      if (why == "nobody can wait for its work") sim::fail_from(1, cudaErrorIllegalAddress);
+    }
+    sim::clear_failure();
+    memory.refuse_unmap = false;
+    CHECK(memory.in_use() == 4 * chunk);
+    CHECK_THROWS_AS(greedy.allocate(host_order, chunk), out_of_memory);
+    void* p = nullptr;
+    CHECK_NOTHROW(p = promised.allocate(host_order, 4 * chunk));
+    if (p != nullptr) promised.deallocate(host_order, p, 4 * chunk);
+  }
 }
 
 TEST_CASE("those under a limit that is used up give what they do not use, and nobody else") {

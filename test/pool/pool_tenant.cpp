@@ -36,6 +36,18 @@ TEST_CASE("a pool asks for what it is promised, answers for its allocator, and l
   CHECK(memory.tenancy().joint(0, 0).held == 0);
 }
 
+TEST_CASE("a pool that is about to end counts, but gives nothing") {
+  shared_growable memory(4 * test_growable::chunk);
+  allocator of;
+  detail::pool_tenant<allocator, shared_growable> t(of, memory, pool{});
+  t.join();
+  t.stop_giving();
+  CHECK(t.get()->give_idle(10) == 0);
+  CHECK(memory.tenancy().joint(0, 0).held == 2);
+  t.leave(3);
+  CHECK(memory.tenancy().joint(0, 0).held == 0);
+}
+
 TEST_CASE("on an upstream that has no tenants nothing can be promised") {
   test_growable memory;
   allocator of;

@@ -72,11 +72,19 @@ class tenants {
     first_ = &t;
     count_.add(1);
   }
-  void leave(tenant& t) noexcept {
+  /// Calls `f()` while no tenant is asked anything: what it changes is seen by whoever asks next. `f` calls nothing.
+  template <class F>
+  void between_questions(F f) noexcept {
+    detail::mutex_guard const lock(mutex_);
+    f();
+  }
+  /// Its memory is gone, but for `left` bytes that it could not give back: they count as held for good.
+  void leave(tenant& t, std::size_t left = 0) noexcept {
     detail::mutex_guard const lock(mutex_);
     tenant** link = &first_;
     while (*link != &t) link = &(*link)->next_;
     *link = t.next_;
+    outside_ += left;
     count_.subtract(1);
     peak_ = 0;  // it may have been that tenant's: seen anew by the next call that asks
   }

@@ -216,20 +216,21 @@ class growable_range {
 
   /// Takes all memory away, when the heap is about to go. Where some of it is pending still, for which CUDA could not
   /// wait, all stays where it is. What the driver refuses is tried again: it may have reported an error of earlier
-  /// work.
-  void give_all(stream_ordered_heap const& heap) noexcept {
-    if (range_.bytes == 0 || heap.is_pending(first_)) return;
-    bool empty = true;
+  /// work. Returns how many bytes stay.
+  std::size_t give_all(stream_ordered_heap const& heap) noexcept {
+    if (range_.bytes == 0 || heap.is_pending(first_)) return held();
+    std::size_t left = 0;
     relaxed([&] {
       if (parked_ != nullptr)
-        empty = parked_->unmap(upstream_) || parked_->unmap(upstream_);
+        left = parked_->unmap(upstream_) || parked_->unmap(upstream_) ? 0 : parked_->mapped_bytes();
       else
         heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
           void* const p = reinterpret_cast<void*>(address);
-          empty = (upstream_.unmap(p, bytes) || upstream_.unmap(p, bytes)) && empty;
+          if (!upstream_.unmap(p, bytes) && !upstream_.unmap(p, bytes)) left += bytes;
         });
-      if (empty) upstream_.release_range(range_);
+      if (left == 0) upstream_.release_range(range_);
     });
+    return left;
   }
 
  private:

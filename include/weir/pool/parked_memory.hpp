@@ -77,6 +77,12 @@ class parked_memory {
     block_count_ = kept;
   }
   std::size_t bytes() const noexcept { return bytes_; }
+  /// Of these, what has memory.
+  std::size_t mapped_bytes() const noexcept {
+    std::size_t mapped = 0;
+    for (std::size_t i = 0; i < span_count_; ++i) mapped += spans_[i].is_mapped ? spans_[i].bytes : 0;
+    return mapped;
+  }
 
   /// Copies the contents to the host, if they are kept. Throws what the store or CUDA throws; nothing is lost then.
   void save(int device) {

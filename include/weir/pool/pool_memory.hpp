@@ -195,13 +195,15 @@ class pool_memory {
       mutex_.set_contended();
     tenant_.join();  // last: from now on it is asked
   }
-  /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is.
+  /// Waits for work on freed blocks, then gives the segments back; what CUDA cannot wait for stays where it is. All of
+  /// it counts for those that share the upstream until it is back, and what stays for good.
   ~pool_memory() {
     if (heap_.is_exiting()) return;
-    tenant_.leave();
     release_captured(0);
     synchronize();
-    if (!has_lost_blocks_ && !lent_.has_lost_some()) segments_.give_all(heap_);
+    tenant_.stop_giving();  // `give_all` looks at the heap without the lock
+    bool const may_go = !has_lost_blocks_ && !lent_.has_lost_some();
+    tenant_.leave(may_go ? segments_.give_all(heap_) : segments_.held());
   }
 
   /// Every function begins so. Holds nothing once the process exits, and for a parent's pool in a forked child: then

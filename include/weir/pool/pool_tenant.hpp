@@ -27,7 +27,8 @@ class pool_tenant {
           "`share(pages) | pool{...}` with `pages` of weir::virtual_memory; set neither here");
   }
   tenant* get() noexcept { return nullptr; }
-  void leave() noexcept {}
+  void stop_giving() noexcept {}
+  void leave(std::size_t = 0) noexcept {}
 
  private:
   bool is_promised_something_;
@@ -44,10 +45,16 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
   }
   void join() { upstream_.tenancy().join(*this); }
   tenant* get() noexcept { return this; }
-  void leave() noexcept { upstream_.tenancy().leave(*this); }
+  /// From now on it gives nothing to others, and none of them is being given anything; what it holds counts until it
+  /// leaves. Without the allocator's lock.
+  void stop_giving() noexcept {
+    upstream_.tenancy().between_questions([this] { gives_ = false; });
+  }
+  /// `left`: bytes that the allocator could not give back.
+  void leave(std::size_t left = 0) noexcept { upstream_.tenancy().leave(*this, left); }
 
   tenant_usage usage() noexcept override { return allocator_.usage(); }
-  std::size_t give_idle(std::size_t bytes) noexcept override { return allocator_.give_idle(bytes); }
+  std::size_t give_idle(std::size_t bytes) noexcept override { return gives_ ? allocator_.give_idle(bytes) : 0; }
   bool is_under(limit_ref const& limit) noexcept override { return detail::is_under(upstream_, limit); }
   std::string name() const override { return name_ == nullptr || *name_ == 0 ? "a pool" : name_; }
 
@@ -55,6 +62,7 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
   Allocator& allocator_;
   Upstream& upstream_;
   char const* name_;
+  bool gives_ = true;  // guarded by the lock of the tenants, with which it is asked
 };
 
 }  // namespace weir::detail

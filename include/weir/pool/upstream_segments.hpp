@@ -114,10 +114,15 @@ class upstream_segments {
   }
 
   /// Gives back all but what is pending still, when the heap is about to go: what CUDA cannot wait for stays where it
-  /// is.
-  void give_all(stream_ordered_heap const& heap) noexcept {
-    for (segment const& s : segments_)
-      if (!heap.is_pending(s.first)) source_.give(s.address, s.bytes);
+  /// is. Returns how many bytes that is.
+  std::size_t give_all(stream_ordered_heap const& heap) noexcept {
+    std::size_t left = 0;
+    for (segment const& s : segments_) {
+      bool const stays = heap.is_pending(s.first);
+      left += stays ? s.bytes : 0;
+      if (!stays) source_.give(s.address, s.bytes);
+    }
+    return left;
   }
 
  private:
