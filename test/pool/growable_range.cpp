@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -46,6 +47,45 @@ class busy : public Memory {
   bool refuse_once = false;
 };
 using busy_growable = busy<test_growable>;
+
+/// Stands for a pool's lock, and knows whether it is held.
+struct seen_lock {
+  void lock() { is_held = true; }
+  void unlock() { is_held = false; }
+  template <class F>
+  auto unlocked(F f) {
+    unlock();
+    auto const result = f();
+    lock();
+    return result;
+  }
+  bool is_held = true;
+};
+
+struct store_calls {
+  void count() { ++(lock.is_held ? with_lock : without_lock); }
+  seen_lock& lock;
+  int with_lock = 0, without_lock = 0;
+  bool refuses = false;
+};
+
+/// Counts how it is called where it may have to wait for the device: a free, as `cudaFreeHost`, and its end.
+class watched_store final : public detail::content_store {
+ public:
+  explicit watched_store(store_calls& calls) : calls_(calls) {}
+  ~watched_store() override { calls_.count(); }
+  void* allocate(std::size_t bytes) override {
+    if (calls_.refuses) throw std::bad_alloc();
+    return ::operator new(bytes);
+  }
+  void deallocate(void* p, std::size_t) noexcept override {
+    calls_.count();
+    ::operator delete(p);
+  }
+
+ private:
+  store_calls& calls_;
+};
 
 }  // namespace
 
@@ -893,4 +933,25 @@ TEST_CASE("a request that was let in before the pool was parked puts no memory a
   CHECK(range.unpark(mutex, heap, 0));
   CHECK(range.grow(mutex, heap, who, request, 2 * chunk, other) == detail::growth::done);
   CHECK(memory.in_use() == 2 * chunk);
+}
+
+TEST_CASE("the store of a parked pool has its memory back, and goes, without the pool's lock") {
+  sim::reset();
+  test_growable memory;
+  pool const options;
+  detail::growable_range<test_growable> range(memory, options);
+  detail::stream_ordered_heap heap(0);
+  seen_lock lock;
+  store_calls calls{lock};
+  auto const request = detail::block_heap::request::of(chunk, chunk, detail::unit_bytes, ~detail::units{0});
+  detail::block_id taken = 0;
+  REQUIRE(range.grow(lock, heap, {.stream = host_order}, request, chunk, taken) == detail::growth::done);
+  range.park(lock, heap, new watched_store(calls), 0);
+  CHECK(range.unpark(lock, heap, 0));
+  CHECK(calls.without_lock == 2);
+  calls.refuses = true;
+  CHECK_THROWS_AS(range.park(lock, heap, new watched_store(calls), 0), std::bad_alloc);
+  CHECK_FALSE(range.is_parked());
+  CHECK(calls.without_lock == 3);
+  CHECK(calls.with_lock == 0);
 }

@@ -164,7 +164,7 @@ class growable_range {
       without(lock, 0, [&] { return parked->save(device), parked->unmap(upstream_); });
     } catch (...) {
       heap.unpark(first_);
-      forget_parked();
+      forget_parked(lock);
       throw;
     }
     is_changing_ = false;
@@ -203,7 +203,7 @@ class growable_range {
     if (!done) return false;
     reserved_.add(parked_->bytes());
     heap.unpark(first_);
-    forget_parked();
+    forget_parked(lock);
     return true;
   }
   bool is_parked() const noexcept { return parked_ != nullptr; }
@@ -270,9 +270,12 @@ class growable_range {
       parked.add_block(reinterpret_cast<void*>(address), bytes);
     });
   }
-  void forget_parked() noexcept {
-    delete std::exchange(parked_, nullptr);
+  /// Without the lock: the store may have to wait for the device, as `cudaFreeHost` does.
+  template <class Lock>
+  void forget_parked(Lock& lock) noexcept {
+    parked_memory* const gone = std::exchange(parked_, nullptr);
     is_changing_ = false;
+    without(lock, 0, [&] { return delete gone, true; });
   }
 
   /// How much of `bytes` may come from chunks that are idle.
