@@ -2,6 +2,7 @@
 #include <weir/pool/growable_range.hpp>
 
 #include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -775,6 +776,77 @@ TEST_CASE("parking a pool waits for what other threads free while it gives idle 
     p.unpark();
     CHECK(p.numbers().pending == 0);
   }
+}
+
+TEST_CASE("a pool is not parked from inside of what it calls to grow, which would go on without memory") {
+  sim::reset();
+  for (bool const by_limit : {false, true}) {
+    CAPTURE(by_limit);
+    caught_misuse const misuse;
+    test_growable memory(4 * chunk);
+    std::function<void()> meanwhile;
+    auto const run = [&] {
+      if (meanwhile) std::exchange(meanwhile, nullptr)();
+    };
+    auto below = make(share(memory) |
+                      limit{.max_bytes = 8 * chunk,
+                            .soft_bytes = by_limit ? 2 * chunk : 8 * chunk,
+                            .on_soft = [&](std::size_t) { run(); }} |
+                      on_failure{{{"run", [&](auto const&) { return run(), std::size_t{0}; }}}});
+    auto p = make(share(below) | pool{});
+    auto* const kept = static_cast<unsigned char*>(p.allocate(host_order, chunk));
+    kept[0] = 7;
+    int refused = 0;
+    auto const is_refused = [&](auto call) {
+      try {
+        call();
+      } catch (std::logic_error const& error) {
+        refused += std::string(error.what()).find("from inside of") != std::string::npos;
+      }
+    };
+    meanwhile = [&] { is_refused([&] { p.park(drop_contents); }); };
+    std::size_t const bytes = (by_limit ? 3 : 4) * chunk;
+    void* large = nullptr;
+    try {
+      large = p.allocate(host_order, bytes);
+    } catch (out_of_memory const&) {
+    }
+    CHECK((large != nullptr) == by_limit);
+    CHECK(refused == 1);
+    REQUIRE_FALSE(p.is_parked());
+    CHECK(kept[0] == 7);
+    if (large != nullptr) p.deallocate(host_order, large, bytes);
+    p.deallocate(host_order, kept, chunk);
+    p.park(drop_contents);
+    CHECK(p.is_parked());
+    CHECK(misuse.count() == 0);
+    CHECK(memory.wrong == 0);
+  }
+}
+
+TEST_CASE("a pool is not unparked from inside of its own unpark") {
+  sim::reset();
+  test_growable memory(2 * chunk);
+  std::function<void()> meanwhile;
+  auto const run = [&](auto const&) {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return std::size_t{0};
+  };
+  auto below = make(share(memory) | on_failure{{{"run", run}}});
+  auto p = make(share(below) | pool{});
+  void* const kept = p.allocate(host_order, 2 * chunk);
+  p.park(drop_contents);
+  memory.capacity = chunk;
+  meanwhile = [&] {
+    memory.capacity = 2 * chunk;
+    CHECK_THROWS_WITH_AS(p.unpark(), doctest::Contains("from inside of"), std::logic_error);
+  };
+  p.unpark();
+  CHECK_FALSE(p.is_parked());
+  CHECK(p.numbers().reserved.current == 2 * chunk);
+  CHECK(memory.in_use() == 2 * chunk);
+  p.deallocate(host_order, kept, 2 * chunk);
+  CHECK(memory.wrong == 0);
 }
 
 TEST_CASE("a pool is not parked where CUDA cannot wait for what was freed") {

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 namespace weir::detail {
@@ -137,7 +138,7 @@ class growable_range {
 
   /// Takes all memory away but keeps the addresses, live blocks and their contents: those go to `store`, or are dropped
   /// where that is null. Idle chunks are given back first. All work on free blocks has to be done. Throws what the
-  /// store or CUDA throws, and then nothing has changed.
+  /// store or CUDA throws, and `std::logic_error` from inside of what is under way, and then nothing has changed.
   template <class Lock>
   void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
     auto* const parked = new (std::nothrow) parked_memory(store);
@@ -171,11 +172,10 @@ class growable_range {
     reserved_.current -= parked->bytes();
   }
   /// Puts memory behind all that was parked, and the contents into it. False if there is not as much; throws what CUDA
-  /// throws. Then it stays parked.
+  /// throws. Then it stays parked. Throws `std::logic_error` from inside of a change.
   template <class Lock>
   bool unpark(Lock& lock, stream_ordered_heap& heap, int device) {
-    while (is_changing_ && calls_.wait(lock)) {
-    }
+    wait_for_change(lock);
     if (parked_ == nullptr) return true;
     upstream_calls::attempt const attempt(calls_);
     parked_->keep_live([&](void* p) { return bool{heap.find_block(p)}; });
@@ -238,15 +238,34 @@ class growable_range {
   template <class Lock>
   bool prepare(Lock& lock, stream_ordered_heap& heap, parked_memory& parked) {
     if (parked_ != nullptr) return false;
+    wait_for_calls(lock);
     give_idle(lock, heap, 0);
     do {
       wait_for_moved(lock);
-      while (calls_.wait(lock)) {  // for windows that are held
-      }
+      wait_for_calls(lock);
     } while (moved_before_done_.get() != nullptr || waited_for_frees(lock, heap));
     if (parked_ != nullptr) return false;  // another thread was quicker
     note(heap, parked);
     return true;
+  }
+  /// While another thread parks or unparks it. Throws from inside of that.
+  template <class Lock>
+  void wait_for_change(Lock& lock) {
+    while (is_changing_ && calls_.wait(lock)) {
+    }
+    if (is_changing_) refuse_inside();
+  }
+  /// Until nothing comes or goes: then no window is held. Throws from inside of what is under way.
+  template <class Lock>
+  void wait_for_calls(Lock& lock) {
+    while (calls_.wait(lock)) {
+    }
+    if (calls_.are_under_way()) refuse_inside();
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] static void refuse_inside() {
+    throw std::logic_error(
+        "weir: pool: park or unpark from inside of what a pool calls while its memory comes or goes, such as a "
+        "reclaimer or an on_soft below it: this pool's memory is just changing; call it when that has returned");
   }
   /// Other threads free while the lock is dropped. True if it waited for that, without the lock, so that there may be
   /// more by now; throws `cuda_error` where CUDA cannot wait.

@@ -101,8 +101,9 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// `to`: a handle to memory of the host, pinned at best, where the contents are kept meanwhile. Parked, the pool
   /// refuses requests, but takes frees. What a graph uses stays too, but only what is live keeps its contents. Only on
   /// a growable upstream; does nothing to a pool that is parked, and with `WEIR_NO_CACHING=1`. Throws what `to` throws,
-  /// `cuda_error`, or `std::logic_error` on memory that was made not `movable`, and then nothing has changed. When not
-  /// to use it: for room for a moment. It copies all that is live, twice.
+  /// `cuda_error`, or `std::logic_error` on memory that was made not `movable`, and from inside of what a pool calls
+  /// while its memory comes or goes, as a reclaimer or an `on_soft` below it; then nothing has changed. When not to use
+  /// it: for room for a moment. It copies all that is live, twice.
   template <handle To>
   void park(To const& to) requires growable<Upstream> && weir::host_accessible<To> {
     require_movable();
@@ -116,7 +117,8 @@ class pooled : public adaptor_base<Derived, Upstream> {
     weir::trim(upstream_);
   }
   /// Puts memory behind the addresses again, with the contents if those were kept, and returns when they are there.
-  /// Throws `out_of_memory` or `cuda_error`, and then the pool stays parked, and this can be tried again.
+  /// Throws `out_of_memory` or `cuda_error`, or `std::logic_error` as `park`, and then the pool stays parked, and this
+  /// can be tried again.
   void unpark() requires growable<Upstream> {
     if (segments_.unpark()) return;
     std::size_t const parked = segments_.numbers().parked;
