@@ -1675,6 +1675,13 @@ BUGS = [
         "      wait_for_moved(lock);\n", "      moved_before_done_ = {};\n", "pool/pending_move", random=False,
         case="park waits for work"),
 
+    bug(0, "pending move: park asks without end for views that the driver does not take away", RANGE,
+        "if (moved_before_done_.get() == move.get()) check(cudaErrorUnknown", "if (false) check(cudaErrorUnknown",
+        "pool/pending_move", random=False, case="a pool whose old views"),
+    bug(0, "pending move: park gives up where the driver tells of earlier work", RANGE,
+        "asked < 2 && moved_before", "asked < 1 && moved_before", "pool/pending_move", random=False,
+        case="a pool is parked though"),
+
     # ---- slabs and the block cache
     bug(0, "a size that is a class's own is served by the next class", CLASSES,
         "return shift * per_doubling + (last >> shift);", "return shift * per_doubling + (size >> shift);",

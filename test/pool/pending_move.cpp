@@ -53,6 +53,32 @@ struct comb {
   void* blocks[5] = {};
 };
 
+/// Takes nothing away so many times, as a driver whose context an error ended.
+class refusing {
+ public:
+  static constexpr bool host_ordered = true;
+
+  explicit refusing(virtual_memory_resource& to) : to_(to) {}
+  void* allocate(stream_ref s, std::size_t n, std::size_t a = default_alignment) { return to_.allocate(s, n, a); }
+  void deallocate(stream_ref s, void* p, std::size_t n, std::size_t a = default_alignment) noexcept {
+    to_.deallocate(s, p, n, a);
+  }
+  std::size_t chunk_bytes() const noexcept { return to_.chunk_bytes(); }
+  address_range reserve_range(std::size_t most) { return to_.reserve_range(most); }
+  void release_range(address_range range) noexcept { to_.release_range(range); }
+  bool map(void* p, std::size_t n) { return to_.map(p, n); }
+  bool unmap(void* p, std::size_t n) noexcept {
+    if (times == 0) return to_.unmap(p, n);
+    return --times, false;
+  }
+  bool alias(void* to, void* from, std::size_t n) { return to_.alias(to, from, n); }
+
+  int times = 0;
+
+ private:
+  virtual_memory_resource& to_;
+};
+
 auto five_chunks() { return virtual_memory{.max_bytes = 5 * chunk}; }
 
 std::size_t mapped(virtual_memory_resource const& pages) { return pages.numbers().allocated.current; }
@@ -229,6 +255,43 @@ TEST_CASE("park waits for work on freed blocks, also where their chunks were mov
   CHECK(mapped(find<virtual_memory_resource>(memory)) == 3 * chunk);
   memory.deallocate(work, unused, chunk);
   memory.deallocate(work, large, 2 * chunk);
+}
+
+TEST_CASE("a pool whose old views cannot be taken away is not parked") {
+  watched_world const world;
+  auto pages = make(five_chunks());
+  refusing layer(pages);
+  auto memory = make(share(layer) | moving);
+  comb c(memory);
+  void* const large = memory.allocate(c.work, 3 * chunk);
+  fill(c.work, large, 3 * chunk, 7);
+  c.work.synchronize();
+  layer.times = 1000;  // would it be asked without end
+  CHECK_THROWS_WITH_AS(memory.park(drop_contents), doctest::Contains("unmapping moved chunks where they were"),
+                       cuda_error);
+  CHECK_FALSE(memory.is_parked());
+  CHECK(layer.times > 900);
+  layer.times = 0;
+  memory.park(drop_contents);
+  CHECK(memory.is_parked());
+  CHECK(mapped(pages) == 0);
+  memory.unpark();
+  c.give(c.work, large, 3 * chunk);
+}
+
+TEST_CASE("a pool is parked though the driver tells of earlier work once, when old views are taken away") {
+  watched_world const world;
+  auto pages = make(five_chunks());
+  refusing layer(pages);
+  auto memory = make(share(layer) | moving);
+  comb c(memory);
+  void* const large = memory.allocate(c.work, 3 * chunk);
+  layer.times = 2;  // there are two pieces
+  memory.park(drop_contents);
+  CHECK(layer.times == 0);
+  CHECK(mapped(pages) == 0);
+  memory.unpark();
+  c.give(c.work, large, 3 * chunk);
 }
 
 TEST_CASE("a pool that ends waits for the work that uses what it moved where it was") {

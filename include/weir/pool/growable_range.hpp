@@ -440,11 +440,15 @@ class growable_range {
     *end = std::move(moved_before_done_);  // by other threads, meanwhile
     moved_before_done_ = std::move(kept);
   }
-  /// The same for all of them. Throws `cuda_error`.
+  /// The same for all of them. Throws `cuda_error`, also where the driver takes some not away though its work is done:
+  /// it is asked twice, since it may have reported an error of earlier work.
   template <class Lock>
   void wait_for_moved(Lock& lock) {
-    for (shared_owner<pending_move> move; (move = moved_before_done_).get() != nullptr; drop_moved(lock))
+    for (shared_owner<pending_move> move; (move = moved_before_done_).get() != nullptr;) {
       without(lock, 0, [&] { return move->done.synchronize(), true; });
+      for (int asked = 0; asked < 2 && moved_before_done_.get() == move.get(); ++asked) drop_moved(lock);
+      if (moved_before_done_.get() == move.get()) check(cudaErrorUnknown, "unmapping moved chunks where they were");
+    }
   }
   /// Lets others give back what they do not use, `bytes` in all, or what is lacking if that is more; nobody where a
   /// limit has no room for `missing` anyway.
