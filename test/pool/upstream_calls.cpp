@@ -119,6 +119,41 @@ TEST_CASE("nor does one that is in a call of what they share below") {
   CHECK(all.wait(lock));
 }
 
+TEST_CASE("of threads in calls of pools that use each other one waits, and no other while it does") {
+  upstream_calls first, second, below;
+  upstream_calls above(&below);
+  scripted_lock lock, lock_of_call;
+  auto mine = std::make_unique<upstream_calls::attempt>(first);
+  attempt_elsewhere others(second);
+  upstream_calls::call<scripted_lock> const in_first(first, lock_of_call, 1);
+  auto const as_other_thread = [&] {
+    scripted_lock its, its_of_call;
+    its.meanwhile = [&] { mine.reset(); };  // else it would wait for ever
+    upstream_calls::call<scripted_lock> const in_second(second, its_of_call, 1);
+    CHECK_FALSE(first.wait(its));
+    CHECK_FALSE(first.repeat(its, [] { return growth::done; }));
+    CHECK(its.dropped == 0);
+    others.end();
+  };
+  auto const in_a_call_above = [&] {
+    scripted_lock its, its_of_call;
+    attempt_elsewhere last(below);
+    its.meanwhile = [&] { last.under_way.reset(); };
+    upstream_calls::call<scripted_lock> const in_above(above, its_of_call, 1);
+    CHECK(below.wait(its));  // nothing there waits for what stands on it
+  };
+  lock.meanwhile = [&] {
+    if (lock.dropped != 1) return;
+    std::thread(in_a_call_above).join();
+    std::thread(as_other_thread).join();
+  };
+  CHECK(second.wait(lock));
+  CHECK(mine != nullptr);
+  attempt_elsewhere again(second);
+  lock.meanwhile = [&] { again.under_way.reset(); };
+  CHECK(second.wait(lock));  // it is not as if one waited still
+}
+
 TEST_CASE("a contended attempt is repeated as long as anybody gets or gives back anything, and once if not") {
   upstream_calls all;
   scripted_lock lock;

@@ -105,11 +105,14 @@ class upstream_calls {
 
   /// Waits, without the lock, until the attempts that other threads have under way now have ended; false if there is
   /// none. Nor does a thread wait that is in a call itself, here or below, since an upstream may use what stands on it:
-  /// two of those would wait for each other.
+  /// two of those would wait for each other. So might two that are in calls elsewhere, as reclaimers are that use each
+  /// other's pool: of these one at a time waits.
   template <class Lock>
   bool wait(Lock& lock) const noexcept {
     std::uint64_t const latest = begun_;
     if (oldest_ == nullptr || is_in_attempt()) return false;
+    wait_from_elsewhere const mine(*this);
+    if (!mine.may_wait()) return false;
     for (unsigned round = 0; oldest_ != nullptr && oldest_->number_ <= latest; ++round) pause(lock, round);
     return true;
   }
@@ -121,6 +124,7 @@ class upstream_calls {
   bool repeat(Lock& lock, TryAgain try_again) {
     if (is_in_attempt()) return false;
     turn const mine(*this, lock);
+    if (!mine.has_come()) return false;
     growth outcome = growth::contended;
     for (bool moved = true; outcome == growth::contended && moved;) {
       std::uint64_t const successes = successes_;
@@ -132,24 +136,54 @@ class upstream_calls {
   }
 
  private:
+  /// A wait of the calling thread. If it is in a call of an owner that does not stand on this one, it may wait only
+  /// while no other thread of the process waits so. Then no threads wait for each other in a circle: all but one of
+  /// them would wait further down than what they are in a call of, so that one for what stands on what it is in a call
+  /// of, and none waits for that (`is_in_attempt`).
+  class wait_from_elsewhere {
+   public:
+    explicit wait_from_elsewhere(upstream_calls const& here) noexcept
+        : is_one_(here.is_in_call_elsewhere()),
+          may_wait_(!is_one_ || !__atomic_exchange_n(&one_waits_, true, __ATOMIC_ACQUIRE)) {}
+    ~wait_from_elsewhere() {
+      if (is_one_ && may_wait_) __atomic_store_n(&one_waits_, false, __ATOMIC_RELEASE);
+    }
+    wait_from_elsewhere(wait_from_elsewhere const&) = delete;
+    wait_from_elsewhere& operator=(wait_from_elsewhere const&) = delete;
+
+    bool may_wait() const noexcept { return may_wait_; }
+
+   private:
+    [[gnu::visibility("default")]] static inline constinit bool one_waits_ = false;
+    bool const is_one_, may_wait_;
+  };
+
   /// Waits until it is first among those that wait for a turn, and is that while it lives.
   class turn {
    public:
     template <class Lock>
     turn(upstream_calls& all, Lock& lock) noexcept : all_(all) {
+      wait_from_elsewhere const mine(all);
+      has_come_ = mine.may_wait();
+      if (!has_come_) return;
       std::uint64_t const number = all_.last_turn_++;
       for (unsigned round = 0; all_.turn_ != number; ++round) pause(lock, round);
       all_.repeats_ = ::pthread_self();
     }
     ~turn() {
+      if (!has_come_) return;
       all_.repeats_ = {};
       ++all_.turn_;
     }
     turn(turn const&) = delete;
     turn& operator=(turn const&) = delete;
 
+    /// False where it may not wait.
+    bool has_come() const noexcept { return has_come_; }
+
    private:
     upstream_calls& all_;
+    bool has_come_ = false;
   };
 
   template <class Lock>
@@ -169,6 +203,17 @@ class upstream_calls {
   bool is_in_call() const noexcept {
     entered_call const* each = innermost_;
     while (each != nullptr && each->of != this) each = each->outer;
+    return each != nullptr;
+  }
+  /// Whether it is in a call of an owner that is another one and does not stand on this one.
+  bool is_in_call_elsewhere() const noexcept {
+    entered_call const* each = innermost_;
+    while (each != nullptr && each->of->reaches(*this)) each = each->outer;
+    return each != nullptr;
+  }
+  bool reaches(upstream_calls const& lower) const noexcept {
+    upstream_calls const* each = this;
+    while (each != nullptr && each != &lower) each = each->below_;
     return each != nullptr;
   }
 
