@@ -911,6 +911,39 @@ TEST_CASE("a pool whose contents cannot be kept is not parked") {
   p.deallocate(host_order, a, chunk);
 }
 
+TEST_CASE("while a pool is being parked or unparked its memory counts once") {
+  sim::reset();
+  test_growable memory;
+  source_state state;
+  source_resource host(state);
+  auto p = make(share(memory) | pool{});
+  void* const kept = p.allocate(host_order, 3 * chunk);
+  void* const gone = p.allocate(host_order, chunk / 2);
+  void* const last = p.allocate(host_order, chunk / 2);
+  p.deallocate(host_order, gone, chunk / 2);  // free, and no whole chunk
+  int looks = 0;
+  auto const look = [&](std::size_t parked) {
+    auto const n = p.numbers();
+    CHECK(n.parked == parked);
+    CHECK(n.reserved.current + n.parked == 4 * chunk);
+    CHECK(n.free == chunk / 2);
+    CHECK(n.pending == 0);
+    ++looks;
+  };
+  state.on_allocate = state.on_deallocate = [&] { look(0); };
+  p.park(share(host));
+  look(4 * chunk);
+  p.unpark();
+  CHECK(looks == 3);
+  state.fail = failing::out_of_memory;
+  CHECK_THROWS_AS(p.park(share(host)), out_of_memory);
+  look(0);
+  state.fail = failing::no;
+  state.on_allocate = state.on_deallocate = nullptr;
+  p.deallocate(host_order, kept, 3 * chunk);
+  p.deallocate(host_order, last, chunk / 2);
+}
+
 TEST_CASE("a pool may end while it is parked") {
   sim::reset();
   test_growable memory;

@@ -139,6 +139,14 @@ TEST_CASE("chunks are created as they are mapped, kept as they are unmapped, and
   CHECK(memory.numbers().reserved.peak == 8_MiB);
 }
 
+TEST_CASE("what make tries is in no peak") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{});
+  CHECK(memory.numbers().allocated.peak == 0);
+  CHECK(memory.numbers().reserved.peak == 0);
+  CHECK(sim::live_bytes(0) == 0);
+}
+
 TEST_CASE("several ranges share one set of chunks, through handles") {
   fresh_world const world;
   auto memory = make(virtual_memory{.max_bytes = 4_MiB});

@@ -57,7 +57,7 @@ class growable_range {
     numbers.growths = growths_;
     numbers.releases = releases_;
     numbers.moved = moved_;
-    numbers.parked = parked_ == nullptr ? 0 : parked_->bytes();
+    numbers.parked = without_memory_;
   }
   void reset_peaks() noexcept { reserved_.reset_peak(); }
   /// As `upstream_segments` does; the range is one segment.
@@ -169,7 +169,8 @@ class growable_range {
       throw;
     }
     is_changing_ = false;
-    reserved_.current -= parked->bytes();
+    without_memory_ = parked->bytes();
+    reserved_.current -= without_memory_;
   }
   /// Puts memory behind all that was parked, and the contents into it. False if there is not as much; throws what CUDA
   /// throws. Then it stays parked. Throws `std::logic_error` from inside of a change.
@@ -201,7 +202,7 @@ class growable_range {
     }
     is_changing_ = false;
     if (!done) return false;
-    reserved_.add(parked_->bytes());
+    reserved_.add(std::exchange(without_memory_, 0));
     heap.unpark(first_);
     forget_parked(lock);
     return true;
@@ -531,6 +532,7 @@ class growable_range {
   shared_owner<pending_move> moved_before_done_;  // the first of a list
   bool is_changing_ = false;                      // it is being parked, or unparked, just now
   pool_level reserved_;
+  std::size_t without_memory_ = 0;  // of what is parked: all of it, from when it went until it is back
   std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
 };
 

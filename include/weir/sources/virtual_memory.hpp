@@ -239,7 +239,8 @@ class virtual_memory_resource {
     return found;
   }
 
-  /// Some devices say only that they have no such memory when they are asked for a piece. One that is full has it.
+  /// Some devices say only that they have no such memory when they are asked for a piece. One that is full has it. The
+  /// piece is in no peak.
   void require_memory() {
     detail::chunk* slot = nullptr;
     try {
@@ -250,6 +251,7 @@ class virtual_memory_resource {
                                   detail::no_virtual_memory);
     }
     chunks_.trim(0);
+    chunks_.reset_peaks();
   }
 
   std::size_t whole_chunks(std::size_t bytes) const noexcept { return bytes / chunk_bytes() * chunk_bytes(); }
