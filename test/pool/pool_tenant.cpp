@@ -48,6 +48,25 @@ TEST_CASE("a pool that is about to end counts, but gives nothing") {
   CHECK(memory.tenancy().joint(0, 0).held == 0);
 }
 
+TEST_CASE("a minimum whose whole chunks max_bytes has no room for is refused, with the numbers") {
+  shared_growable memory(8 * test_growable::chunk);
+  allocator of;
+  using shared = detail::pool_tenant<allocator, shared_growable>;
+  auto const join = [&](pool const& options) {
+    shared t(of, memory, options);
+    t.join();
+    t.leave();
+  };
+  CHECK_THROWS_WITH_AS(join({.max_bytes = 3_MiB, .min_bytes = 3_MiB}),
+                       doctest::Contains("min_bytes is 3.00 MiB, which is 4.00 MiB in whole chunks; max_bytes (3.00 "
+                                         "MiB) has room for 2.00 MiB of them"),
+                       std::invalid_argument);
+  CHECK_NOTHROW(join({.max_bytes = 5_MiB, .min_bytes = 3_MiB}));
+  CHECK_NOTHROW(join({.max_bytes = 3_MiB, .min_bytes = 2_MiB}));
+  CHECK_NOTHROW(join({.max_bytes = 3_MiB}));
+  CHECK_NOTHROW(join({.min_bytes = 3_MiB}));
+}
+
 TEST_CASE("on an upstream that has no tenants nothing can be promised") {
   test_growable memory;
   allocator of;

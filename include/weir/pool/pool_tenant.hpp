@@ -1,6 +1,7 @@
 #pragma once
 // A pool as one of several tenants of a growable upstream.
 
+#include <weir/core/bytes.hpp>
 #include <weir/core/growable.hpp>
 #include <weir/core/tenants.hpp>
 #include <weir/pool/limits_between.hpp>
@@ -37,11 +38,14 @@ class pool_tenant {
 template <class Allocator, has_tenants Upstream>
 class pool_tenant<Allocator, Upstream> final : public tenant {
  public:
+  /// Throws `std::invalid_argument` if the pool could not hold what it is promised.
   pool_tenant(Allocator& pool_of, Upstream& upstream, pool const& options)
       : allocator_(pool_of), upstream_(upstream), name_(options.name) {
     // In whole chunks, as all that it has.
-    min_bytes = round_up_or_zero(options.min_bytes, upstream.chunk_bytes());
-    low_bytes = round_up_or_zero(options.low_bytes, upstream.chunk_bytes());
+    std::size_t const chunk = upstream.chunk_bytes();
+    min_bytes = round_up_or_zero(options.min_bytes, chunk);
+    low_bytes = round_up_or_zero(options.low_bytes, chunk);
+    require_room(options, options.max_bytes / chunk * chunk);
   }
   void join() { upstream_.tenancy().join(*this); }
   tenant* get() noexcept { return this; }
@@ -59,6 +63,14 @@ class pool_tenant<Allocator, Upstream> final : public tenant {
   std::string name() const override { return name_ == nullptr || *name_ == 0 ? "a pool" : name_; }
 
  private:
+  void require_room(pool const& options, std::size_t most) const {
+    if (options.max_bytes == 0 || min_bytes <= most) return;
+    throw std::invalid_argument("weir: pool: min_bytes is " + format_bytes(options.min_bytes) + ", which is " +
+                                format_bytes(min_bytes) + " in whole chunks; max_bytes (" +
+                                format_bytes(options.max_bytes) + ") has room for " + format_bytes(most) +
+                                " of them: raise max_bytes to " + format_bytes(min_bytes) + ", or lower min_bytes");
+  }
+
   Allocator& allocator_;
   Upstream& upstream_;
   char const* name_;
