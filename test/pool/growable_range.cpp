@@ -12,13 +12,16 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <new>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,7 +38,8 @@ constexpr std::size_t chunk = test_growable::chunk;
 
 auto make_pool(test_growable& memory, pool const& options = {}) { return make(share(memory) | options); }
 
-/// Lets something happen while a thread takes memory away, once: as another thread would do it then.
+/// Lets something happen while a thread takes memory away, or puts some where none is, once: as another thread would do
+/// it then.
 template <class Memory>
 class busy : public Memory {
  public:
@@ -44,15 +48,26 @@ class busy : public Memory {
     if (meanwhile) std::exchange(meanwhile, nullptr)();
     return !std::exchange(refuse_once, false) && Memory::unmap(p, bytes);
   }
-  std::function<void()> meanwhile;
+  bool map(void* p, std::size_t bytes) {
+    if (while_mapping) std::exchange(while_mapping, nullptr)();
+    return Memory::map(p, bytes);
+  }
+  std::function<void()> meanwhile, while_mapping;
   bool refuse_once = false;
 };
 using busy_growable = busy<test_growable>;
 
-/// Stands for a pool's lock, and knows whether it is held.
+/// Stands for a pool's lock: one thread's view of it, which knows whether that thread holds it, and ever dropped it.
 struct seen_lock {
-  void lock() { is_held = true; }
-  void unlock() { is_held = false; }
+  void lock() {
+    mutex.lock();
+    is_held = true;
+  }
+  void unlock() {
+    is_held = false;
+    was_dropped = true;
+    mutex.unlock();
+  }
   template <class F>
   auto unlocked(F f) {
     unlock();
@@ -60,7 +75,8 @@ struct seen_lock {
     lock();
     return result;
   }
-  bool is_held = true;
+  std::mutex& mutex;
+  std::atomic<bool> is_held{false}, was_dropped{false};
 };
 
 struct store_calls {
@@ -824,7 +840,7 @@ TEST_CASE("a pool is not parked from inside of what it calls to grow, which woul
   }
 }
 
-TEST_CASE("a pool is not unparked from inside of its own unpark") {
+TEST_CASE("a pool is not unparked from inside of its own unpark, nor parked") {
   sim::reset();
   test_growable memory(2 * chunk);
   std::function<void()> meanwhile;
@@ -840,6 +856,7 @@ TEST_CASE("a pool is not unparked from inside of its own unpark") {
   meanwhile = [&] {
     memory.capacity = 2 * chunk;
     CHECK_THROWS_WITH_AS(p.unpark(), doctest::Contains("from inside of"), std::logic_error);
+    CHECK_THROWS_WITH_AS(p.park(drop_contents), doctest::Contains("from inside of"), std::logic_error);
   };
   p.unpark();
   CHECK_FALSE(p.is_parked());
@@ -1046,7 +1063,9 @@ TEST_CASE("the store of a parked pool has its memory back, and goes, without the
   pool const options;
   detail::growable_range<test_growable> range(memory, options);
   detail::stream_ordered_heap heap(0);
-  seen_lock lock;
+  std::mutex mutex;
+  seen_lock lock{mutex};
+  std::lock_guard const held(lock);
   store_calls calls{lock};
   auto const request = detail::block_heap::request::of(chunk, chunk, detail::unit_bytes, ~detail::units{0});
   detail::block_id taken = 0;
@@ -1059,4 +1078,49 @@ TEST_CASE("the store of a parked pool has its memory back, and goes, without the
   CHECK_FALSE(range.is_parked());
   CHECK(calls.without_lock == 3);
   CHECK(calls.with_lock == 0);
+}
+
+TEST_CASE("a park waits for a park, or an unpark, that another thread is in, and looks then what is left to do") {
+  sim::reset();
+  busy_growable memory;
+  pool const options;
+  detail::growable_range<busy_growable> range(memory, options);
+  detail::stream_ordered_heap heap(0);
+  std::mutex mutex;
+  seen_lock lock{mutex};
+  auto const request = detail::block_heap::request::of(chunk, chunk, detail::unit_bytes, ~detail::units{0});
+  detail::block_id taken = 0;
+  lock.lock();
+  REQUIRE(range.grow(lock, heap, {.stream = host_order}, request, chunk, taken) == detail::growth::done);
+  lock.unlock();
+  for (bool const unparks : {false, true}) {
+    CAPTURE(unparks);
+    seen_lock others{mutex};
+    std::thread other;
+    std::atomic<bool> has_returned{false};
+    std::size_t left = ~std::size_t{0};
+    auto const park_beside = [&] {
+      other = std::thread([&] {
+        others.lock();
+        range.park(others, heap, nullptr, 0);
+        left = memory.in_use();
+        has_returned = true;
+        others.unlock();
+      });
+      while (!has_returned && !others.was_dropped) std::this_thread::yield();
+    };
+    if (unparks)
+      memory.while_mapping = park_beside;
+    else
+      memory.meanwhile = park_beside;
+    lock.lock();
+    if (unparks)
+      CHECK(range.unpark(lock, heap, 0));
+    else
+      range.park(lock, heap, nullptr, 0);
+    lock.unlock();
+    other.join();
+    CHECK(left == 0);
+    CHECK(range.is_parked());
+  }
 }

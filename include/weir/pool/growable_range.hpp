@@ -238,6 +238,7 @@ class growable_range {
   /// Waits for what other threads change, and notes what has memory then. False if it is parked already.
   template <class Lock>
   bool prepare(Lock& lock, stream_ordered_heap& heap, parked_memory& parked) {
+    wait_for_change(lock);
     if (parked_ != nullptr) return false;
     wait_for_calls(lock);
     give_idle(lock, heap, 0);
