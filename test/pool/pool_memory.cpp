@@ -120,6 +120,25 @@ TEST_CASE("what is freed while the pool is parked is the graph's that it is of, 
   CHECK(memory.used() == 0);
 }
 
+TEST_CASE("while a capture is declared a pool is not parked before it can wait for what was freed") {
+  lazy_world const world;
+  auto memory = make(virtual_memory{} | pool{});
+  stream const s;
+  void* const kept = memory.allocate(s, 4_MiB);
+  void* const freed = memory.allocate(s, 4_MiB);
+  fill(s, freed, 4_MiB, 1);
+  memory.deallocate(s, freed, 4_MiB);
+  {
+    capture_scope const declared;
+    CHECK_THROWS_WITH_AS(memory.park(drop_contents), doctest::Contains("cudaErrorNotReady"), cuda_error);
+    CHECK_FALSE(memory.is_parked());
+  }
+  memory.park(drop_contents);
+  CHECK(memory.is_parked());
+  memory.unpark();
+  memory.deallocate(s, kept, 4_MiB);
+}
+
 TEST_CASE("what a graph keeps is captured while its pool is parked, and stays charged to a budget") {
   watched_world const world;
   auto memory = make(virtual_memory{} | pool{} | limit{8_MiB});

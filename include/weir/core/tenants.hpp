@@ -33,7 +33,7 @@ class tenant {
   virtual std::string name() const = 0;
 
   std::size_t min_bytes = 0;  ///< that it can always have
-  std::size_t low_bytes = 0;  ///< up to this it is asked last to give back
+  std::size_t low_bytes = 0;  ///< while it holds no more it is asked last to give back
 
  protected:
   tenant() = default;

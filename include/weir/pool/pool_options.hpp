@@ -83,9 +83,9 @@ struct pool {
   /// move.
   bool move_pending = false;
   /// For a pool that shares a growable upstream with others: what it can always have, rounded up to chunks (its own
-  /// `max_bytes` has to have room for that, and the upstream's for the sum); up to `low_bytes` it is asked last to give
-  /// idle memory back for others; above `high_bytes` it gives idle memory back by itself, as with `release_threshold`.
-  /// 0: nothing, at once, never.
+  /// `max_bytes` has to have room for that, and the upstream's for the sum); while it holds no more than `low_bytes` it
+  /// is asked last to give idle memory back for others; above `high_bytes` it gives idle memory back by itself, as with
+  /// `release_threshold`. 0: nothing, at once, never.
   std::size_t min_bytes = 0;
   std::size_t low_bytes = 0;
   std::size_t high_bytes = 0;

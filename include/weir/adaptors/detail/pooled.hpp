@@ -100,10 +100,12 @@ class pooled : public adaptor_base<Derived, Upstream> {
   /// caller has waited (`cudaDeviceSynchronize`), and none may come before `unpark`.
   /// `to`: a handle to memory of the host, pinned at best, where the contents are kept meanwhile. Parked, the pool
   /// refuses requests, but takes frees. What a graph uses stays too, but only what is live keeps its contents. Only on
-  /// a growable upstream; does nothing to a pool that is parked, and with `WEIR_NO_CACHING=1`. Throws what `to` throws,
-  /// `cuda_error`, or `std::logic_error` on memory that was made not `movable`, and from inside of what a pool calls
-  /// while its memory comes or goes, as a reclaimer or an `on_soft` below it; then nothing has changed. When not to use
-  /// it: for room for a moment. It copies all that is live, twice.
+  /// a growable upstream; does nothing to a pool that is parked, and with `WEIR_NO_CACHING=1`. Throws what `to` throws;
+  /// `cuda_error`, which is `cudaErrorNotReady` where the work on freed blocks cannot be waited for, as it may be while
+  /// a capture is declared; or `std::logic_error`: always on memory that was made not `movable`, and from inside of
+  /// what a pool calls while its memory comes or goes, as a reclaimer or an `on_soft` below it. Then nothing has
+  /// changed, but that idle memory may have gone. When not to use it: for room for a moment. It copies all that is
+  /// live, twice.
   template <handle To>
   void park(To const& to) requires growable<Upstream> && weir::host_accessible<To> {
     require_movable();
