@@ -455,7 +455,7 @@ TEST_CASE("a pool that comes later with a promise leaves the others room beside 
     asks.deallocate(host_order, p, 2 * chunk);
   }
   SUBCASE("for what moves in itself") {
-    for (std::size_t const i : {0, 2, 4}) asks.deallocate(host_order, std::exchange(blocks[i], nullptr), chunk);
+    for (std::size_t const i : {0u, 2u, 4u}) asks.deallocate(host_order, std::exchange(blocks[i], nullptr), chunk);
     void* const p = asks.allocate(host_order, 3 * chunk);
     asks.deallocate(host_order, p, 3 * chunk);
   }

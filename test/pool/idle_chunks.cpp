@@ -114,15 +114,16 @@ TEST_CASE("nothing is held where nothing is asked for") {
 
 TEST_CASE("what is found done while room is made belongs to a piece before that is held") {
   eight_idle e;
-  e.heap.try_to_reserve_lists(3);       // more than few streams have
-  std::array<stream, 5> const streams;  // more than there is room for, without making some
+  e.heap.try_to_reserve_lists(3);   // more than few streams have
+  constexpr std::size_t count = 7;  // more than there is room for, without making some
+  std::array<stream, count> const streams;
   auto const take = [&](std::size_t bytes) {
     return e.heap.take_ready(e.nobody, stream_ordered_heap::request::of(bytes, bytes, 256, ~detail::units{0}));
   };
   detail::block_id const last = take(chunk);
-  detail::block_id before[5];
+  detail::block_id before[count];
   for (detail::block_id& b : before) b = take(256);
-  REQUIRE(take(7 * chunk - 5 * 256) != 0);
+  REQUIRE(take(7 * chunk - count * 256) != 0);
   e.heap.give_done(last);
   for (std::size_t i = 0; i < streams.size(); ++i)
     e.heap.give(before[i], detail::stream_identity{.stream = streams[i],
@@ -134,6 +135,6 @@ TEST_CASE("what is found done while room is made belongs to a piece before that 
   }
   CHECK(e.memory.in_use() == 7 * chunk);
   CHECK(e.memory.wrong == 0);
-  CHECK(e.heap.free_bytes() == 5 * 256);
+  CHECK(e.heap.free_bytes() == count * 256);
   CHECK(e.heap.valid());
 }

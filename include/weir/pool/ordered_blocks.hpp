@@ -3,6 +3,7 @@
 
 #include <weir/core/shown_memory.hpp>
 #include <weir/cuda/memory.hpp>
+#include <weir/cuda/stream_list.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
