@@ -51,7 +51,7 @@ TEST_CASE("a block belongs to the segment that it lies in, from its first byte t
 TEST_CASE("a segment at the address of one that went back unseen takes its place") {
   REQUIRE(is_attached);
   static std::byte memory[400];
-  for (std::size_t const bytes : {400, 200}) {
+  for (std::size_t const bytes : {400u, 200u}) {
     nvtx_heaps::all().promise();
     nvtx_heaps::all().add(memory, bytes);
   }

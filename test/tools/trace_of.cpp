@@ -146,7 +146,7 @@ TEST_CASE_FIXTURE(fresh_world, "bins tell of their own, and what they take is gr
 TEST_CASE_FIXTURE(fresh_world, "each bin begins anew: its trace sees requests, whatever the bin before has") {
   auto memory = make(device{} | binning{{bin{4_KiB, [](auto up) { return up | pool{} | trace{}; }},
                                          bin{1_MiB, [](auto up) { return up | pool{} | trace{}; }}}});
-  for (std::size_t const bytes : {1000, 10'000}) memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
+  for (std::size_t const bytes : {1000u, 10'000u}) memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
   CHECK(actions(trace_of(memory)) == "allocate 1000, free 1000, allocate 10000, free 10000");
   CHECK(actions(trace_of(any_ref(memory))) == actions(trace_of(memory)));
 }
