@@ -74,6 +74,16 @@ expect("a log is written to the standard output", run("convert", log, "--to", "c
 snapshot = pickle.loads((folder / "made.torch").read_bytes())
 expect("Python reads the snapshot", sum(e["action"] == "alloc" for e in snapshot["device_traces"][0]) == 4, str(snapshot))
 
+# What is read is not written over.
+kept = file("kept.csv", LOG)
+for given in (("convert", kept, "--to", "json", "-o", kept), ("page", kept, "-o", str(folder / "." / "kept.csv"))):
+    check("an output that is the input", 2, ["is what is read; name another file with --output"], *given)
+for stack in (f"async | pool | logging({kept})", f"async | logging( path = {kept}, mode=0600) | pool"):
+    check("a log that is there", 2, ["the stack's logging would empty", "leave logging out of --stack"],
+          "replay", kept, "--smallest", "--stack", stack)
+expect("what was read is as it was", Path(kept).read_text() == LOG)
+check("a log that is new", 0, ["smallest device"], "replay", kept, "--smallest", "--stack", f"async | pool | logging({folder / 'new.csv'})")
+
 more = file("c.csv", LOG + f"1,10:00:01.000000,allocate,0x9000000,{4 * MIB},0x7f,new\n")
 check("a comparison", 0, ["peak in use", "+2.50 MiB (+62.5 %)", "new", "-2.00 MiB"], "compare", log, more)
 

@@ -23,10 +23,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -153,6 +155,30 @@ void require(arguments const& a, std::size_t least, std::size_t most, std::vecto
   if (a.traces.size() > most) throw wrong_argument(a.command + " takes at most " + std::to_string(most) + " of them");
 }
 
+/// What is written would take the place of what is read.
+void require_other_output(arguments const& a, std::string const& output) {
+  std::error_code none;
+  for (std::string const& path : a.traces)
+    if (path != "-" && std::filesystem::equivalent(output, path, none))
+      throw wrong_argument(weir::printable(output) + " is what is read; name another file with --output");
+}
+
+/// A stack that logs empties the file that it names: where that is there, it is what somebody recorded.
+void require_new_logs(std::string const& stack) {
+  constexpr std::string_view word = "logging(", name = "path=";
+  for (std::size_t at = 0; (at = stack.find(word, at)) != std::string::npos;) {
+    at += word.size();
+    std::string path;
+    for (char const c : stack.substr(at, stack.find_first_of(",)", at) - at))
+      if (c != ' ') path += c;
+    if (path.starts_with(name)) path.erase(0, name.size());
+    std::error_code none;
+    if (std::filesystem::exists(path, none))
+      throw wrong_argument("the stack's logging would empty " + weir::printable(path) +
+                           ", which is there; leave logging out of --stack, or name a new file");
+  }
+}
+
 int summarize(arguments const& a) {
   require(a, 1, 1000, {});
   for (std::string const& path : a.traces)
@@ -175,6 +201,7 @@ int draw(arguments const& a) {
     runs.push_back({name_of_file(path), std::move(memory.trace), std::move(memory.snapshot)});
   }
   std::string const output = a.output.empty() ? "memory.html" : a.output;
+  require_other_output(a, output);
   weir::write_report(runs, output);
   std::printf("%s\n", weir::printable(output).c_str());
   return 0;
@@ -203,6 +230,7 @@ int convert(arguments const& a) {
   if (a.to != "csv" && a.to != "json" && a.to != "torch")
     throw wrong_argument(a.to.empty() ? "convert needs --to csv, json or torch"
                                       : "--to is '" + weir::printable(a.to) + "'; it can be csv, json or torch");
+  if (!a.output.empty()) require_other_output(a, a.output);
   auto const [trace, snapshot] = read_all(a.traces[0], a);
   write(a.output, a.to == "csv"    ? weir::trace_csv(trace)
                   : a.to == "json" ? weir::trace_json_lines(trace)
@@ -213,6 +241,7 @@ int convert(arguments const& a) {
 int replay_all(arguments const& a) {
   require(a, 1, 1000, {"--stack", "--device", "--smallest"});
   std::vector<std::string> const stacks = a.stacks.empty() ? std::vector<std::string>{"async | pool"} : a.stacks;
+  for (std::string const& stack : stacks) require_new_logs(stack);
   bool is_whole = true;
   for (std::string const& path : a.traces) {
     weir::memory_timeline const timeline = weir::timeline_of(read(path, a));
