@@ -77,6 +77,35 @@ TEST_CASE("elements go to the device and back, from whatever has them in one pie
   CHECK(vector<int>(std::span<int const>(), s, memory).to_host().empty());
 }
 
+TEST_CASE("a list in braces is its elements") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{} | checked{});
+  stream const s;
+  CHECK(vector<int>({5}, s, memory).to_host() == std::vector{5});
+  CHECK(vector<int>({1, 2, 3}, s, memory).to_host() == numbers(3));
+  CHECK(vector<int>({}, s, memory).empty());
+  CHECK(vector<int>(5, s, memory).size() == 5);
+  vector const deduced({1, 2, 3}, s, memory);
+  static_assert(std::is_same_v<decltype(deduced), vector<int> const>);
+  CHECK(deduced.to_host() == numbers(3));
+}
+
+TEST_CASE("truth values are a byte each, and come from std::vector<bool> and go there") {
+  test::watched_world const world;
+  auto memory = make(async{} | pool{} | checked{});
+  stream const s;
+  std::vector<bool> const bits{true, false, false, true};
+  vector<bool> v(bits, s, memory);
+  CHECK(v.to_host() == bits);
+  v.set(1, true);
+  CHECK(v.to_host() == std::vector<bool>{true, true, false, true});
+  CHECK(vector<bool>({true, false}, s, memory).to_host() == std::vector<bool>{true, false});
+  CHECK(vector<bool>(std::vector<bool>(), s, memory).to_host().empty());
+  vector const deduced(bits, s, memory);
+  static_assert(std::is_same_v<decltype(deduced), vector<bool> const>);
+  CHECK(deduced.to_host() == bits);
+}
+
 TEST_CASE("what values are copied from may change on return, and be pinned") {
   test::watched_world const world;
   auto memory = make(async{} | pool{} | checked{});

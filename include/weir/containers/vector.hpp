@@ -10,6 +10,7 @@
 #include <bit>
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
 #include <limits>
 #include <new>
 #include <span>
@@ -57,15 +58,31 @@ class vector {
       : vector(values.size(), stream, std::forward<M>(memory)) {
     if (!values.empty()) bytes_.write(0, values.data(), values.size_bytes());
   }
+  /// A copy of the values in braces, as of a span: `({5}, stream, memory)` is one element, `(5, stream, memory)` five.
+  template <detail::memory_for<R> M>
+  vector(std::initializer_list<T> values, stream_ref stream, M&& memory)
+      : vector(std::span<T const>(values.begin(), values.size()), stream, std::forward<M>(memory)) {}
+  /// The same of a `std::vector<bool>`, which has its elements in bits: by a copy on the host, a byte each. Throws also
+  /// `std::bad_alloc`.
+  template <class A, detail::memory_for<R> M>
+  requires std::same_as<T, bool> vector(std::vector<bool, A> const& values, stream_ref stream, M&& memory)
+      : vector(values.size(), stream, std::forward<M>(memory)) {
+    std::vector<unsigned char> const bytes(values.begin(), values.end());
+    if (!bytes.empty()) bytes_.write(0, bytes.data(), bytes.size());
+  }
 
   /// Another vector on the same memory with the same elements, which lives on `stream`.
   [[nodiscard]] vector copy(stream_ref stream) const { return vector(bytes_.copy(stream)); }
   [[nodiscard]] vector copy() const { return copy(stream()); }
   /// The elements on the host; waits. Throws as `buffer::read`, and `std::bad_alloc`.
-  [[nodiscard]] std::vector<T> to_host() const requires(std::default_initializable<T> && !std::same_as<T, bool>) {
-    std::vector<T> values(size());
+  [[nodiscard]] std::vector<T> to_host() const requires std::default_initializable<T> {
+    using in_bytes = std::conditional_t<std::same_as<T, bool>, unsigned char, T>;  // std::vector<bool> has bits
+    std::vector<in_bytes> values(size());
     if (!empty()) bytes_.read(0, values.data(), bytes_.size());
-    return values;
+    if constexpr (std::same_as<T, bool>)
+      return std::vector<T>(values.begin(), values.end());
+    else
+      return values;
   }
 
   T* data() noexcept { return static_cast<T*>(bytes_.data()); }
