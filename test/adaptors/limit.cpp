@@ -1,8 +1,12 @@
 // needs: tsan
 #include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/statistics.hpp>
+#include <weir/core/any_resource.hpp>
 #include <weir/core/numbers.hpp>
 #include <weir/core/resource_ref.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/host.hpp>
+#include <weir/sources/pinned.hpp>
 
 #include <doctest/doctest.h>
 
@@ -267,6 +271,20 @@ TEST_CASE("a fraction is of the total memory of the device that is current, wher
   auto third = make(source{&state} | limit{.fraction_of_free = 0.5});
   CHECK(third.max_bytes() == 4_MiB);
   CHECK(cudaFree(taken) == cudaSuccess);
+}
+
+TEST_CASE("a fraction of the host's memory, which is of no device, is refused") {
+  sim::reset();
+  for (limit const& part : {limit{.fraction = 0.5}, limit{.name = "cache", .fraction_of_free = 0.5}}) {
+    std::string const what =
+        message_of<std::invalid_argument>([&] { static_cast<void>(make(host{} | statistics{} | part)); });
+    CHECK(contains(what, part.fraction == 0 ? "limit: fraction_of_free is 0.5" : "limit: fraction is 0.5"));
+    CHECK(contains(what, "memory of the host, of no device"));
+    CHECK(contains(what, "give max_bytes"));
+    CHECK_THROWS_AS(static_cast<void>(make(any_host_resource(host{}) | part)), std::invalid_argument);
+  }
+  auto shared = make(pinned{} | limit{.fraction = 0.5});
+  CHECK(shared.max_bytes() == memory_info(0).total_bytes / 2);
 }
 
 TEST_CASE("whatever eight threads do, the upstream never holds more than the budget") {

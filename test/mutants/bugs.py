@@ -40,6 +40,7 @@ PREFETCH = "adaptors/prefetch.hpp"
 SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
+LIMIT_OPTIONS = "adaptors/detail/limit_options.hpp"
 CHARGES = "adaptors/detail/charges.hpp"
 BIASED = "support/biased_lock.hpp"
 SAMPLED = "support/sampled_clock.hpp"
@@ -622,9 +623,11 @@ BUGS = [
         "int device() noexcept override { return weir::device_of(held); }",
         "int device() noexcept override { return -1; }", "core/any_resource", random=False,
         case="an erased stack is"),
-    bug(0, "a fraction is of the memory of the device that is current", LIMIT,
-        "detail::budget_of(options, detail::device_for(upstream_))", "detail::budget_of(options, current_device())", "conformance/devices",
+    bug(0, "a fraction is of the memory of the device that is current", LIMIT_OPTIONS,
+        "detail::budget_of(options, detail::device_for(upstream))", "detail::budget_of(options, current_device())", "conformance/devices",
         random=False, case="a fraction is of"),
+    bug(0, "a fraction of the host's memory is one of the current device's", LIMIT_OPTIONS,
+        "if (weir::device_of(upstream) < 0)", "if (false)", "adaptors/limit", random=False, case="a fraction of the host"),
 
     # ---- objects that were moved from
     bug(0, "an erased stack that was moved from holds none", "core/any_resource.hpp",

@@ -53,9 +53,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
  public:
   static constexpr char const* layer_name = limit::layer_name;
 
-  /// Throws `std::invalid_argument` for wrong options, and for a reserve where no limit is below that requests reach as
-  /// they are; `out_of_memory` where the limits below have no room for the reserve. With a fraction, asks CUDA once how
-  /// much memory the device of the upstream has (the current one where no layer names one) and may throw `cuda_error`.
+  /// Throws `std::invalid_argument` for wrong options, for a fraction of memory that only the host reaches, and for a
+  /// reserve where no limit is below that requests reach as they are; `out_of_memory` where the limits below have no
+  /// room for the reserve. With a fraction, asks CUDA once how much memory the device of the upstream has (the current
+  /// one where no layer names one) and may throw `cuda_error`.
   template <recipe F>
   limit_resource(F const& upstream, limit const& options)
       : base(upstream),
@@ -66,8 +67,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit"),
         below_(upstream_),
         reserve_(round_up_or_zero(options.reserve_bytes, granularity_)) {
-    set_max_bytes(options.max_bytes != 0 ? options.max_bytes
-                                         : detail::budget_of(options, detail::device_for(upstream_)));
+    set_max_bytes(detail::budget_on(upstream_, options));
     if (reserve_.bytes() != 0 && !below_) refuse_reserve(options.reserve_bytes);
     below_.reserve(reserve_.bytes(), granularity_);
     below_.add(as_above_);

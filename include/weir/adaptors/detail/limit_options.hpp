@@ -101,5 +101,21 @@ std::size_t budget_of(limit const& options, int device) {
       (bytes < options.granularity ? "one granularity" : "soft_bytes, " + std::to_string(options.soft_bytes)));
 }
 
+/// The same for a limit on `upstream`: of its device, or of the current one where no layer names one. Throws
+/// `std::invalid_argument` also for a part of memory that only the host reaches and that is of no device.
+template <class Upstream>
+std::size_t budget_on(Upstream const& upstream, limit const& options) {
+  if (options.max_bytes != 0) return options.max_bytes;
+  if constexpr (host_accessible<Upstream> && !device_accessible<Upstream>) {
+    bool const of_free = options.fraction_of_free != 0;
+    if (weir::device_of(upstream) < 0)
+      throw std::invalid_argument(std::string("weir: limit: ") + (of_free ? "fraction_of_free" : "fraction") + " is " +
+                                  std::to_string(of_free ? options.fraction_of_free : options.fraction) +
+                                  ", a part of a device's memory, and this is memory of the host, of no device; give "
+                                  "max_bytes in its place (in a text: limit(8GiB))");
+  }
+  return detail::budget_of(options, detail::device_for(upstream));
+}
+
 }  // namespace detail
 }  // namespace weir
