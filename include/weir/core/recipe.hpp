@@ -135,16 +135,33 @@ template <template <class...> class Wanted, class T>
 inline constexpr bool is_made_from = false;
 template <template <class...> class Wanted, class... Args>
 inline constexpr bool is_made_from<Wanted, Wanted<Args...>> = true;
+
+/// A stack that shows its layers only when the program runs: `any_ref`, `any_resource` and the like.
+template <class Top>
+concept of_a_forgotten_type = requires {
+  &std::remove_const_t<Top>::visit_layers;
+};
+/// Whether there is a layer below; where there is none the compiler says what was meant.
+template <class Top>
+constexpr bool has_a_layer_below() {
+  static_assert(
+      !of_a_forgotten_type<Top>,
+      "weir::find: the type of this stack is forgotten: ask by name (`weir::find(memory, \"statistics\")`), or keep it "
+      "typed");
+  static_assert(
+      of_a_forgotten_type<Top> || requires(Top & top) { top.upstream(); }, "weir::find: this stack has no such layer");
+  return true;
+}
 }  // namespace detail
 
-/// The outermost `Wanted` in a stack (`find<limit_resource>(memory)`); does not compile where there is none.
+/// The outermost `Wanted` in a stack (`find<limit_resource>(memory)`); does not compile where there is none, nor where
+/// the type of the stack is forgotten (`any_ref`, `any_resource`, handles to them), which is asked by name.
 template <template <class...> class Wanted, class Top>
 auto& find(Top& top) noexcept {
   if constexpr (detail::is_made_from<Wanted, std::remove_const_t<Top>>) {
     return top;
   } else {
-    static_assert(
-        requires { top.upstream(); }, "weir::find: this stack has no such layer");
+    static_assert(detail::has_a_layer_below<Top>());
     return weir::find<Wanted>(top.upstream());
   }
 }
@@ -158,8 +175,7 @@ auto& find(Top& top) noexcept {
   if constexpr (std::same_as<Wanted, std::remove_const_t<Top>>) {
     return top;
   } else {
-    static_assert(
-        requires { top.upstream(); }, "weir::find: this stack has no such layer");
+    static_assert(detail::has_a_layer_below<Top>());
     return weir::find<Wanted>(top.upstream());
   }
 }
