@@ -140,9 +140,9 @@ TEST_CASE("a device that is not there, or is not the memory's, is an error that 
   CHECK_THROWS_WITH_AS(static_cast<void>(current_memory(-2)),
                        "weir: current_memory: device is -2; it must be at least -1, which is the current device",
                        std::invalid_argument);
-  CHECK_THROWS_AS(per_device_scope(8, memory), std::invalid_argument);
-  CHECK_THROWS_AS(per_device_scope(-2, memory), std::invalid_argument);
-  CHECK_THROWS_WITH_AS(per_device_scope(1, memory),
+  CHECK_THROWS_AS(static_cast<void>(per_device_scope(8, memory)), std::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(per_device_scope(-2, memory)), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(static_cast<void>(per_device_scope(1, memory)),
                        "weir: per_device_scope: memory of device 0 cannot be the current memory of device 1",
                        std::invalid_argument);
 }

@@ -66,7 +66,8 @@ class statistics_scope {
  public:
   /// Watches the outermost `statistics` layer of the stack `top`.
   template <class Top>
-  explicit statistics_scope(Top& top) noexcept : statistics_scope(weir::find<statistics_resource>(top).counters_) {}
+  [[nodiscard]] explicit statistics_scope(Top& top) noexcept
+      : statistics_scope(weir::find<statistics_resource>(top).counters_) {}
 
   ~statistics_scope() {
     for (statistics_scope** at = &detail::innermost_scope; *at != nullptr; at = &(*at)->outer_) {

@@ -127,9 +127,9 @@ inline int device_to_set(int device, any_resource const& memory) {
 class per_device_scope {
  public:
   /// For the device of `memory`, or the current one where no layer says. Throws as the other.
-  explicit per_device_scope(any_resource memory) : per_device_scope(-1, std::move(memory)) {}
+  [[nodiscard]] explicit per_device_scope(any_resource memory) : per_device_scope(-1, std::move(memory)) {}
   /// Throws `std::invalid_argument` for a device that is not there, or that is not the memory's.
-  per_device_scope(int device, any_resource memory)
+  [[nodiscard]] per_device_scope(int device, any_resource memory)
       : entry_{detail::device_to_set(device, memory), std::move(memory)}, in_(detail::current_memories::instance()) {
     in_.begin(entry_);
   }

@@ -165,7 +165,7 @@ class record_elsewhere {
 /// then costs a CUDA call.
 class capture_scope {
  public:
-  capture_scope() noexcept {
+  [[nodiscard]] capture_scope() noexcept {
     __atomic_fetch_add(&detail::declared_captures, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&detail::records_elsewhere, __ATOMIC_SEQ_CST) != 0) ::sched_yield();  // none of them blocks
   }

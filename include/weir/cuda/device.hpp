@@ -29,7 +29,7 @@ struct device_memory_info {
 /// Makes `device` current for this thread until the end of the scope. Costs one CUDA call when it is current already.
 class device_guard {
  public:
-  explicit device_guard(int device) : previous_(current_device()) {
+  [[nodiscard]] explicit device_guard(int device) : previous_(current_device()) {
     if (device == previous_) return;
     detail::check(cudaSetDevice(device), "cudaSetDevice");
     changed_ = true;

@@ -120,7 +120,7 @@ class checked_blocks {
   /// clear them, say.
   class inside {
    public:
-    explicit inside(checked_blocks const& blocks);
+    [[nodiscard]] explicit inside(checked_blocks const& blocks);
     ~inside();
     inside(inside const&) = delete;
     inside& operator=(inside const&) = delete;
