@@ -361,8 +361,24 @@ TEST_CASE("a budget can be changed: what is live stays, and requests are refused
     memory.deallocate(stream, block, bytes);
   CHECK(memory.used() == 0);
   CHECK(contains(message_of<std::invalid_argument>([&] { memory.set_max_bytes(255); }),
-                 "search: limit: a budget of 255 B; it must be at least 256 B"));
+                 "search: limit: a budget of 255 B; it must be at least 256 B, which is one granularity"));
   CHECK(memory.max_bytes() == 8_KiB);
+}
+
+TEST_CASE("a budget below the soft limit is one that nobody is told of before the refusal") {
+  source_state state;
+  int told = 0;
+  auto memory =
+      make(source{&state} | limit{.max_bytes = 4_KiB, .soft_bytes = 3_KiB, .on_soft = [&](std::size_t) { ++told; }});
+  memory.set_max_bytes(2_KiB);
+  void* const p = memory.allocate(stream, 2_KiB);
+  CHECK_THROWS_AS(memory.allocate(stream, 256), out_of_memory);
+  CHECK(told == 0);
+  memory.set_max_bytes(4_KiB);
+  void* const q = memory.allocate(stream, 2_KiB);
+  CHECK(told == 1);
+  memory.deallocate(stream, p, 2_KiB);
+  memory.deallocate(stream, q, 2_KiB);
 }
 
 TEST_CASE("a budget is kept while it is changed and used by threads") {

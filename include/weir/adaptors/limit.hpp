@@ -110,13 +110,15 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   }
 
   /// Changes the budget. What is charged stays so, also if it is more than `bytes`: requests are then refused until it
-  /// fits again. Throws `std::invalid_argument` for less than one granularity or than the reserve.
+  /// fits again. It may be less than `soft_bytes`: then nobody is told before the refusal. Throws
+  /// `std::invalid_argument` for less than one granularity, and for less than the reserve.
   void set_max_bytes(std::size_t bytes) {
-    std::size_t const least = reserve_.bytes() > granularity_ ? reserve_.bytes() : granularity_;
+    bool const of_reserve = reserve_.bytes() > granularity_;
+    std::size_t const least = of_reserve ? reserve_.bytes() : granularity_;
     if (bytes < least)
       throw std::invalid_argument("weir: " + label_ + ": a budget of " + std::to_string(bytes) +
-                                  " B; it must be at least " + std::to_string(least) +
-                                  " B, one granularity and the reserve");
+                                  " B; it must be at least " + std::to_string(least) + " B, which is " +
+                                  (of_reserve ? "its reserve" : "one granularity"));
     constexpr std::size_t no_limit = ~std::size_t{0} >> 1;  // as much as differences can count
     detail::spin_guard const lock(changes_);
     max_.store_release(bytes < no_limit ? bytes : no_limit);
