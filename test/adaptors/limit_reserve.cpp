@@ -95,6 +95,13 @@ TEST_CASE("a reserve that the limit below has no room for is refused when it is 
       message_of<out_of_memory>([&] { static_cast<void>(make(share(device) | reserving(4_KiB, 2_KiB))); });
   CHECK(contains(what, "2.00 KiB"));
   CHECK(contains(what, "refused by device: limit"));
+  CHECK(contains(what,
+                 "hint       this is the reserve_bytes of a limit above, and the budget of device: limit has 1.00 "
+                 "KiB left: reserve less, free something, or raise it (set_max_bytes)"));
+  auto inner = make(share(device) | limit{.max_bytes = 4_KiB, .name = "inner"});
+  limit const images{.max_bytes = 8_KiB, .name = "images", .reserve_bytes = 2_KiB};
+  CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(make(share(inner) | images)); }),
+                 "this is the reserve_bytes of images: limit, and the budget of device: limit has 1.00 KiB left"));
   CHECK(device.used() == 3_KiB);
   CHECK(contains(message_of<std::invalid_argument>(
                      [&] { static_cast<void>(make(source{&state} | pool{} | reserving(4_KiB, 2_KiB))); }),
@@ -108,7 +115,8 @@ TEST_CASE("a reserve that the limit below has no room for is refused when it is 
                        make(share(device) | limit{.max_bytes = 4_KiB, .granularity = 512, .reserve_bytes = 512}));
                  }),
                  "has a granularity of 512 B, this one of 256 B"));
-  CHECK(contains(message_of<std::invalid_argument>([&] { search.set_max_bytes(2_KiB); }), "at least 3072 B"));
+  CHECK(contains(message_of<std::invalid_argument>([&] { search.set_max_bytes(2_KiB); }),
+                 "a budget of 2048 B; it must be at least 3072 B, which is its reserve"));
 }
 
 TEST_CASE("a reserve that a layer keeps from the limit below is refused with the name of that layer") {

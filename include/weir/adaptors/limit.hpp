@@ -69,7 +69,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
         reserve_(round_up_or_zero(options.reserve_bytes, granularity_)) {
     set_max_bytes(detail::budget_on(upstream_, options));
     if (reserve_.bytes() != 0 && !below_) refuse_reserve(options.reserve_bytes);
-    below_.reserve(reserve_.bytes(), granularity_);
+    below_.reserve(reserve_.bytes(), granularity_, name_.empty() ? "a limit above" : label_.c_str());
     below_.add(as_above_);
   }
   /// All blocks went back before. What captures keep of them stays charged below until it is released.
@@ -169,9 +169,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
 
   // ---- for limits above, which find this one by themselves
 
-  /// Charges `bytes` for a reserve, to this limit and to those below it. Throws `out_of_memory` where there is no room,
-  /// `std::invalid_argument` where the limit above counts in another granularity.
-  void reserve(std::size_t bytes, std::size_t granularity) {
+  /// Charges `bytes` for the reserve of `above`, to this limit and to those below it. Throws `out_of_memory` where
+  /// there is no room, `std::invalid_argument` where the limit above counts in another granularity.
+  void reserve(std::size_t bytes, std::size_t granularity, char const* above) {
     if (granularity != granularity_)
       throw std::invalid_argument("weir: " + label_ + ": a limit above with reserve_bytes has a granularity of " +
                                   std::to_string(granularity) + " B, this one of " + std::to_string(granularity_) +
@@ -182,10 +182,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
       update_plain();
     }
     std::size_t held = 0;
-    if (!charge_own(bytes, held)) refuse_for_good({bytes, bytes, host_order});
+    if (!charge_own(bytes, held)) refuse_for_good({bytes, bytes, host_order}, hint_for_reserve(above));
     std::size_t const paid = reserve_.begin_request(bytes);
     try {
-      below_.reserve(bytes - paid, granularity);
+      below_.reserve(bytes - paid, granularity, above);
     } catch (...) {
       credit(bytes);
       below_.release(reserve_.undo_request(paid));
@@ -435,11 +435,18 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     }
     refuse_for_good({bytes, charge, stream});
   }
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse_for_good(memory_request const& request) {
+  [[noreturn]] void refuse_for_good(memory_request const& request) { refuse_for_good(request, hint_for(request)); }
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_for_good(memory_request const& request, std::string const& hint) {
     refused_.add(1);
     report own;
     describe_layer(own);
-    base::refuse(request, label_, own, hint_for(request));
+    base::refuse(request, label_, own, hint);
+  }
+  std::string hint_for_reserve(char const* above) const {
+    std::size_t const most = max_bytes(), held = used_.load();
+    return std::string("this is the reserve_bytes of ") + above + ", and the budget of " + label_ + " has " +
+           format_bytes(held < most ? most - held : 0) +
+           " left: reserve less, free something, or raise it (set_max_bytes)";
   }
   std::string hint_for(memory_request const& request) const {
     // What captures keep is looked at first: what is kept between the two looks is charged in both, so that `others` is

@@ -32,7 +32,7 @@ struct budget_functions {
   std::uint64_t (*refused)(void const* layer) noexcept;
   std::size_t (*reserve_left)(void const* layer) noexcept;
   void (*set_max_bytes)(void* layer, std::size_t bytes);
-  void (*reserve)(void* layer, std::size_t bytes, std::size_t granularity);
+  void (*reserve)(void* layer, std::size_t bytes, std::size_t granularity, char const* above);
   void (*release_reserve)(void* layer, std::size_t bytes) noexcept;
   void (*add_above)(void* layer, limit_above& above) noexcept;
   void (*remove_above)(void* layer, limit_above& above) noexcept;
@@ -58,9 +58,9 @@ inline constexpr budget_functions functions_of_budget = {
       else
         throw std::logic_error("weir: set_max_bytes: the layer of this budget has no such function");
     },
-    [](void* layer, std::size_t bytes, std::size_t granularity) {
-      if constexpr (requires(Layer & known) { known.reserve(bytes, granularity); })
-        static_cast<Layer*>(layer)->reserve(bytes, granularity);
+    [](void* layer, std::size_t bytes, std::size_t granularity, char const* above) {
+      if constexpr (requires(Layer & known) { known.reserve(bytes, granularity, above); })
+        static_cast<Layer*>(layer)->reserve(bytes, granularity, above);
       else
         throw std::logic_error("weir: limit: reserve_bytes are taken from the limit below; that layer has no reserves");
     },

@@ -37,10 +37,10 @@ TEST_CASE("it is charged ahead and credited") {
   source_state state;
   auto memory = make(source{&state} | limit{4_KiB});
   limit_below const below(memory);
-  below.reserve(1_KiB, 256);
+  below.reserve(1_KiB, 256, "search: limit");
   CHECK(memory.used() == 1_KiB);
-  CHECK_THROWS_AS(below.reserve(4_KiB, 256), out_of_memory);
-  CHECK_THROWS_AS(below.reserve(1_KiB, 512), std::invalid_argument);
+  CHECK_THROWS_AS(below.reserve(4_KiB, 256, "search: limit"), out_of_memory);
+  CHECK_THROWS_AS(below.reserve(1_KiB, 512, "search: limit"), std::invalid_argument);
   below.release(1_KiB);
   CHECK(memory.used() == 0);
 }

@@ -54,9 +54,9 @@ class limit_below {
   /// What tells it from others; null where there is none.
   void const* layer() const noexcept { return found_ ? found_->layer_ : nullptr; }
 
-  /// Charges it ahead, and those below it. Throws `out_of_memory` where it has no room.
-  void reserve(std::size_t bytes, std::size_t granularity) const {
-    if (found_ && bytes != 0) found_->functions_->reserve(found_->layer_, bytes, granularity);
+  /// Charges it ahead, and those below it, for `above`, a name in errors. Throws `out_of_memory` where it has no room.
+  void reserve(std::size_t bytes, std::size_t granularity, char const* above) const {
+    if (found_ && bytes != 0) found_->functions_->reserve(found_->layer_, bytes, granularity, above);
   }
   /// Credits it, and those below it, with what was charged for a limit above.
   void release(std::size_t bytes) const noexcept {
