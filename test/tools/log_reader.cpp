@@ -53,7 +53,7 @@ TEST_CASE("a line of a log is read by its columns") {
 TEST_CASE("what is wrong with a line is said with its number") {
   CHECK(refusal("1,now,free,0x1,10,0,tag") == "");
   CHECK(refusal("1,now") == "file:2: has 2 fields; 7 are needed: Thread,Time,Action,Pointer,Size,Stream,Tag");
-  CHECK(refusal("1,now,fly,0x1,10,0,") == "file:2: action is 'fly'; it can be allocate or free");
+  CHECK(refusal("1,now,fly,0x1,10,0,") == "file:2: action is 'fly'; it can be allocate, free or allocate failure");
   CHECK(refusal("1,now,free,0xg,10,0,") == "file:2: pointer is '0xg', which is no number");
   CHECK(refusal("1,now,free,0x1,99999999999999999999,0,") ==
         "file:2: size is '99999999999999999999', which is no number");

@@ -104,7 +104,7 @@ class log_columns {
       return found;
     }
     if (f[2] != "allocate" && f[2] != "free")
-      in.damaged("action is '" + text_lines::start_of(f[2]) + "'; it can be allocate or free");
+      in.damaged("action is '" + text_lines::start_of(f[2]) + "'; it can be allocate, free or allocate failure");
     found.is = f[2] == "allocate" ? line::allocates : line::frees;
     found.address = in.number(f[3], "pointer", 16);
     found.bytes = in.number(f[4], "size");
