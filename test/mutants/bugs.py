@@ -937,6 +937,8 @@ BUGS = [
     bug(0, "after a wait that failed a copy writes the host's memory", STREAM_WORK,
         "if (code != cudaSuccess) wait_for(stream, device_);", "if (code != cudaSuccess) succeeded(code);",
         "containers/buffer", random=False, case="when a wait fails"),
+    bug(0, "nobody says that a stream is of another device than the memory", STREAM_WORK,
+        "if (of_stream == of_memory) return;", "return;", "containers/detail/stream_work", random=False),
     bug(0, "a resize whose copy fails loses the new memory", BUFFER,
         "        memory_.deallocate(stream(), fresh, capacity, alignment_);\n        throw;", "        throw;",
         "faults/containers", random=False, case="each CUDA call"),

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <stdexcept>
 #include <support/captures.hpp>
 
@@ -93,6 +94,29 @@ TEST_CASE("where the order after work on another stream cannot be made, the host
   CHECK(cudaStreamQuery(t.get()) == cudaSuccess);
   memory.deallocate(s, p, 8);
 }
+
+#if CUDART_VERSION >= 12080  // which can say whose a stream is
+TEST_CASE("a stream of another device than the memory's is named with both devices") {
+  test::fresh_world const world;
+  auto memory = make(device{});
+  std::optional<stream> first, second;
+  first.emplace();
+  {
+    device_guard const on_second(1);
+    second.emplace();
+  }
+  stream_work const work(*first, memory);
+  CHECK_THROWS_WITH_AS(
+      work.on(*second, [] {}),
+      doctest::Contains("a container's work on a stream of device 1 for memory of device 0 (its streams have to be of "
+                        "the memory's device) failed: cudaErrorInvalidResourceHandle"),
+      cuda_error);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  sim::fail_call("cudaEventRecord", 1, cudaErrorUnknown);
+  CHECK_THROWS_WITH_AS(work.on(*second, [] {}), doctest::Contains("cudaEventRecord failed: cudaErrorUnknown"),
+                       cuda_error);
+}
+#endif
 
 TEST_CASE("a wait that would break a capture is refused before anything is queued") {
   test::watched_world const world;

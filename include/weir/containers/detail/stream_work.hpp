@@ -14,6 +14,7 @@
 #include <exception>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 namespace weir::detail {
 
@@ -39,11 +40,33 @@ inline void zero_bytes_on_host(std::byte* p, std::size_t bytes, stream_ref strea
   }
 }
 
+/// Throws `cuda_error` in words where `stream` is of another device than the current one, which the memory is of.
+[[gnu::noinline, gnu::cold]] inline void require_same_device([[maybe_unused]] cudaError_t code,
+                                                             [[maybe_unused]] stream_ref stream) {
+#if CUDART_VERSION >= 12080
+  bool const is_default = stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
+  int const of_memory = current_device();
+  int of_stream = of_memory;
+  if (is_default || may_break_capture(stream.get()) || !succeeded(cudaStreamGetDevice(stream.get(), &of_stream)))
+    return;
+  if (of_stream == of_memory) return;
+  std::string const what = "a container's work on a stream of device " + std::to_string(of_stream) +
+                           " for memory of device " + std::to_string(of_memory) +
+                           " (its streams have to be of the memory's device)";
+  check(code, what.c_str());
+#endif
+}
+
 /// Work given to `later` from now on starts after what `earlier` was given so far; the host does not wait. The device
 /// of `earlier` is current. Throws `cuda_error`.
 inline void order_after(stream_ref later, stream_ref earlier) {
   event point;
-  point.record(earlier);
+  try {
+    point.record(earlier);
+  } catch (cuda_error const& failed) {
+    if (failed.code() == cudaErrorInvalidResourceHandle) require_same_device(failed.code(), earlier);
+    throw;
+  }
   point.hold_back(later);
 }
 
