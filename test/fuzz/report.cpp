@@ -1,13 +1,16 @@
 // Traces put together and drawn, whatever they say: events and snapshots that no program could have made too. Lives
 // begin before they end, free memory is part of what is reserved, and no byte of a name leaves its place in the page.
+// What PyTorch's viewer would be given is a snapshot.
 #include "target.hpp"
 
 #include <weir/tools/read_trace.hpp>
 #include <weir/tools/report_page.hpp>
+#include <weir/tools/torch_memory.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 using fuzz::require;
@@ -53,7 +56,20 @@ weir::report_run made_run(fuzz::input& in) {
   return run;
 }
 
+void check_snapshot(weir::report_run const& run) {
+  try {
+    weir::read_memory(weir::torch_memory(run.trace, run.snapshot));
+  } catch (weir::damaged_trace const& refused) {
+    std::string_view const what = refused.what();
+    // There may be nothing that fits, and a snapshot that was made up may say that a free has another size.
+    bool const known =
+        what.find("holds no allocation") != std::string_view::npos || what.find(", entry ") != std::string_view::npos;
+    require(known, "a snapshot is one");
+  }
+}
+
 void check(weir::report_run const& run) {
+  check_snapshot(run);
   weir::memory_timeline const t = weir::timeline_of(run.trace, run.snapshot);
   for (weir::block_life const& b : t.blocks) {
     require(b.from <= b.freed && b.freed <= b.done, "a block is allocated, freed and done in this order");

@@ -2916,4 +2916,11 @@ BUGS = [
         "least_share = 128", "least_share = 4", "pool/heap/block_heap", random=False, case="room for a share"),
     bug(0, "what is known of blocks' ages grows where blocks make room", HEAP,
         "    if (table_.unused() < records) free_", "    free_", "pool/small_blocks", random=False, case="what is at hand"),
+
+    # ---- traces that somebody made up
+    bug(0, "an event of no bytes is in the file for PyTorch's viewer", "tools/torch_memory.hpp",
+        " || (e.bytes == 0 && e.action != trace_action::out_of_memory)", "", "tools/torch_memory", random=False,
+        case="events of no bytes"),
+    bug(0, "a line of JSON that allocates no bytes is an event", "tools/read_trace.hpp",
+        "if (detail::tells_something(e)) trace", "trace", "tools/read_trace", random=False, case="where no bytes"),
 ]

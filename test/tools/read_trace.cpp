@@ -68,6 +68,15 @@ TEST_CASE("members that nobody knows are left out, and what is missing is as by 
   CHECK(trace.layers.size() == 1);
 }
 
+TEST_CASE("where no bytes were allocated, or came or went, nothing happened") {
+  std::string lines = "{\"weir_trace\":1}\n";
+  for (unsigned i = 0; i < trace_actions; ++i)
+    lines += R"({"address":"0x1000","action":")" + std::string(name_of(static_cast<trace_action>(i))) + "\"}\n";
+  std::string read;
+  for (trace_event const& e : read_trace(lines).events) read += std::string(name_of(e.action)) + " ";
+  CHECK(read == "free out_of_memory move spill unspill ");  // a free can be wrong
+}
+
 TEST_CASE("a log is read back but for what it does not hold") {
   ::setenv("TZ", "UTC", 1);
   ::tzset();

@@ -118,6 +118,25 @@ TEST_CASE("requests that contradict earlier ones are left out") {
   CHECK(read_trace(file).events.size() == 6);  // the first one's block, too, was allocated
 }
 
+TEST_CASE("events of no bytes are left out, but for refusals") {
+  recorded_trace trace{.began = 1'000'000, .layers = {"top", "trace"}};
+  auto const allocate = trace_action::allocate, free = trace_action::free;
+  trace.events = {{.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::map},
+                  {.address = 5120, .bytes = 0, .layer = 1, .action = trace_action::map},
+                  {.address = 4096, .bytes = 0, .action = free},
+                  {.address = 4096, .bytes = 2048, .action = allocate},
+                  {.address = 4096, .bytes = 2048, .action = free},
+                  {.address = 4096, .bytes = 0, .action = allocate},
+                  {.bytes = 0, .action = trace_action::out_of_memory},
+                  {.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::unmap}};
+  CHECK(python(viewer, torch_memory(trace)) ==
+        "segment_map alloc free_requested free_completed oom segment_unmap; 2048");
+  trace.events = {{.address = 4096, .bytes = 4096, .action = allocate},
+                  {.address = 4096, .bytes = 4096, .action = free},
+                  {.address = 4096, .bytes = 0, .action = allocate}};  // in a segment that nobody showed
+  CHECK(python(viewer, torch_memory(trace)) == "alloc free_requested free_completed; 4096");
+}
+
 TEST_CASE_FIXTURE(fresh_world, "a pool's growth, requests and refusals are shown, and what is live at the end") {
   stream const a;
   auto memory = make(device{} | trace{} | pool{.max_bytes = 4_MiB, .growth_bytes = 2_MiB} | trace{});

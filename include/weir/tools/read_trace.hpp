@@ -121,6 +121,12 @@ inline recorded_trace read_log(text_lines& in, log_columns const& columns) {
   return trace;
 }
 
+/// Whether there is anything that was allocated, came or went. A stack records nothing else, but for frees that were
+/// wrong, which may well be of no bytes.
+inline bool tells_something(trace_event const& e) {
+  return e.bytes != 0 || (e.action != trace_action::allocate && !is_of_segment(e.action));
+}
+
 /// One event of JSON lines; members that it does not know are left out.
 inline trace_event read_json_event(text_lines const& in, std::string_view line, trace_names& names) {
   trace_event e;
@@ -167,8 +173,11 @@ inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
     for (std::string const& layer : m.list) names.layer(layer);
   });
   if (version != 1) in.damaged("is no trace of version 1: \"weir_trace\" is not 1");
-  while (auto const line = in.next())
-    if (!line->empty()) trace.events.push_back(detail::read_json_event(in, *line, names));
+  while (auto const line = in.next()) {
+    if (line->empty()) continue;
+    trace_event const e = detail::read_json_event(in, *line, names);
+    if (detail::tells_something(e)) trace.events.push_back(e);
+  }
   if (trace.layers.empty()) trace.layers.emplace_back("trace");
   return trace;
 }
@@ -209,8 +218,8 @@ inline recorded_memory read_torch(std::string_view bytes, std::string const& nam
 /// Reads a file from its bytes; its beginning says which format it is: RMM's log, with or without weir's `Tag`, JSON
 /// lines (`trace_json_lines`), or a memory snapshot of PyTorch's or weir's (`torch_memory`), of which it takes the
 /// segments at the end, too. `name` is the file's, for errors. Throws `damaged_trace` at the first thing that is
-/// wrong. A log may free what it never allocated. Lines of a log that allocate no bytes or free a null pointer are left
-/// out. Uses some 20 times the bytes in memory at most.
+/// wrong. A log may free what it never allocated. Allocations of no bytes are left out, and so are segments of none,
+/// and lines of a log that free a null pointer. Uses some 20 times the bytes in memory at most.
 inline recorded_memory read_memory(std::string_view bytes, std::string const& name = "trace") {
   if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name, bytes.size() / 2);
   detail::text_lines in(bytes, name);

@@ -65,7 +65,7 @@ class torch_device {
   torch_device(recorded_trace const& trace, memory_snapshot const& snapshot, int device)
       : trace_(trace), device_(device) {
     for (trace_event const& e : trace.events) {
-      if (!is_request(e.action) || e.action == trace_action::out_of_memory) continue;
+      if (!is_request(e.action) || e.action == trace_action::out_of_memory || e.bytes == 0) continue;
       program_ = std::min(program_, e.layer);
     }
     for (trace_event const& e : trace.events)
@@ -120,12 +120,12 @@ class torch_device {
     std::reverse(events_.begin(), events_.end());
   }
   /// Without requests that contradict earlier ones: frees that were wrong and ignored, and what threads wrote into a
-  /// log in another order than it happened.
+  /// log in another order than it happened. What has no bytes, and is no refusal, is nowhere.
   std::vector<trace_event const*> possible_events() const {
     std::vector<trace_event const*> possible;
     std::map<std::uint64_t, std::optional<std::uint64_t>> blocks;  // by address, as they are then: bytes if live
     for (trace_event const& e : trace_.events) {
-      if (!is_here(e.device)) continue;
+      if (!is_here(e.device) || (e.bytes == 0 && e.action != trace_action::out_of_memory)) continue;
       bool const is_of_block = e.action == trace_action::allocate || e.action == trace_action::free;
       if (!is_of_block || e.layer != program_ || takes_place(e, blocks)) possible.push_back(&e);
     }
@@ -330,10 +330,10 @@ class torch_writer {
 /// The bytes of a snapshot file as PyTorch's `torch.cuda.memory._dump_snapshot` writes it, for its memory viewer and
 /// `torch.cuda._memory_viz`; write them to a file that is opened in binary mode. Shows the requests at the outermost
 /// `trace` layer and what the pool below took and gave back, where a `trace` layer saw that; tags are categories. What
-/// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for, and
-/// requests that contradict earlier ones, as a free that was wrong and ignored. Take the trace first, and let nothing
-/// allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that are no UTF-8 have U+FFFD in
-/// their place. May throw `std::bad_alloc`.
+/// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for, events of
+/// no bytes but refusals, and requests that contradict earlier ones, as a free that was wrong and ignored. Take the
+/// trace first, and let nothing allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that
+/// are no UTF-8 have U+FFFD in their place. May throw `std::bad_alloc`.
 inline std::string torch_memory(recorded_trace const& trace, memory_snapshot const& snapshot = {}) {
   int last = 0;
   for (trace_event const& e : trace.events) last = std::max(last, int{e.device});
