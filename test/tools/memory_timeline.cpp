@@ -140,6 +140,15 @@ TEST_CASE("without segments, they are where blocks lay") {
   CHECK(segments(t) == "guess[4096:1004 0-end] guess[1099511627776:50 0-end] ");
 }
 
+TEST_CASE("a block lies in what was there once, though less is there later") {
+  auto const range = timeline({event(trace_action::map, 4096, 8192), allocate(8192, 100), free(8192, 100),
+                               event(trace_action::unmap, 4096, 8192), event(trace_action::map, 4096, 4096)});
+  CHECK(segments(range) == "range[4096:8192 1-4, 4096:4096 5-end] ");
+  auto const plain = timeline({event(trace_action::grow, 4096, 8192), allocate(8192, 100), free(8192, 100),
+                               event(trace_action::trim, 4096, 8192), event(trace_action::grow, 4096, 4096)});
+  CHECK(segments(plain) == "[4096:8192 1-4] [4096:4096 5-end] ");
+}
+
 TEST_CASE("sizes that no memory has are left out, and addresses do not wrap") {
   std::uint64_t const last = ~std::uint64_t{0};
   auto const t =

@@ -112,6 +112,7 @@ class timeline_builder {
     add_ranges();
     leave_out_inner();
     add_guessed();
+    for (placed& s : segments_) out_.segments.push_back(std::move(s.segment));
     return std::move(out_);
   }
 
@@ -165,18 +166,28 @@ class timeline_builder {
     auto const at = layers_.lower_bound(first);
     return at != layers_.end() && at->first < last ? at->second : std::string();
   }
+  /// A segment, and all that its memory takes of addresses and of time.
+  struct placed {
+    extent_life whole;
+    segment_life segment;
+  };
+  static std::uint64_t end_of(extent_life const& e) { return e.address + e.bytes; }
+
   void add_segments() {
     for (extent_life const& e : plain_.take())
-      out_.segments.push_back({layer_at(e.address, e.address + e.bytes), false, true, {e}});
+      segments_.push_back({e, {layer_at(e.address, end_of(e)), false, true, {e}}});
   }
   /// Mapped pieces that touch, at whatever moments, are of one range; so are those of one range in the snapshot.
   void add_ranges() {
     std::uint64_t end = 0;
     for (extent_life const& e : mapped_.take()) {
-      if (end == 0 || e.address > end)
-        out_.segments.push_back({layer_at(e.address, e.address + e.bytes), true, true, {}});
-      out_.segments.back().mapped.push_back(e);
-      end = std::max(end, range_end(e.address + e.bytes));
+      if (end == 0 || e.address > end) segments_.push_back({e, {layer_at(e.address, end_of(e)), true, true, {}}});
+      segments_.back().segment.mapped.push_back(e);
+      extent_life& whole = segments_.back().whole;
+      whole.bytes = std::max(whole.bytes, end_of(e) - whole.address);
+      whole.from = std::min(whole.from, e.from);
+      whole.until = std::max(whole.until, e.until);
+      end = std::max(end, range_end(end_of(e)));
     }
   }
   std::uint64_t range_end(std::uint64_t end) const {
@@ -185,60 +196,57 @@ class timeline_builder {
     return end;
   }
 
-  static std::uint64_t begin_of(segment_life const& s) { return s.mapped.front().address; }
-  static std::uint64_t end_of(segment_life const& s) { return s.mapped.back().address + s.mapped.back().bytes; }
   void sort() {
-    std::stable_sort(out_.segments.begin(), out_.segments.end(), [](segment_life const& a, segment_life const& b) {
-      return begin_of(a) != begin_of(b) ? begin_of(a) < begin_of(b) : end_of(a) > end_of(b);
+    std::stable_sort(segments_.begin(), segments_.end(), [](placed const& a, placed const& b) {
+      return a.whole.address != b.whole.address ? a.whole.address < b.whole.address : a.whole.bytes > b.whole.bytes;
     });
   }
   /// A layer's segments can lie in those of a layer below: they are the same memory.
   void leave_out_inner() {
     sort();
-    std::vector<segment_life> outer;
+    std::vector<placed> outer;
     std::vector<std::size_t> around;  // those of `outer` that reach as far as this address
-    for (segment_life& s : out_.segments) {
-      std::erase_if(around, [&](std::size_t i) { return end_of(outer[i]) <= begin_of(s); });
+    for (placed& s : segments_) {
+      std::erase_if(around, [&](std::size_t i) { return end_of(outer[i].whole) <= s.whole.address; });
       bool const is_inner = std::any_of(around.begin(), around.end(), [&](std::size_t i) {
-        return end_of(s) <= end_of(outer[i]) && at_one_time(s, outer[i]);
+        return end_of(s.whole) <= end_of(outer[i].whole) && at_one_time(s.whole, outer[i].whole);
       });
       if (is_inner) continue;
       around.push_back(outer.size());
       outer.push_back(std::move(s));
     }
-    out_.segments = std::move(outer);
+    segments_ = std::move(outer);
   }
-  static bool at_one_time(segment_life const& a, segment_life const& b) {
-    auto const from = [](segment_life const& s) {
-      return std::min_element(s.mapped.begin(), s.mapped.end(), [](auto& x, auto& y) { return x.from < y.from; })->from;
-    };
-    auto const until = [](segment_life const& s) {
-      return std::max_element(s.mapped.begin(), s.mapped.end(), [](auto& x, auto& y) { return x.until < y.until; })
-          ->until;
-    };
-    return from(a) < until(b) && from(b) < until(a);
-  }
+  static bool at_one_time(extent_life const& a, extent_life const& b) { return a.from < b.until && b.from < a.until; }
 
   /// Where blocks lay that no segment has: a log tells of blocks alone.
   void add_guessed() {
+    auto const known = known_addresses();
     std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;  // address, bytes
-    for (block_life const& b : out_.blocks)
-      if (!in_segment(b.address)) spans.emplace_back(b.address, b.bytes);
+    for (block_life const& b : out_.blocks) {
+      auto const after = known.upper_bound(b.address);
+      if (after == known.begin() || b.address >= std::prev(after)->second) spans.emplace_back(b.address, b.bytes);
+    }
     std::sort(spans.begin(), spans.end());
-    std::vector<segment_life> guessed;
+    std::size_t const first = segments_.size();
     for (auto const& [address, bytes] : spans) {
-      if (guessed.empty() || address > end_of(guessed.back()) + 2_MiB)
-        guessed.push_back({{}, false, false, {{address, 0, 0, to_the_end}}});
-      extent_life& last = guessed.back().mapped.front();
+      if (segments_.size() == first || address > end_of(segments_.back().whole) + 2_MiB)
+        segments_.push_back({{address, 0, 0, to_the_end}, {{}, false, false, {}}});
+      extent_life& last = segments_.back().whole;
       last.bytes = std::max(last.bytes, address - last.address + std::min(bytes, ~address));
     }
-    std::move(guessed.begin(), guessed.end(), std::back_inserter(out_.segments));
+    for (std::size_t i = first; i < segments_.size(); ++i) segments_[i].segment.mapped.push_back(segments_[i].whole);
     sort();
   }
-  bool in_segment(std::uint64_t address) const {
-    auto const after = std::upper_bound(out_.segments.begin(), out_.segments.end(), address,
-                                        [](std::uint64_t a, segment_life const& s) { return a < begin_of(s); });
-    return after != out_.segments.begin() && address < end_of(*std::prev(after));
+  /// Where there was a segment at any moment: begin and end of each piece of addresses.
+  std::map<std::uint64_t, std::uint64_t> known_addresses() const {
+    std::map<std::uint64_t, std::uint64_t> pieces;
+    for (placed const& s : segments_) {
+      bool const touches = !pieces.empty() && s.whole.address <= pieces.rbegin()->second;
+      std::uint64_t& end = touches ? pieces.rbegin()->second : pieces[s.whole.address];
+      end = std::max(end, end_of(s.whole));
+    }
+    return pieces;
   }
 
   recorded_trace const& trace_;
@@ -246,6 +254,7 @@ class timeline_builder {
   memory_timeline out_;
   block_follower blocks_;
   extent_follower plain_, mapped_;
+  std::vector<placed> segments_;                      // by address, once they are all there
   std::map<std::uint64_t, std::string> layers_;       // of the snapshot's segments, by address
   std::multimap<std::uint64_t, std::size_t> places_;  // of the same, in their list
 };
