@@ -1598,6 +1598,16 @@ BUGS = [
     bug(0, "a block is looked for in the smallest of the segments at an address", "tools/memory_timeline.hpp",
         "end = std::max(end, end_of(s.whole));", "end = end_of(s.whole);", "tools/memory_timeline", random=False,
         case="a block lies in"),
+    bug(0, "each segment of a timeline is compared with all before it", "tools/memory_timeline.hpp",
+        "bool const is_inner = end_of(s.whole) <= reach.over(s.whole.from, s.whole.until);",
+        "bool const is_inner = std::any_of(outer.begin(), outer.end(), [&](placed const& o) {\n"
+        "        return end_of(s.whole) <= end_of(o.whole) && s.whole.from < o.whole.until && o.whole.from < s.whole.until;\n"
+        "      });", "tools/memory_timeline", random=False, case="memory that comes"),
+    bug(0, "each piece of a range is looked for in all ranges of the snapshot", "tools/memory_timeline.hpp",
+        "auto const after = known.lower_bound(", "auto const known = range_ends();\n      auto const after = known.lower_bound(",
+        "tools/memory_timeline", random=False, case="pieces of many"),
+    bug(0, "a value that holds in all of a span is forgotten in a part of it", "tools/span_maximum.hpp",
+        "most = std::max(most, all_[node])", "static_cast<void>(node)", "tools/span_maximum", random=False),
     bug(0, "pieces of segments that touch are one free piece", "tools/fragmentation_over_time.hpp",
         "bool first = true;", "bool first = found.empty();", "tools/fragmentation_over_time", random=False,
         case="pieces of a"),

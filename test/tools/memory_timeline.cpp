@@ -149,6 +149,33 @@ TEST_CASE("a block lies in what was there once, though less is there later") {
   CHECK(segments(plain) == "[4096:8192 1-4] [4096:4096 5-end] ");
 }
 
+TEST_CASE("memory that comes and goes at one address in each of many steps is followed") {
+  std::size_t const steps = 300'000;  // looking at all earlier lives for each would take minutes
+  std::vector<trace_event> events;
+  for (std::size_t i = 0; i < steps; ++i) {
+    events.push_back(event(trace_action::grow, 4096, 4096));
+    events.push_back(event(trace_action::trim, 4096, 4096));
+  }
+  auto const t = timeline(events);
+  REQUIRE(t.segments.size() == steps);
+  CHECK(t.segments.back().mapped.at(0).until == 2 * steps);
+}
+
+TEST_CASE("pieces of many ranges are put together by the snapshot") {
+  std::size_t const ranges = 100'000;  // looking at all of them for each piece would take minutes
+  std::vector<trace_event> events;
+  weir::memory_snapshot end;
+  for (std::uint64_t i = 0; i < ranges; ++i) {
+    std::uint64_t const address = 65536 * (i + 1);
+    events.push_back(event(trace_action::map, address, 4096));
+    events.push_back(event(trace_action::map, address + 8192, 4096));
+    end.segments.push_back({.address = address, .bytes = 12288, .is_range = true});
+  }
+  auto const t = timeline(events, end);
+  REQUIRE(t.segments.size() == ranges);
+  CHECK(t.segments.back().mapped.size() == 2);
+}
+
 TEST_CASE("sizes that no memory has are left out, and addresses do not wrap") {
   std::uint64_t const last = ~std::uint64_t{0};
   auto const t =

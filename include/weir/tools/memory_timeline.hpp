@@ -5,6 +5,7 @@
 #include <weir/tools/extent_life.hpp>
 #include <weir/tools/memory_snapshot.hpp>
 #include <weir/tools/recorded_trace.hpp>
+#include <weir/tools/span_maximum.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -179,6 +180,7 @@ class timeline_builder {
   }
   /// Mapped pieces that touch, at whatever moments, are of one range; so are those of one range in the snapshot.
   void add_ranges() {
+    auto const known = range_ends();
     std::uint64_t end = 0;
     for (extent_life const& e : mapped_.take()) {
       if (end == 0 || e.address > end) segments_.push_back({e, {layer_at(e.address, end_of(e)), true, true, {}}});
@@ -187,13 +189,19 @@ class timeline_builder {
       whole.bytes = std::max(whole.bytes, end_of(e) - whole.address);
       whole.from = std::min(whole.from, e.from);
       whole.until = std::max(whole.until, e.until);
-      end = std::max(end, range_end(end_of(e)));
+      end = std::max(end, end_of(e));
+      auto const after = known.lower_bound(end_of(e));
+      if (after != known.begin()) end = std::max(end, std::prev(after)->second);
     }
   }
-  std::uint64_t range_end(std::uint64_t end) const {
+  /// Of the snapshot's ranges, by where they begin: how far they reach, or those that begin before them.
+  std::map<std::uint64_t, std::uint64_t> range_ends() const {
+    std::map<std::uint64_t, std::uint64_t> ends;
     for (memory_segment const& s : end_.segments)
-      if (s.is_range && s.address < end && end < s.address + s.bytes) return s.address + s.bytes;
-    return end;
+      if (s.is_range) ends[s.address] = std::max(ends[s.address], s.address + std::min(s.bytes, ~s.address));
+    std::uint64_t farthest = 0;
+    for (auto& [begin, end] : ends) end = farthest = std::max(farthest, end);
+    return ends;
   }
 
   void sort() {
@@ -204,20 +212,18 @@ class timeline_builder {
   /// A layer's segments can lie in those of a layer below: they are the same memory.
   void leave_out_inner() {
     sort();
+    std::vector<std::uint64_t> moments;
+    for (placed const& s : segments_) moments.insert(moments.end(), {s.whole.from, s.whole.until});
+    span_maximum reach(std::move(moments));  // how far those of `outer` do; all begin no later than the next one
     std::vector<placed> outer;
-    std::vector<std::size_t> around;  // those of `outer` that reach as far as this address
     for (placed& s : segments_) {
-      std::erase_if(around, [&](std::size_t i) { return end_of(outer[i].whole) <= s.whole.address; });
-      bool const is_inner = std::any_of(around.begin(), around.end(), [&](std::size_t i) {
-        return end_of(s.whole) <= end_of(outer[i].whole) && at_one_time(s.whole, outer[i].whole);
-      });
+      bool const is_inner = end_of(s.whole) <= reach.over(s.whole.from, s.whole.until);
       if (is_inner) continue;
-      around.push_back(outer.size());
+      reach.add(s.whole.from, s.whole.until, end_of(s.whole));
       outer.push_back(std::move(s));
     }
     segments_ = std::move(outer);
   }
-  static bool at_one_time(extent_life const& a, extent_life const& b) { return a.from < b.until && b.from < a.until; }
 
   /// Where blocks lay that no segment has: a log tells of blocks alone.
   void add_guessed() {
@@ -262,8 +268,8 @@ class timeline_builder {
 }  // namespace detail
 
 /// The lives of all blocks and segments of a trace. `end` is a snapshot taken when the trace ended, or empty: it adds
-/// what was there before the trace began, and what is pending at its end. Takes time and host memory in proportion to
-/// both. Never fails for what the events say, whatever it is: a trace can have lost some.
+/// what was there before the trace began, and what is pending at its end. Takes host memory in proportion to both, and
+/// the time of sorting them. Never fails for what the events say, whatever it is: a trace can have lost some.
 inline memory_timeline timeline_of(recorded_trace const& trace, memory_snapshot const& end = {}) {
   return detail::timeline_builder(trace, end).build();
 }
