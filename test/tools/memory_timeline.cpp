@@ -176,6 +176,46 @@ TEST_CASE("pieces of many ranges are put together by the snapshot") {
   CHECK(t.segments.back().mapped.size() == 2);
 }
 
+TEST_CASE("a snapshot may have many tags, and segments that lie in each other in a way that no stack has") {
+  std::size_t const many = 100'000;  // looking at all others for each would take minutes
+  weir::memory_snapshot end;
+  std::vector<trace_event> events;
+  std::uint64_t const first = std::uint64_t{1} << 40;
+  SUBCASE("tags") {
+    for (std::uint64_t i = 0; i < many; ++i)
+      end.segments.push_back({.address = first + 4096 * i,
+                              .bytes = 4096,
+                              .blocks = {{.address = first + 4096 * i,
+                                          .bytes = 4096,
+                                          .state = weir::memory_state::live,
+                                          .tag = "tag " + std::to_string(i)}}});
+    auto const t = timeline({}, end);
+    CHECK(t.tags.size() == many + 1);
+    CHECK(t.tags.at(t.blocks.back().tag) == "tag 0");
+  }
+  SUBCASE("segments that begin at one address") {
+    for (std::uint64_t i = 0; i < many; ++i)
+      end.segments.push_back({.address = first,
+                              .bytes = many - i,
+                              .blocks = {{.address = first, .bytes = many - i, .state = weir::memory_state::live}}});
+    auto const t = timeline({}, end);
+    CHECK(t.blocks.size() == 1);  // they are at one address
+    CHECK(t.segments.size() == many);
+  }
+  SUBCASE("segments that all have the same pieces in them") {
+    for (std::uint64_t i = 0; i < many; ++i) {
+      events.push_back(event(trace_action::map, first + 8192 * i, 4096));
+      end.segments.push_back({.address = first,
+                              .bytes = 8192 * many,
+                              .is_range = true,
+                              .blocks = {{.address = first, .bytes = 8192 * many}}});
+    }
+    auto const t = timeline(events, end);
+    REQUIRE(t.segments.size() == 1);
+    CHECK(t.segments[0].mapped.size() == 2 * many);
+  }
+}
+
 TEST_CASE("sizes that no memory has are left out, and addresses do not wrap") {
   std::uint64_t const last = ~std::uint64_t{0};
   auto const t =

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -50,14 +51,15 @@ class extent_follower {
     });
     cut(address, last);
   }
-  /// Something that a snapshot shows at the end: what no event told of was there from the beginning.
+  /// Something that a snapshot shows at the end: what no event told of was there from the beginning. After all events.
   void there_at_end(std::uint64_t address, std::uint64_t bytes) {
     if (!is_size_of_memory(bytes)) return;
     std::vector<extent_life> unknown;
-    each_part(address, address + std::min(bytes, ~address),
-              [&](std::uint64_t first, std::uint64_t until, extent_life const* open) {
-                if (open == nullptr) unknown.push_back({first, until - first, 0, to_the_end});
-              });
+    each_not_shown(address, address + std::min(bytes, ~address), [&](std::uint64_t begin, std::uint64_t end) {
+      each_part(begin, end, [&](std::uint64_t first, std::uint64_t until, extent_life const* open) {
+        if (open == nullptr) unknown.push_back({first, until - first, 0, to_the_end});
+      });
+    });
     for (extent_life const& e : unknown) open_[e.address] = e;
   }
   /// All of them, by address.
@@ -84,6 +86,20 @@ class extent_follower {
     }
     if (first < last) f(first, last, nullptr);
   }
+  /// `f(first, last)` for the parts of `[first, last)` that it was not called for before.
+  template <class F>
+  void each_not_shown(std::uint64_t first, std::uint64_t last, F f) {
+    std::uint64_t begin = first;  // of what is shown in one piece then
+    auto at = shown_.upper_bound(first);
+    if (at != shown_.begin() && std::prev(at)->second >= first) --at;
+    for (; at != shown_.end() && at->first <= last; at = shown_.erase(at)) {
+      if (first < at->first) f(first, at->first);
+      begin = std::min(begin, at->first);
+      first = std::max(first, at->second);
+    }
+    if (first < last) f(first, last);
+    shown_[begin] = std::max(first, last);
+  }
   /// Nothing is open in `[first, last)` from now on.
   void cut(std::uint64_t first, std::uint64_t last) {
     std::vector<extent_life> rests;
@@ -105,6 +121,7 @@ class extent_follower {
 
   std::map<std::uint64_t, extent_life> open_;
   std::vector<extent_life> closed_;
+  std::map<std::uint64_t, std::uint64_t> shown_;  // begin and end of what `there_at_end` was told of
 };
 
 }  // namespace detail

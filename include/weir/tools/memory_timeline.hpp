@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -107,8 +108,9 @@ class timeline_builder {
     out_.moments = trace_.events.size();
     out_.tags = trace_.tags;
     for (trace_moment m = 0; m < trace_.events.size(); ++m) follow(trace_.events[m], m + 1);
-    for (std::size_t i = 0; i < end_.segments.size(); ++i) places_.emplace(end_.segments[i].address, i);
-    for (std::size_t i = end_.segments.size(); i-- > 0;) follow_end(i);  // lower layers first: theirs are larger
+    for (std::size_t i = 0; i < out_.tags.size(); ++i) tags_.try_emplace(out_.tags[i], static_cast<std::uint32_t>(i));
+    find_holders();
+    for (std::size_t i = end_.segments.size(); i-- > 0;) follow_end(end_.segments[i]);  // lower layers first: larger
     add_segments();
     add_ranges();
     leave_out_inner();
@@ -137,30 +139,34 @@ class timeline_builder {
     }
   }
 
-  void follow_end(std::size_t number) {
-    memory_segment const& segment = end_.segments[number];
+  void follow_end(memory_segment const& segment) {
     extent_follower& extents = segment.is_range ? mapped_ : plain_;
     if (!segment.is_range) extents.there_at_end(segment.address, segment.bytes);
     layers_[segment.address] = segment.layer;
     for (memory_block const& block : segment.blocks) {
       if (segment.is_range && block.state != memory_state::unmapped) extents.there_at_end(block.address, block.bytes);
-      if (block.state == memory_state::live && !holds_segment(block, number))
+      if (block.state == memory_state::live && !holders_.contains(&block))
         blocks_.live_at_end(block, tag_number(block.tag));
       if (block.state == memory_state::pending) blocks_.pending_at_end(block);
     }
   }
-  /// Whether a layer above, whose segments stand before this one, keeps one in the block: then its blocks are shown.
-  bool holds_segment(memory_block const& block, std::size_t number) const {
-    for (auto at = places_.lower_bound(block.address); at != places_.end(); ++at) {
-      if (at->first - block.address >= block.bytes) return false;
-      if (at->second < number && end_.segments[at->second].bytes <= block.bytes) return true;
+  /// Blocks in which a layer above, whose segments stand before, keeps one that is no larger: its blocks are shown.
+  void find_holders() {
+    std::vector<std::uint64_t> places;
+    for (memory_segment const& s : end_.segments) places.insert(places.end(), {s.address, s.address + 1});
+    span_maximum small(std::move(places));  // by where segments begin that stand before: the smaller, the more
+    for (memory_segment const& s : end_.segments) {
+      for (memory_block const& b : s.blocks) {
+        std::uint64_t const smallest = small.over(b.address, b.address + std::min(b.bytes, ~b.address));
+        if (smallest != 0 && smallest >= ~b.bytes) holders_.insert(&b);
+      }
+      small.add(s.address, s.address + 1, ~s.bytes);
     }
-    return false;
   }
   std::uint32_t tag_number(std::string const& name) {
-    auto const found = std::find(out_.tags.begin(), out_.tags.end(), name);
-    if (found == out_.tags.end()) return out_.tags.push_back(name), static_cast<std::uint32_t>(out_.tags.size() - 1);
-    return static_cast<std::uint32_t>(found - out_.tags.begin());
+    auto const [known, is_new] = tags_.try_emplace(name, static_cast<std::uint32_t>(out_.tags.size()));
+    if (is_new) out_.tags.push_back(name);
+    return known->second;
   }
 
   std::string layer_at(std::uint64_t first, std::uint64_t last) const {
@@ -260,9 +266,10 @@ class timeline_builder {
   memory_timeline out_;
   block_follower blocks_;
   extent_follower plain_, mapped_;
-  std::vector<placed> segments_;                      // by address, once they are all there
-  std::map<std::uint64_t, std::string> layers_;       // of the snapshot's segments, by address
-  std::multimap<std::uint64_t, std::size_t> places_;  // of the same, in their list
+  std::vector<placed> segments_;                     // by address, once they are all there
+  std::map<std::uint64_t, std::string> layers_;      // of the snapshot's segments, by address
+  std::unordered_set<memory_block const*> holders_;  // see find_holders
+  std::map<std::string, std::uint32_t> tags_;        // numbers in out_.tags
 };
 
 }  // namespace detail
