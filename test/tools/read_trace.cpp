@@ -147,5 +147,7 @@ TEST_CASE("what is no trace is refused with the place") {
   CHECK(refusal(header + "{\"action\":\"free\",\"bytes\":\"many\"}") == "file:2: bytes is 'many', which is no number");
   CHECK(refusal(header + "{\"action\":\"free\",\"device\":4294967295}") ==
         "file:2: device is 4294967295; no machine has so many");
+  CHECK(refusal(header + "{\"action\":\"free\",\"device\":4096}") == "file:2: device is 4096; no machine has so many");
+  CHECK(refusal(header + "{\"action\":\"free\",\"device\":4095}").empty());
   CHECK(refusal("Thread,Time,Action,Pointer,Size,Stream\n1,now\n").starts_with("file:2: has 2 fields"));
 }

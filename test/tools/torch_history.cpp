@@ -146,6 +146,14 @@ TEST_CASE("a small snapshot that holds one list in many places is refused before
                        doctest::Contains("device 50, entry 0: more entries and blocks than are read"), damaged_pickle);
 }
 
+TEST_CASE("histories of more devices than a machine has are refused") {
+  std::vector<std::string> devices(4096, list({}));
+  devices[4095] = list({entry("alloc", 256, 1)});
+  CHECK(read_torch_snapshot(snapshot(devices)).at(0).device == 4095);
+  devices.push_back(list({}));
+  CHECK(mentions(refusal(snapshot(devices)), "'device_traces' has 4097 lists, one for each device; no machine has so"));
+}
+
 TEST_CASE("empty allocations are left out") {
   CHECK(history({entry("alloc", 256, 0), entry("free_requested", 256, 0), entry("alloc", 256, 3)}) == "+256:3@0 ");
 }

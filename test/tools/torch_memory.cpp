@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -197,6 +198,41 @@ TEST_CASE_FIXTURE(fresh_world, "whatever a program did, and however little a tra
   SUBCASE("a growable range") { run(virtual_memory{} | trace{} | pool{} | trace{}); }
   SUBCASE("no pool") { run(device{} | trace{}); }
   SUBCASE("a pool on a pool") { run(device{} | pool{} | trace{} | pool{.growth_bytes = 4_MiB} | trace{}); }
+}
+
+TEST_CASE("each device has the list of its own events and its own segments") {
+  recorded_trace trace{.began = 1'000'000, .layers = {"trace"}};
+  trace.events = {{.address = 4096, .bytes = 1024, .device = 2},
+                  {.address = 4096, .bytes = 512, .device = -1},  // the host's memory is shown as device 0's
+                  {.address = 4096, .bytes = 1024, .device = 2, .action = trace_action::free}};
+  memory_snapshot const end{
+      .segments = {{.address = 65536, .bytes = 256, .device = 3, .blocks = {{.address = 65536, .bytes = 256}}}}};
+  CHECK(python("d = pickle.loads(BYTES)\nprint([len(t) for t in d['device_traces']], "
+               "[(s['device'], s['total_size']) for s in d['segments']])",
+               torch_memory(trace, end)) == "[1, 0, 3, 0] [(0, 512), (2, 1024), (3, 256)]");
+}
+
+TEST_CASE("the events of many devices are looked at once") {
+  recorded_trace trace{.began = 1'000'000, .layers = {"trace"}};
+  for (std::uint64_t i = 0; i < 1'500'000; ++i)  // all of them for each device would take minutes
+    trace.events.push_back({.address = 4096 * i,
+                            .bytes = 4096,
+                            .device = static_cast<std::int32_t>(i % 4096),
+                            .action = trace_action::move});  // of which nothing is written
+  trace.events.push_back({.address = 4096, .bytes = 4096, .device = 4095});
+  recorded_trace const read = read_trace(torch_memory(trace));
+  REQUIRE(read.events.size() == 1);
+  CHECK(read.events[0].device == 4095);
+}
+
+TEST_CASE("a device that no machine has is refused, and not filled up to") {
+  for (std::int32_t const device : {4096, 1'000'000, 0x7fff'ffff}) {
+    std::string const why = "weir: there is a device " + std::to_string(device) + "; a snapshot has a list for each";
+    recorded_trace const trace{.events = {{.address = 4096, .bytes = 1024, .device = device}}, .layers = {"trace"}};
+    CHECK_THROWS_WITH_AS(torch_memory(trace), doctest::Contains(why.c_str()), std::invalid_argument);
+    memory_snapshot const end{.segments = {{.address = 4096, .bytes = 1024, .device = device}}};
+    CHECK_THROWS_WITH_AS(torch_memory({}, end), doctest::Contains(why.c_str()), std::invalid_argument);
+  }
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a trace without a snapshot is shown with segments made for its blocks") {

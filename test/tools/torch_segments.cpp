@@ -66,3 +66,9 @@ TEST_CASE("a snapshot without segments has none, and one with too many is refuse
   CHECK(detail::torch_segments(in, 101).segments.at(0).bytes == 100);
   CHECK_THROWS_AS(static_cast<void>(detail::torch_segments(in, 100)), damaged_pickle);
 }
+
+TEST_CASE("a segment of a device that no machine has is refused") {
+  CHECK(read("[{'device': 4095}]").segments.at(0).device == 4095);
+  CHECK_THROWS_WITH_AS(read("[{'device': 0}, {'device': 4096}]"),
+                       doctest::Contains("a segment's device is 4096; no machine has so many"), damaged_pickle);
+}

@@ -135,7 +135,7 @@ inline trace_event read_json_event(text_lines const& in, std::string_view line, 
     return in.number(m.text, m.name.c_str(), base);
   };
   auto const device = [&](json_object_reader::member const& m) {
-    if (whole(m) > 1'000'000) in.damaged("device is " + text_lines::start_of(m.text) + "; no machine has so many");
+    if (whole(m) >= most_devices) in.damaged("device is " + text_lines::start_of(m.text) + "; no machine has so many");
     return static_cast<std::int32_t>(whole(m));
   };
   json_object_reader(in, line).for_each_member([&](json_object_reader::member const& m) {

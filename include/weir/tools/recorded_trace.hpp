@@ -41,6 +41,14 @@ struct recorded_trace {
   friend bool operator==(recorded_trace const&, recorded_trace const&) = default;
 };
 
+namespace detail {
+
+/// Devices in files have numbers below this, which no machine comes near. PyTorch's file has a list for each number up
+/// to the last.
+inline constexpr std::int32_t most_devices = 4096;
+
+}  // namespace detail
+
 /// The word for an action in files and tables: `out_of_memory`.
 inline char const* name_of(trace_action action) noexcept {
   constexpr char const* names[trace_actions] = {"allocate", "free",  "out_of_memory", "grow",  "trim",

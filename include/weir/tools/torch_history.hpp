@@ -1,8 +1,8 @@
 #pragma once
 // What a memory snapshot of PyTorch says happened (the file of torch.cuda.memory._dump_snapshot).
 
-#include <weir/core/shown_events.hpp>
 #include <weir/tools/pickle_reader.hpp>
+#include <weir/tools/recorded_trace.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -202,6 +202,9 @@ inline std::vector<device_history> torch_histories(pickle const& in, std::size_t
   pickle::value const* const devices = in.find(in.root(), "device_traces");
   if (devices == nullptr || devices->is != pickle::kind::list)
     throw damaged_pickle(0, "is no snapshot of PyTorch's memory: there is no list 'device_traces'");
+  if (in.items(*devices).size() > most_devices)
+    throw damaged_pickle(in.place(*devices), "'device_traces' has " + std::to_string(in.items(*devices).size()) +
+                                                 " lists, one for each device; no machine has so many");
   std::vector<device_history> found;
   std::size_t device = 0;
   for (pickle::value const& entries : in.items(*devices)) {

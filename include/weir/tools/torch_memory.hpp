@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,38 +57,44 @@ class address_pieces {
   std::map<std::uint64_t, std::uint64_t> pieces_;  // by begin
 };
 
+/// What a trace and a snapshot tell of one device.
+struct torch_input {
+  std::vector<trace_event const*> events;  // and refusals; the others that have no bytes are nowhere
+  std::vector<memory_segment const*> segments;
+};
+
+/// Whose events are shown: the program's requests, and the memory that they lie in.
+struct torch_layers {
+  explicit torch_layers(recorded_trace const& trace) {
+    for (trace_event const& e : trace.events) {
+      if (e.bytes == 0) continue;
+      if (e.action == trace_action::allocate || e.action == trace_action::free) program = std::min(program, e.layer);
+      if (is_of_segment(e.action)) keeper = std::min(keeper, e.layer);
+    }
+  }
+  std::uint32_t program = ~std::uint32_t{0}, keeper = ~std::uint32_t{0};
+};
+
 /// What the viewer is shown of one device. It starts from the segments at the end and goes back event by event, and
 /// stops with an error at an event that does not fit: so what does not fit is left out. A trace may begin in the
 /// middle, and requests may come between the trace and the snapshot. So is a request that contradicts an earlier one,
 /// at which `read_trace` would stop.
 class torch_device {
  public:
-  torch_device(recorded_trace const& trace, memory_snapshot const& snapshot, int device)
-      : trace_(trace), device_(device) {
-    for (trace_event const& e : trace.events) {
-      if (!is_request(e.action) || e.action == trace_action::out_of_memory || e.bytes == 0) continue;
-      program_ = std::min(program_, e.layer);
-    }
-    for (trace_event const& e : trace.events)
-      if (is_of_segment(e.action)) keeper_ = std::min(keeper_, e.layer);
-    for (memory_segment const& s : snapshot.segments) add_segment(s);
-    choose_events();
+  torch_device(recorded_trace const& trace, torch_layers const& layers, torch_input const& of_device,
+               std::int32_t device)
+      : trace_(trace), device_(device), layers_(layers) {
+    for (memory_segment const* const s : of_device.segments) add_segment(*s);
+    choose_events(possible_events(of_device.events));
     add_missing_segments();
   }
 
   std::vector<memory_segment> const& segments() const noexcept { return segments_; }
   std::vector<trace_event const*> const& events() const noexcept { return events_; }
 
-  static std::uint64_t device_number(int device) noexcept {
-    return device < 0 ? 0 : static_cast<std::uint64_t>(device);
-  }
-
  private:
-  bool is_here(int device) const noexcept { return device_number(device) == device_number(device_); }
-
   /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first.
   void add_segment(memory_segment const& whole) {
-    if (!is_here(whole.device)) return;
     memory_segment run;
     auto const finish = [&] {
       if (run.bytes != 0 && !held_.overlaps(run.address, run.address + run.bytes)) keep(run);
@@ -98,7 +105,7 @@ class torch_device {
         finish();
         continue;
       }
-      if (run.bytes == 0) run = {.address = block.address, .device = whole.device, .is_range = whole.is_range};
+      if (run.bytes == 0) run = {.address = block.address, .device = device_, .is_range = whole.is_range};
       run.bytes += block.bytes;
       run.blocks.push_back(block);
     }
@@ -112,22 +119,20 @@ class torch_device {
   }
 
   /// From the last to the first, as the viewer goes.
-  void choose_events() {
-    std::vector<trace_event const*> const possible = possible_events();
+  void choose_events(std::vector<trace_event const*> const& possible) {
     address_pieces now = held_;
     for (std::size_t i = possible.size(); i-- > 0;)
       if (fits(*possible[i], now)) events_.push_back(possible[i]);
     std::reverse(events_.begin(), events_.end());
   }
   /// Without requests that contradict earlier ones: frees that were wrong and ignored, and what threads wrote into a
-  /// log in another order than it happened. What has no bytes, and is no refusal, is nowhere.
-  std::vector<trace_event const*> possible_events() const {
+  /// log in another order than it happened.
+  std::vector<trace_event const*> possible_events(std::vector<trace_event const*> const& all) const {
     std::vector<trace_event const*> possible;
     std::map<std::uint64_t, std::optional<std::uint64_t>> blocks;  // by address, as they are then: bytes if live
-    for (trace_event const& e : trace_.events) {
-      if (!is_here(e.device) || (e.bytes == 0 && e.action != trace_action::out_of_memory)) continue;
-      bool const is_of_block = e.action == trace_action::allocate || e.action == trace_action::free;
-      if (!is_of_block || e.layer != program_ || takes_place(e, blocks)) possible.push_back(&e);
+    for (trace_event const* const e : all) {
+      bool const is_of_block = e->action == trace_action::allocate || e->action == trace_action::free;
+      if (!is_of_block || e->layer != layers_.program || takes_place(*e, blocks)) possible.push_back(e);
     }
     return possible;
   }
@@ -147,7 +152,7 @@ class torch_device {
         return true;
       case trace_action::allocate:
       case trace_action::free:
-        if (e.layer != program_) return false;
+        if (e.layer != layers_.program) return false;
         if (!now.contains(e.address, end)) {
           if (now.overlaps(e.address, end) || traced_.overlaps(e.address, end)) return false;
           missing_.add(e.address, end);  // in a segment that nobody showed
@@ -159,12 +164,13 @@ class torch_device {
         return true;
       case trace_action::grow:
       case trace_action::map:
-        if (e.layer != keeper_ || !now.contains(e.address, end) || has_live(e.address, end)) return false;
+        if (e.layer != layers_.keeper || !now.contains(e.address, end) || has_live(e.address, end)) return false;
         now.remove(e.address, end);
         return true;
       case trace_action::trim:
       case trace_action::unmap:
-        if (e.layer != keeper_ || now.overlaps(e.address, end) || missing_.overlaps(e.address, end)) return false;
+        if (e.layer != layers_.keeper || now.overlaps(e.address, end) || missing_.overlaps(e.address, end))
+          return false;
         now.add(e.address, end);
         traced_.add(e.address, end);
         return true;
@@ -207,13 +213,37 @@ class torch_device {
   }
 
   recorded_trace const& trace_;
-  int device_;
-  std::uint32_t program_ = ~std::uint32_t{0}, keeper_ = ~std::uint32_t{0};  // whose events are shown
+  std::int32_t device_;
+  torch_layers layers_;
   std::vector<memory_segment> segments_;
   std::vector<trace_event const*> events_;
   address_pieces held_, traced_, missing_;
   std::set<std::uint64_t> live_;  // blocks, at the event that is looked at
 };
+
+/// All devices up to the last that there is anything of. Memory of no device is shown as device 0's.
+inline std::vector<torch_device> torch_devices(recorded_trace const& trace, memory_snapshot const& snapshot) {
+  std::vector<torch_input> inputs(1);
+  auto const of = [&](std::int32_t device) -> torch_input& {
+    auto const number = static_cast<std::size_t>(std::max(device, 0));
+    if (device >= most_devices)
+      throw std::invalid_argument("weir: there is a device " + std::to_string(device) +
+                                  "; a snapshot has a list for each, and their numbers have to be below " +
+                                  std::to_string(most_devices));
+    if (inputs.size() <= number) inputs.resize(number + 1);
+    return inputs[number];
+  };
+  for (trace_event const& e : trace.events)
+    if (e.bytes != 0 || e.action == trace_action::out_of_memory) of(e.device).events.push_back(&e);
+  for (memory_segment const& s : snapshot.segments) of(s.device).segments.push_back(&s);
+
+  torch_layers const layers(trace);
+  std::vector<torch_device> devices;
+  devices.reserve(inputs.size());
+  for (torch_input const& input : inputs)
+    devices.emplace_back(trace, layers, input, static_cast<std::int32_t>(devices.size()));
+  return devices;
+}
 
 /// The words of PyTorch's file.
 class torch_writer {
@@ -247,7 +277,7 @@ class torch_writer {
       requested += b.requested;
     }
     out_.begin_dict();
-    out_.member("device", torch_device::device_number(s.device));
+    out_.member("device", static_cast<std::uint64_t>(s.device));
     out_.member("address", s.address);
     out_.member("total_size", s.bytes);
     out_.member("allocated_size", allocated);
@@ -333,14 +363,10 @@ class torch_writer {
 /// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for, events of
 /// no bytes but refusals, and requests that contradict earlier ones, as a free that was wrong and ignored. Take the
 /// trace first, and let nothing allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that
-/// are no UTF-8 have U+FFFD in their place. May throw `std::bad_alloc`.
+/// are no UTF-8 have U+FFFD in their place. Throws `std::invalid_argument` for a device's number of 4096 or more, and
+/// `std::bad_alloc`.
 inline std::string torch_memory(recorded_trace const& trace, memory_snapshot const& snapshot = {}) {
-  int last = 0;
-  for (trace_event const& e : trace.events) last = std::max(last, int{e.device});
-  for (memory_segment const& s : snapshot.segments) last = std::max(last, int{s.device});
-  std::vector<detail::torch_device> devices;
-  for (int device = 0; device <= last; ++device) devices.emplace_back(trace, snapshot, device);
-  return detail::torch_writer(trace).write(devices);
+  return detail::torch_writer(trace).write(detail::torch_devices(trace, snapshot));
 }
 
 }  // namespace weir

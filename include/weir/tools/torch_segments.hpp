@@ -3,6 +3,7 @@
 
 #include <weir/tools/memory_snapshot.hpp>
 #include <weir/tools/pickle_reader.hpp>
+#include <weir/tools/recorded_trace.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -30,7 +31,7 @@ class torch_segment_reader {
   memory_segment read(pickle::value const& in) {
     count(in);
     memory_segment out{.address = number(in, "address"),
-                       .device = static_cast<std::int32_t>(std::min<std::uint64_t>(number(in, "device"), 1'000'000)),
+                       .device = device(in),
                        .is_range = flag(in, "is_expandable"),
                        .layer = "PyTorch"};
     std::uint64_t const stream = number(in, "stream");
@@ -41,6 +42,13 @@ class torch_segment_reader {
         out.bytes += out.blocks.back().bytes;
       }
     return out;
+  }
+  std::int32_t device(pickle::value const& segment) const {
+    std::uint64_t const device = number(segment, "device");
+    if (device >= most_devices)
+      throw damaged_pickle(in_.place(segment),
+                           "a segment's device is " + std::to_string(device) + "; no machine has so many");
+    return static_cast<std::int32_t>(device);
   }
   /// Where it is follows from the blocks before it: older snapshots do not say.
   memory_block read_block(pickle::value const& in, std::uint64_t address, std::uint64_t stream) const {
@@ -78,8 +86,8 @@ class torch_segment_reader {
   std::size_t left_;
 };
 
-/// Throws `damaged_pickle` where there are more than `left` segments and blocks. What is missing or of another kind is
-/// 0, free or empty.
+/// Throws `damaged_pickle` where there are more than `left` segments and blocks, or too many devices. What is missing
+/// or of another kind is 0, free or empty.
 inline memory_snapshot torch_segments(pickle const& in, std::size_t left) {
   return torch_segment_reader(in, left).read();
 }
