@@ -2961,6 +2961,9 @@ BUGS = [
         "  for (std::size_t i = 0; i < inputs.size(); ++i)\n    for (trace_event const& e : trace.events)\n"
         "      if (static_cast<std::size_t>(e.device) == i) inputs[i].events.push_back(&e);\n"
         "  std::vector<torch_device> devices;\n", "tools/torch_memory", random=False, case="the events of many"),
+    bug(0, "each device of a snapshot counts the segments of all", "tools/torch_history.hpp",
+        "segments.of.find(device_);", "segments.of.find(device_);\n    for (auto const& s : in_.items(*segments.list)) count(s);",
+        "tools/torch_history", random=False, case="a segment is looked at"),
     bug(0, "a line of JSON may be of a device that no machine has", "tools/read_trace.hpp",
         "whole(m) >= most_devices", "whole(m) > 1'000'000", "tools/read_trace", random=False, case="what is no trace"),
     bug(0, "a segment of PyTorch's may be of a device that no machine has", "tools/torch_segments.hpp",

@@ -132,6 +132,17 @@ TEST_CASE("each device has a history of its own, and devices without one are lef
   CHECK(written(found[1]) == "+256:2@0 ");
 }
 
+TEST_CASE("a segment is looked at for its own device alone") {
+  std::vector<std::string> devices, segments;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    devices.push_back(list({entry("alloc", 256, 1)}));
+    segments.push_back(
+        dict({{"device", number(i)}, {"address", number(0)}, {"stream", number(0)}, {"blocks", list({})}}));
+  }
+  weir::detail::pickle_limits const limits{.values = 3000};  // 60 times 60 are more
+  CHECK(read_torch_snapshot(snapshot(devices, segments), limits).size() == 60);
+}
+
 TEST_CASE("a small snapshot that holds one list in many places is refused before it is read for ever") {
   std::vector<std::string> const entries(20, entry("free_completed", 256, 100));
   auto const holding = [&](std::size_t places) {  // the list itself, remembered as number 0, and then as often

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -29,6 +30,21 @@ struct device_history {
   std::vector<event> events;
 };
 
+/// The segments that a snapshot holds, by their devices.
+struct segments_by_device {
+  explicit segments_by_device(pickle const& in) : list(in.find(in.root(), "segments")) {
+    if (list == nullptr) return;
+    for (pickle::value const& segment : in.items(*list)) {
+      pickle::value const* const device = in.find(segment, "device");
+      auto const number = device == nullptr ? std::nullopt : pickle::number(*device);
+      (number ? of[*number] : wrong).push_back(&segment);
+    }
+  }
+  pickle::value const* list;  ///< as it is there; null where there is none
+  std::unordered_map<std::uint64_t, std::vector<pickle::value const*>> of;
+  std::vector<pickle::value const*> wrong;  ///< those that do not say their device
+};
+
 /// Reads one device's list of entries. Frees count when the program asked for them (`free_requested`), not when PyTorch
 /// took the memory back. What was live before the first entry is allocated at the start, by rising address: blocks that
 /// are freed without having been allocated, and blocks that the snapshot's segments hold and no entry knows.
@@ -39,7 +55,7 @@ class device_history_reader {
   device_history_reader(pickle const& in, std::size_t device, std::size_t& left)
       : in_(in), device_(device), left_(left) {}
 
-  device_history read(pickle::value const& entries, pickle::value const* segments) {
+  device_history read(pickle::value const& entries, segments_by_device const& segments) {
     if (entries.is != pickle::kind::list) fail(entries, "is no list");
     for (pickle::value const& entry : in_.items(entries)) {
       count(entry);
@@ -48,7 +64,7 @@ class device_history_reader {
     }
     entry_ = none;
     if (!has_blocks_) return {device_, {}};
-    if (segments != nullptr) read_segments(*segments);
+    if (segments.list != nullptr) read_segments(segments);
     std::sort(before_.begin(), before_.end(), [](auto const& a, auto const& b) { return a.address < b.address; });
     before_.insert(before_.end(), events_.begin(), events_.end());
     return {device_, std::move(before_)};
@@ -160,11 +176,14 @@ class device_history_reader {
     return v == nullptr ? std::string_view() : in_.text(*v).value_or("");
   }
 
-  void read_segments(pickle::value const& segments) {
-    if (segments.is != pickle::kind::list) fail(segments, "'segments' is no list");
-    for (pickle::value const& segment : in_.items(segments)) {
+  void read_segments(segments_by_device const& segments) {
+    if (segments.list->is != pickle::kind::list) fail(*segments.list, "'segments' is no list");
+    if (!segments.wrong.empty()) number(*segments.wrong.front(), "device");
+    auto const own = segments.of.find(device_);
+    if (own == segments.of.end()) return;
+    for (pickle::value const* const each : own->second) {
+      pickle::value const& segment = *each;
       count(segment);
-      if (number(segment, "device") != device_) continue;
       std::uint64_t address = number(segment, "address");
       std::uint64_t const stream = number(segment, "stream");
       pickle::value const* const blocks = in_.find(segment, "blocks");
@@ -205,10 +224,11 @@ inline std::vector<device_history> torch_histories(pickle const& in, std::size_t
   if (in.items(*devices).size() > most_devices)
     throw damaged_pickle(in.place(*devices), "'device_traces' has " + std::to_string(in.items(*devices).size()) +
                                                  " lists, one for each device; no machine has so many");
+  segments_by_device const segments(in);
   std::vector<device_history> found;
   std::size_t device = 0;
   for (pickle::value const& entries : in.items(*devices)) {
-    device_history history = device_history_reader(in, device++, left).read(entries, in.find(in.root(), "segments"));
+    device_history history = device_history_reader(in, device++, left).read(entries, segments);
     if (!history.events.empty()) found.push_back(std::move(history));
   }
   if (found.empty())
