@@ -2961,6 +2961,15 @@ BUGS = [
         "  for (std::size_t i = 0; i < inputs.size(); ++i)\n    for (trace_event const& e : trace.events)\n"
         "      if (static_cast<std::size_t>(e.device) == i) inputs[i].events.push_back(&e);\n"
         "  std::vector<torch_device> devices;\n", "tools/torch_memory", random=False, case="the events of many"),
+    bug(0, "what a pickle holds is copied as it grows", "tools/pickle_reader.hpp",
+        "  std::deque<value> stack_;\n  std::deque<remembered> memo_;\n  std::deque<container> containers_;\n",
+        "  std::vector<value> stack_;\n  std::vector<remembered> memo_;\n  std::vector<container> containers_;\n",
+        "tools/read_trace_memory", random=False, case="pickles of many"),
+    bug(0, "a text that a pickle has in many places counts for nothing", "tools/torch_segments.hpp",
+        "    count(in, tag.size() / bytes_of_one);  // one text, too, may be in many places\n", "",
+        "tools/read_trace_memory", random=False, case="nor do snapshots"),
+    bug(0, "an entry of a snapshot may take two bytes of its file", "tools/read_trace.hpp",
+        "bytes.size() / 10", "bytes.size() / 2", "tools/read_trace_memory", random=False, case="nor do snapshots"),
     bug(0, "each device of a snapshot counts the segments of all", "tools/torch_history.hpp",
         "segments.of.find(device_);", "segments.of.find(device_);\n    for (auto const& s : in_.items(*segments.list)) count(s);",
         "tools/torch_history", random=False, case="a segment is looked at"),

@@ -21,7 +21,7 @@
 namespace weir::memory_tool {
 
 /// The most bytes of a file that are read unless the caller says otherwise: a gzip file can unpack to a thousand times
-/// its size, and reading takes up to twenty times the bytes in memory.
+/// its size, and reading takes up to ten times the bytes in memory, or fifty where somebody made the file up.
 inline constexpr std::size_t most_bytes = std::size_t{1} << 30;
 
 /// The bytes of a file, unpacked; `-` is the standard input. Throws `std::runtime_error` if it cannot be read or has

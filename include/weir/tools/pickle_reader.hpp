@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -308,10 +309,11 @@ class pickle {
   std::size_t opcode_at_ = 0;
   std::size_t values_ = 0;
   std::uint64_t remembered_ = 0;  ///< how often, which is what MEMOIZE calls the next
-  std::vector<value> stack_;
+  // No vectors, which take three times as much while they grow.
+  std::deque<value> stack_;
+  std::deque<remembered> memo_;
+  std::deque<container> containers_;
   std::vector<std::size_t> marks_;
-  std::vector<remembered> memo_;
-  std::vector<container> containers_;
   mutable std::unordered_map<std::uint64_t, std::unordered_map<std::string_view, std::size_t>> indexes_;
 };
 

@@ -183,13 +183,16 @@ inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
 }
 
 /// Requests are of a layer above the one whose segments come and go.
-inline recorded_trace torch_trace(std::vector<device_history> const& histories) {
+inline recorded_trace torch_trace(std::vector<device_history> histories) {
   recorded_trace trace;
   trace_names names(trace);
   std::uint32_t const top = names.layer("PyTorch");
+  std::size_t events = 0;
+  for (device_history const& history : histories) events += history.events.size();
+  trace.events.reserve(events);
   std::uint64_t latest = 0;
-  for (device_history const& history : histories)
-    for (device_history::event const& e : history.events) {
+  for (device_history& history : histories) {
+    for (device_history::event const& e : std::exchange(history.events, {})) {
       std::uint64_t const microseconds = e.microseconds == 0 ? latest : e.microseconds;
       if (trace.began == 0) trace.began = microseconds * 1000;
       latest = microseconds;
@@ -203,12 +206,15 @@ inline recorded_trace torch_trace(std::vector<device_history> const& histories) 
                               .action = e.action,
                               .report = names.report(std::string(e.report))});
     }
+  }
   return trace;
 }
-inline recorded_memory read_torch(std::string_view bytes, std::string const& name, std::size_t most_values) try {
-  pickle const in(bytes, {.values = most_values});
-  recorded_trace trace = detail::torch_trace(detail::torch_histories(in, most_values));
-  return {std::move(trace), detail::torch_segments(in, most_values)};
+/// In a file that Python wrote a value takes two bytes on the whole, and an entry or a block twelve or more.
+inline recorded_memory read_torch(std::string_view bytes, std::string const& name) try {
+  pickle const in(bytes, {.values = bytes.size() / 2});
+  std::size_t const most = bytes.size() / 10;
+  recorded_trace trace = detail::torch_trace(detail::torch_histories(in, most));
+  return {std::move(trace), detail::torch_segments(in, most)};
 } catch (damaged_pickle const& e) {
   throw damaged_trace(name + ": " + e.what());
 }
@@ -219,9 +225,10 @@ inline recorded_memory read_torch(std::string_view bytes, std::string const& nam
 /// lines (`trace_json_lines`), or a memory snapshot of PyTorch's or weir's (`torch_memory`), of which it takes the
 /// segments at the end, too. `name` is the file's, for errors. Throws `damaged_trace` at the first thing that is
 /// wrong. A log may free what it never allocated. Allocations of no bytes are left out, and so are segments of none,
-/// and lines of a log that free a null pointer. Uses some 20 times the bytes in memory at most.
+/// and lines of a log that free a null pointer. Takes some 10 times the bytes of host memory for what programs write,
+/// and at most 50 times for what somebody made up to take much.
 inline recorded_memory read_memory(std::string_view bytes, std::string const& name = "trace") {
-  if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name, bytes.size() / 2);
+  if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name);
   detail::text_lines in(bytes, name);
   std::string_view const header = in.next().value_or("");
   if (auto const columns = detail::log_columns::of(header)) return {detail::read_log(in, *columns), {}};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,6 +58,7 @@ class device_history_reader {
 
   device_history read(pickle::value const& entries, segments_by_device const& segments) {
     if (entries.is != pickle::kind::list) fail(entries, "is no list");
+    events_.reserve(std::min(in_.items(entries).size(), left_));
     for (pickle::value const& entry : in_.items(entries)) {
       count(entry);
       read_entry(entry);
@@ -66,8 +68,8 @@ class device_history_reader {
     if (!has_blocks_) return {device_, {}};
     if (segments.list != nullptr) read_segments(segments);
     std::sort(before_.begin(), before_.end(), [](auto const& a, auto const& b) { return a.address < b.address; });
-    before_.insert(before_.end(), events_.begin(), events_.end());
-    return {device_, std::move(before_)};
+    events_.insert(events_.begin(), before_.begin(), before_.end());
+    return {device_, std::move(events_)};
   }
 
  private:
@@ -210,7 +212,7 @@ class device_history_reader {
   std::size_t& left_;
   std::size_t entry_ = 0;
   std::unordered_map<std::uint64_t, block> known_;
-  std::vector<device_history::event> before_;
+  std::deque<device_history::event> before_;
   std::vector<device_history::event> events_;
   bool has_blocks_ = false;  // else nothing was allocated or freed
 };

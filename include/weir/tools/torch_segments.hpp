@@ -17,13 +17,15 @@ namespace weir::detail {
 /// Reads the list `segments`. What a history needs of it is there: `torch_histories` of the same pickle did not throw.
 class torch_segment_reader {
  public:
-  /// `left` is how many segments and blocks may be read: a pickle can hold one list in many places.
+  /// `left` is how many segments, blocks and parts of their tags may be read: a pickle can hold one in many places.
   torch_segment_reader(pickle const& in, std::size_t left) : in_(in), left_(left) {}
 
   memory_snapshot read() {
     memory_snapshot out;
-    if (pickle::value const* const segments = in_.find(in_.root(), "segments"); segments != nullptr)
+    if (pickle::value const* const segments = in_.find(in_.root(), "segments"); segments != nullptr) {
+      out.segments.reserve(std::min(in_.items(*segments).size(), left_));
       for (pickle::value const& segment : in_.items(*segments)) out.segments.push_back(read(segment));
+    }
     return out;
   }
 
@@ -35,12 +37,14 @@ class torch_segment_reader {
                        .is_range = flag(in, "is_expandable"),
                        .layer = "PyTorch"};
     std::uint64_t const stream = number(in, "stream");
-    if (pickle::value const* const blocks = in_.find(in, "blocks"); blocks != nullptr)
+    if (pickle::value const* const blocks = in_.find(in, "blocks"); blocks != nullptr) {
+      out.blocks.reserve(std::min(in_.items(*blocks).size(), left_));
       for (pickle::value const& each : in_.items(*blocks)) {
         count(each);
         out.blocks.push_back(read_block(each, out.address + out.bytes, stream));
         out.bytes += out.blocks.back().bytes;
       }
+    }
     return out;
   }
   std::int32_t device(pickle::value const& segment) const {
@@ -51,7 +55,7 @@ class torch_segment_reader {
     return static_cast<std::int32_t>(device);
   }
   /// Where it is follows from the blocks before it: older snapshots do not say.
-  memory_block read_block(pickle::value const& in, std::uint64_t address, std::uint64_t stream) const {
+  memory_block read_block(pickle::value const& in, std::uint64_t address, std::uint64_t stream) {
     memory_block out{.address = address, .bytes = number(in, "size")};
     std::string_view const state = text(in, "state");
     if (!state.starts_with("active")) return out;
@@ -60,7 +64,9 @@ class torch_segment_reader {
     if (out.state != memory_state::live) return out;
     out.requested = in_.find(in, "requested_size") == nullptr ? out.bytes : number(in, "requested_size");
     out.requested = std::min(out.requested, out.bytes);
-    out.tag = std::string(text(in, "category"));
+    std::string_view const tag = text(in, "category");
+    count(in, tag.size() / bytes_of_one);  // one text, too, may be in many places
+    out.tag = std::string(tag);
     return out;
   }
 
@@ -76,18 +82,20 @@ class torch_segment_reader {
     pickle::value const* const v = in_.find(dict, name);
     return v != nullptr && v->is == pickle::kind::boolean && v->bits != 0;
   }
-  void count(pickle::value const& near) {
-    if (left_ == 0)
+  void count(pickle::value const& near, std::size_t n = 1) {
+    if (left_ < n)
       throw damaged_pickle(in_.place(near), "more segments and blocks than are read; one list may be in many places");
-    --left_;
+    left_ -= n;
   }
+
+  static constexpr std::size_t bytes_of_one = 64;  // of a tag, that count as a block; weir's have no more
 
   pickle const& in_;
   std::size_t left_;
 };
 
-/// Throws `damaged_pickle` where there are more than `left` segments and blocks, or too many devices. What is missing
-/// or of another kind is 0, free or empty.
+/// Throws `damaged_pickle` where there are more than `left` segments, blocks and parts of their tags, or too many
+/// devices. What is missing or of another kind is 0, free or empty.
 inline memory_snapshot torch_segments(pickle const& in, std::size_t left) {
   return torch_segment_reader(in, left).read();
 }
