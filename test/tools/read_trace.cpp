@@ -131,6 +131,24 @@ TEST_CASE("a snapshot for PyTorch is read back to its requests, refusals and seg
   CHECK(memory.snapshot.segments[0].blocks.at(0).state == memory_state::free);
 }
 
+TEST_CASE("a long category of many of a snapshot's entries is read once") {
+  auto const text = [](std::string const& s) { return "U" + std::string(1, static_cast<char>(s.size())) + s; };
+  std::string const category(8'000'000, 'x');  // reading it for each of the entries would take minutes
+  auto const entry = [&](std::string const& action, std::string const& its_category) {
+    return "(" + text("action") + text(action) + text("addr") + "K\1" + text("size") + "K\1" + text("stream") + "K\1" +
+           text("category") + its_category + "d";
+  };
+  std::string bytes = "\x80\x02(" + text("device_traces") + "((";
+  bytes += entry("alloc", std::string("X\0\x12\x7a\0", 5) + category + "q\1") + "q\2";
+  bytes += entry("free_requested", "h\1") + "q\3";
+  std::size_t const pairs = 200'000;
+  for (std::size_t i = 1; i < pairs; ++i) bytes += "h\2h\3";
+  recorded_trace const trace = read_trace(bytes + "lld.");
+  REQUIRE(trace.events.size() == 2 * pairs);
+  CHECK(trace.events[2 * pairs - 2].tag == 1);
+  CHECK(trace.tags == std::vector<std::string>{"", category});
+}
+
 TEST_CASE("a log and JSON lines say nothing of the segments at the end") {
   CHECK(read_memory(trace_csv(sample())).snapshot == memory_snapshot{});
   CHECK(read_memory(trace_json_lines(sample())).snapshot == memory_snapshot{});

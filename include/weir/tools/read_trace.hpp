@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -190,21 +191,30 @@ inline recorded_trace torch_trace(std::vector<device_history> histories) {
   std::size_t events = 0;
   for (device_history const& history : histories) events += history.events.size();
   trace.events.reserve(events);
+  // By where they are in the file: one may be in many entries.
+  std::unordered_map<char const*, std::uint32_t> tags, reports;
+  auto const numbered = [](auto& known, std::string_view text, auto number) {
+    if (text.empty()) return std::uint32_t{0};
+    auto const [at, is_new] = known.try_emplace(text.data());
+    if (is_new) at->second = number(std::string(text));
+    return at->second;
+  };
   std::uint64_t latest = 0;
   for (device_history& history : histories) {
     for (device_history::event const& e : std::exchange(history.events, {})) {
       std::uint64_t const microseconds = e.microseconds == 0 ? latest : e.microseconds;
       if (trace.began == 0) trace.began = microseconds * 1000;
       latest = microseconds;
-      trace.events.push_back({.nanoseconds = microseconds * 1000 > trace.began ? microseconds * 1000 - trace.began : 0,
-                              .address = e.address,
-                              .bytes = e.bytes,
-                              .stream = e.stream,
-                              .layer = is_of_segment(e.action) ? names.layer("PyTorch: segments") : top,
-                              .tag = names.tag(std::string(e.category)),
-                              .device = static_cast<std::int32_t>(history.device),
-                              .action = e.action,
-                              .report = names.report(std::string(e.report))});
+      trace.events.push_back(
+          {.nanoseconds = microseconds * 1000 > trace.began ? microseconds * 1000 - trace.began : 0,
+           .address = e.address,
+           .bytes = e.bytes,
+           .stream = e.stream,
+           .layer = is_of_segment(e.action) ? names.layer("PyTorch: segments") : top,
+           .tag = numbered(tags, e.category, [&](std::string const& s) { return names.tag(s); }),
+           .device = static_cast<std::int32_t>(history.device),
+           .action = e.action,
+           .report = numbered(reports, e.report, [&](std::string const& s) { return names.report(s); })});
     }
   }
   return trace;
