@@ -95,6 +95,11 @@ TEST_CASE("copies are apart; what was moved from has no value, and may get one b
   CHECK(c.value() == 2);
   CHECK_THROWS_AS(static_cast<void>(a.value()), std::out_of_range);  // NOLINT(bugprone-use-after-move)
   CHECK_THROWS_AS(a.set_value(1), std::out_of_range);
+  static int const later = 1;
+  CHECK_THROWS_AS(a.set_value_async(later), std::out_of_range);
+  CHECK_THROWS_AS(a.set_to_zero(), std::out_of_range);
+  CHECK_THROWS_AS(static_cast<void>(a.copy()), std::out_of_range);
+  CHECK_THROWS_AS(static_cast<void>(a.copy(s)), std::out_of_range);
   a = std::move(b);
   CHECK(a.value() == 1);
   a.set_stream(s);

@@ -2984,4 +2984,12 @@ BUGS = [
     bug(0, "a snapshot may hold histories of more devices than a machine has", "tools/torch_history.hpp",
         "if (in.items(*devices).size() > most_devices)", "if (false)", "tools/torch_history", random=False,
         case="histories of more"),
+
+    # ---- scalars that were moved from
+    bug(0, "a scalar that was moved from is set to zero, and has no value", "containers/scalar.hpp",
+        "    require_value();\n    one_.set_to_zero();", "    one_.set_to_zero();", "containers/scalar", random=False,
+        case="copies are apart"),
+    bug(0, "a scalar that was moved from is copied to one without a value", "containers/scalar.hpp",
+        "    require_value();\n    return scalar(", "    return scalar(", "containers/scalar", random=False,
+        case="copies are apart"),
 ]

@@ -6,13 +6,14 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/stream_ref.hpp>
 
+#include <stdexcept>
 #include <utility>
 
 namespace weir {
 
 /// Owns one `T`, trivially copyable, on a stream. For streams, devices, threads, what it may be made on and how `R`
-/// holds that, see `buffer`. Move-only; `copy` is explicit. What is moved from has no value: whatever asks for it or
-/// sets it throws `std::out_of_range`.
+/// holds that, see `buffer`. Move-only; `copy` is explicit. What is moved from has no value: whatever asks for it,
+/// copies it or sets it throws `std::out_of_range`.
 ///
 ///     weir::scalar<int> count(stream, memory);
 ///     count.set_to_zero();
@@ -36,7 +37,10 @@ class scalar {
   }
 
   /// Another one on the same memory with the same value, which lives on `stream`.
-  [[nodiscard]] scalar copy(stream_ref stream) const { return scalar(one_.copy(stream)); }
+  [[nodiscard]] scalar copy(stream_ref stream) const {
+    require_value();
+    return scalar(one_.copy(stream));
+  }
   [[nodiscard]] scalar copy() const { return copy(stream()); }
 
   T* data() noexcept { return one_.data(); }
@@ -58,12 +62,19 @@ class scalar {
   void set_value_async(T const&&, stream_ref) = delete;  // weir: a temporary is gone before the copy; use set_value
   void set_value_async(T const&&) = delete;              // weir: a temporary is gone before the copy; use set_value
   /// Sets its bytes to 0 on the stream, without a wait and in captures too. Throws `cuda_error`.
-  void set_to_zero() { one_.set_to_zero(); }
+  void set_to_zero() {
+    require_value();
+    one_.set_to_zero();
+  }
   /// Lives on `stream` from now on, which is put behind the work of the old one so far. Throws as `buffer::set_stream`.
   void set_stream(stream_ref stream) { one_.set_stream(stream); }
 
  private:
   explicit scalar(vector<T, R> one) noexcept : one_(std::move(one)) {}
+
+  void require_value() const {
+    if (one_.empty()) throw std::out_of_range("weir: there is no value; this scalar was moved from");
+  }
 
   vector<T, R> one_;
 };
