@@ -21,3 +21,14 @@ TEST_CASE("each action has its word, and a trace is a plain value") {
   other.events.push_back({.bytes = 1});
   CHECK(other != empty);
 }
+
+TEST_CASE("a layer is below a pool if it saw segments, and no requests") {
+  using layers = std::vector<bool>;
+  recorded_trace trace;
+  CHECK(detail::layers_below_pools(trace) == layers{false});
+  trace.layers = {"top", "between", "below", "both"};
+  trace.events = {{.layer = 0, .action = trace_action::allocate}, {.layer = 1, .action = trace_action::out_of_memory},
+                  {.layer = 2, .action = trace_action::map},      {.layer = 2, .action = trace_action::out_of_memory},
+                  {.layer = 3, .action = trace_action::grow},     {.layer = 3, .action = trace_action::free}};
+  CHECK(detail::layers_below_pools(trace) == layers{false, false, true, false});
+}

@@ -119,6 +119,19 @@ TEST_CASE("requests that contradict earlier ones are left out") {
   CHECK(read_trace(file).events.size() == 6);  // the first one's block, too, was allocated
 }
 
+TEST_CASE("what a pool was refused is no refusal of the program's") {
+  recorded_trace trace{.began = 1'000'000, .layers = {"top", "trace"}};
+  auto const refused = trace_action::out_of_memory;
+  trace.events = {{.bytes = 8192, .layer = 1, .action = refused},
+                  {.address = 4096, .bytes = 4096, .layer = 1, .action = trace_action::grow},
+                  {.address = 4096, .bytes = 2048, .action = trace_action::allocate},
+                  {.bytes = 16384, .layer = 1, .action = refused},
+                  {.bytes = 16384, .action = refused}};
+  std::string const shown = python(viewer, torch_memory(trace));
+  CHECK(shown.find("oom") != std::string::npos);
+  CHECK(shown.find("oom") == shown.rfind("oom"));
+}
+
 TEST_CASE("events of no bytes are left out, but for refusals") {
   recorded_trace trace{.began = 1'000'000, .layers = {"top", "trace"}};
   auto const allocate = trace_action::allocate, free = trace_action::free;

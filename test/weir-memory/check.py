@@ -74,6 +74,14 @@ expect("a log is written to the standard output", run("convert", log, "--to", "c
 snapshot = pickle.loads((folder / "made.torch").read_bytes())
 expect("Python reads the snapshot", sum(e["action"] == "alloc" for e in snapshot["device_traces"][0]) == 4, str(snapshot))
 
+# What a pool was refused, and did without, is no refusal of the program's.
+lines = ['{"weir_trace":1,"began":0,"lost":0,"layers":["top","below"]}']
+for at, (action, layer, address, size) in enumerate([("out_of_memory", "below", 0, 8192), ("grow", "below", 4096, 4096),
+                                                     ("allocate", "top", 4096, 2048), ("out_of_memory", "top", 0, 16384)]):
+    lines.append(f'{{"ns":{at},"action":"{action}","layer":"{layer}","device":0,"address":"{address:#x}","bytes":{size},'
+                 '"stream":"0x1","thread":1}')
+check("a refusal below a pool", 0, ["out of memory       1 time\n"], "summary", file("below.json", "\n".join(lines) + "\n"))
+
 # What is read is not written over.
 kept = file("kept.csv", LOG)
 for given in (("convert", kept, "--to", "json", "-o", kept), ("page", kept, "-o", str(folder / "." / "kept.csv"))):

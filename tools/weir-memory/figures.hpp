@@ -44,11 +44,12 @@ inline figures figures_of(recorded_trace const& trace) {
   memory_timeline const timeline = timeline_of(trace);
   figures f{.events = trace.events.size(), .lost = trace.lost};
   std::set<std::uint64_t> streams, threads;
+  std::vector<bool> const is_below = detail::layers_below_pools(trace);
   for (trace_event const& e : trace.events) {
     if (!is_request(e.action)) continue;
     streams.insert(e.stream);
     threads.insert(e.thread);
-    f.refused += e.action == trace_action::out_of_memory;
+    f.refused += e.action == trace_action::out_of_memory && !is_below[e.layer];
   }
   f.streams = streams.size();
   f.threads = threads.size();

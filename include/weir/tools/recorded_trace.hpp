@@ -47,6 +47,18 @@ namespace detail {
 /// to the last.
 inline constexpr std::int32_t most_devices = 4096;
 
+/// For each layer of a trace, at least one, whether it stands below a pool: it saw segments come and go, and no
+/// requests. What is refused there is not refused to the program.
+inline std::vector<bool> layers_below_pools(recorded_trace const& trace) {
+  std::vector<bool> below(trace.layers.empty() ? 1 : trace.layers.size()), serves(below.size());
+  for (trace_event const& e : trace.events) {
+    if (is_of_segment(e.action)) below.at(e.layer) = true;
+    if (e.action == trace_action::allocate || e.action == trace_action::free) serves.at(e.layer) = true;
+  }
+  for (std::size_t i = 0; i < below.size(); ++i) below[i] = below[i] && !serves[i];
+  return below;
+}
+
 }  // namespace detail
 
 /// The word for an action in files and tables: `out_of_memory`.

@@ -106,16 +106,10 @@ class report_data {
     text_ += R"(,"time":)";
     list(trace_->events, [&](trace_event const& e) { number(last = std::max(last, e.nanoseconds)); });
   }
-  /// Layers that saw segments come and go stand below a pool: what is refused there is not refused to the program.
-  void find_layers_below() {
-    is_below_.assign(std::max<std::size_t>(trace_->layers.size(), 1), false);
-    for (trace_event const& e : trace_->events)
-      if (is_of_segment(e.action)) is_below_.at(e.layer) = true;
-  }
   /// Everything but allocations and frees. `moment` is the state right after it.
   template <class Address>
   void add_happenings(Address address) {
-    find_layers_below();
+    std::vector<bool> const is_below = layers_below_pools(*trace_);
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < trace_->events.size(); ++i)
       if (auto const action = trace_->events[i].action;
@@ -124,7 +118,7 @@ class report_data {
     text_ += R"(,"happenings":)";
     list(places, [&](std::size_t i) {
       trace_event const& e = trace_->events[i];
-      bool const by_source = e.action == trace_action::out_of_memory && is_below_[e.layer];
+      bool const by_source = e.action == trace_action::out_of_memory && is_below[e.layer];
       char const* const action = by_source ? "no_segment" : name_of(e.action);
       text_ += R"({"moment":)", number(i + 1), ((text_ += R"(,"action":")") += action) += '"';
       member("bytes", e.bytes);
@@ -171,7 +165,6 @@ class report_data {
 
   std::string text_;
   recorded_trace const* trace_ = nullptr;
-  std::vector<bool> is_below_;                    // by layer
   std::map<std::uint64_t, std::size_t> streams_;  // handles, numbered by first appearance
 };
 

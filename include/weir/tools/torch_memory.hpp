@@ -149,7 +149,7 @@ class torch_device {
     if (end < e.address) return false;  // of a file that somebody made up
     switch (e.action) {
       case trace_action::out_of_memory:
-        return true;
+        return e.layer == layers_.program || e.layer < layers_.keeper;  // else a pool was refused
       case trace_action::allocate:
       case trace_action::free:
         if (e.layer != layers_.program) return false;
