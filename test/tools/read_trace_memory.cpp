@@ -133,7 +133,7 @@ TEST_CASE("nor do snapshots that hold one entry, segment, block or tag in many p
     CHECK(most_times([&](std::size_t n) {
             return snapshot(pair, segment("") + remember(2) + repeated(other, n / 5), filled(n * 4 / 5));
           }) <= most);
-    for (std::size_t const tag : {0, 63, 64, 5000})
+    for (std::size_t const tag : {0u, 63u, 64u, 5000u})
       CHECK(most_times([&](std::size_t n) {
               std::string const blocks = live_block(std::string(tag, 'x')) + remember(2) + repeated(other, n / 5);
               return snapshot(pair, segment(blocks), filled(n * 4 / 5));
