@@ -298,6 +298,27 @@ TEST_CASE("nor for what a pool above takes for one") {
   CHECK_FALSE(calls.order.empty());
 }
 
+TEST_CASE("what a soft limit's function asks another stack for is none of the capture that it was called in") {
+  watched_world const world;
+  recorded calls;
+  auto other = make(device{} | limit{2_MiB} | on_failure{{{"a", calls.named('a')}}});
+  auto memory = make(device{} |
+                     limit{.max_bytes = 64_MiB,
+                           .soft_bytes = 1_MiB,
+                           .on_soft =
+                               [&](std::size_t) {
+                                 CHECK_THROWS_AS(static_cast<void>(other.allocate(host_order, 4_MiB)), out_of_memory);
+                               }} |
+                     pool{});
+  weir::stream const s;
+  capture_scope const declared;
+  begin_capture(s);
+  void* const p = memory.allocate(s, 4_MiB);
+  memory.deallocate(s, p, 4_MiB);
+  end_capture(s);
+  CHECK_FALSE(calls.order.empty());
+}
+
 TEST_CASE("what a reclaimer uses again in a capture is not taken for the request's") {
   watched_world const world;
   auto below = make(device{} | pool{.max_bytes = 2_MiB});

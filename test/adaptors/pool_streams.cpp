@@ -783,6 +783,35 @@ TEST_CASE("what is freed on more new streams than there is room for is used agai
   for (void* p : blocks) memory.deallocate(t, p, 1_MiB);
 }
 
+TEST_CASE("what is freed on many new streams while a capture is declared can be had once it is done, and given back") {
+  lazy_world const world;
+  constexpr std::size_t count = 20;
+  std::vector<std::unique_ptr<destroyable_stream>> streams;
+  for (std::size_t i = 0; i < count; ++i) streams.push_back(std::make_unique<destroyable_stream>());
+  bool is_used_again = false;
+  SUBCASE("by another stream") { is_used_again = true; }
+  SUBCASE("when the pool ends") {}
+  source_state state;
+  capture_scope const declared;
+  {
+    auto memory = make(source{&state} | pool{.max_bytes = count * 1_MiB});
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < count; ++i) blocks.push_back(memory.allocate(host_order, 1_MiB));
+    for (std::size_t i = 0; i < count; ++i) {
+      REQUIRE(cudaLaunchHostFunc(
+                  streams[i]->get(), [](void*) {}, nullptr) == cudaSuccess);
+      memory.deallocate(*streams[i], blocks[i], 1_MiB);
+    }
+    sim::run_all();
+    weir::stream const t;
+    if (is_used_again) {
+      for (void*& p : blocks) CHECK_NOTHROW(p = memory.allocate(t, 1_MiB));
+      for (void* p : blocks) memory.deallocate(host_order, p, 1_MiB);
+    }
+  }
+  CHECK(state.live_bytes == 0);
+}
+
 TEST_CASE("who frees on many new streams at a time waits for none of them, and then has room for as many") {
   lazy_world const world;
   bool they_come_again = false;

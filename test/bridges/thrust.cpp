@@ -283,6 +283,13 @@ TEST_CASE("a vector is made of and assigned from one on another stream after the
     set(5);
     wide = source;
     CHECK(at(wide, 3) == 5);
+    REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    vector const beside(source, memory, other);  // what is captured is done when the graph runs
+    wide = source;
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(at(beside, 3) == 5);
   }
   CHECK(weir::sim::live_allocations() == 0);
   weir::sim::set_mode(weir::sim::mode::immediate);

@@ -82,6 +82,10 @@ TEST_CASE("a list in braces is its elements") {
   auto memory = make(async{} | pool{} | checked{});
   stream const s;
   CHECK(vector<int>({5}, s, memory).to_host() == std::vector{5});
+  bool const flags[] = {true, false, true};
+  CHECK(weir::vector<bool>({flags, std::size_t{2}}, s, memory).size() == 2);  // a span
+  void const* const pointers[] = {flags, flags, flags};
+  CHECK(weir::vector<void const*>({pointers, pointers + 3}, s, memory).size() == 3);
   CHECK(vector<int>({1, 2, 3}, s, memory).to_host() == numbers(3));
   CHECK(vector<int>({}, s, memory).empty());
   CHECK(vector<int>(5, s, memory).size() == 5);

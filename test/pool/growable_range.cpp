@@ -561,6 +561,61 @@ TEST_CASE("what a pool that ends cannot give back counts for good, and so what o
   }
 }
 
+namespace {
+
+/// What lets a test in while a pool gives memory back, and sees what is refused meanwhile.
+class watched_growable : public shared_growable {
+ public:
+  using shared_growable::shared_growable;
+  bool map(void* p, std::size_t bytes) {
+    std::lock_guard const lock(mutex_);
+    bool const done = shared_growable::map(p, bytes);
+    refused += !done;
+    return done;
+  }
+  bool unmap(void* p, std::size_t bytes) noexcept {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    std::lock_guard const lock(mutex_);
+    return shared_growable::unmap(p, bytes);
+  }
+
+  std::function<void()> meanwhile;
+  std::atomic<int> refused = 0;
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+TEST_CASE("nothing is refused for memory that another pool is just giving back") {
+  watched_growable memory(8 * chunk);
+  auto gives = make(share(memory) | pool{});
+  auto asks = make(share(memory) | pool{});
+  gives.deallocate(host_order, gives.allocate(host_order, 8 * chunk), 8 * chunk);
+  void* p = nullptr;
+  std::string error;
+  std::thread other;
+  memory.meanwhile = [&] {
+    other = std::thread([&] { error = message_of<out_of_memory>([&] { p = asks.allocate(host_order, chunk); }); });
+    while (memory.refused < 2) std::this_thread::yield();  // it has tried all there is
+  };
+  CHECK(gives.trim() == 8 * chunk);
+  other.join();
+  CHECK(error == "");
+  if (p != nullptr) asks.deallocate(host_order, p, chunk);
+  CHECK(memory.wrong == 0);
+}
+
+TEST_CASE("what is asked for inside of giving back does not wait for that") {
+  watched_growable memory(8 * chunk);
+  auto gives = make(share(memory) | pool{});
+  auto asks = make(share(memory) | pool{});
+  gives.deallocate(host_order, gives.allocate(host_order, 8 * chunk), 8 * chunk);
+  memory.meanwhile = [&] { CHECK_THROWS_AS(static_cast<void>(asks.allocate(host_order, chunk)), out_of_memory); };
+  CHECK(gives.trim() == 8 * chunk);
+}
+
 TEST_CASE("those under a limit that is used up give what they do not use, and nobody else") {
   shared_growable memory(100 * chunk);
   auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <functional>
 #include <random>
+#include <utility>
 
 using namespace weir::detail;
 
@@ -86,6 +88,33 @@ TEST_CASE("an event of a thread that comes after another one's is later, whateve
         CHECK(at <= set_clocks::now);
         last = at;
       }
+}
+
+namespace {
+
+/// The same, where something else happens between a look and what is seen.
+struct interrupted_clocks : set_clocks {
+  static std::uint64_t ticks() {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    now += 100;
+    return set_clocks::ticks();
+  }
+  static inline std::function<void()> meanwhile;
+};
+
+}  // namespace
+
+TEST_CASE("a thread that looks while another one is about to look is not taken for the last") {
+  set_clocks::now = 1'000'000'000;
+  sampled_clock<interrupted_clocks> one, other;
+  auto const event = [](auto& clock) {
+    clock.look_if_due();
+    return clock.next(0);
+  };
+  event(other);
+  interrupted_clocks::meanwhile = [&] { event(other); };
+  std::uint64_t const at = event(one);
+  CHECK(event(other) > at);  // which has waited for that
 }
 
 TEST_CASE("a look makes the next event exact, and a processor that is behind turns no time back") {

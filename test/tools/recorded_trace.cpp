@@ -31,4 +31,6 @@ TEST_CASE("a layer is below a pool if it saw segments, and no requests") {
                   {.layer = 2, .action = trace_action::map},      {.layer = 2, .action = trace_action::out_of_memory},
                   {.layer = 3, .action = trace_action::grow},     {.layer = 3, .action = trace_action::free}};
   CHECK(detail::layers_below_pools(trace) == layers{false, false, true, false});
+  trace.events.push_back({.layer = 5, .action = trace_action::trim});  // of a trace that somebody made up
+  CHECK(detail::layers_below_pools(trace) == layers{false, false, true, false, false, true});
 }

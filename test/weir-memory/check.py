@@ -86,9 +86,12 @@ check("a refusal below a pool", 0, ["out of memory       1 time\n"], "summary", 
 kept = file("kept.csv", LOG)
 for given in (("convert", kept, "--to", "json", "-o", kept), ("page", kept, "-o", str(folder / "." / "kept.csv"))):
     check("an output that is the input", 2, ["is what is read; name another file with --output"], *given)
-for stack in (f"async | pool | logging({kept})", f"async | logging( path = {kept}, mode=0600) | pool"):
+os.environ["WEIR_LOG_FILE"] = kept
+for stack in (f"async | pool | logging({kept})", f"async | logging( path = {kept}, mode=0600) | pool",
+              f"async | logging(buffer=1MiB,path={kept})", f"async | logging (\t{kept}\n)", "async | logging"):
     check("a log that is there", 2, ["the stack's logging would empty", "leave logging out of --stack"],
           "replay", kept, "--smallest", "--stack", stack)
+del os.environ["WEIR_LOG_FILE"]
 expect("what was read is as it was", Path(kept).read_text() == LOG)
 check("a log that is new", 0, ["smallest device"], "replay", kept, "--smallest", "--stack", f"async | pool | logging({folder / 'new.csv'})")
 

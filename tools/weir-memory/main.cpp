@@ -6,8 +6,10 @@
 #include "progress.hpp"
 #include "replay.hpp"
 
+#include <weir/adaptors/logging.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/printable.hpp>
+#include <weir/tools/config_text.hpp>
 #include <weir/tools/memory_timeline.hpp>
 #include <weir/tools/read_trace.hpp>
 #include <weir/tools/report_page.hpp>
@@ -163,18 +165,16 @@ void require_other_output(arguments const& a, std::string const& output) {
       throw wrong_argument(weir::printable(output) + " is what is read; name another file with --output");
 }
 
-/// A stack that logs empties the file that it names: where that is there, it is what somebody recorded.
+/// A stack that logs empties the file that it names: where that is there, it is what somebody recorded. Throws what
+/// `parse` throws.
 void require_new_logs(std::string const& stack) {
-  constexpr std::string_view word = "logging(", name = "path=";
-  for (std::size_t at = 0; (at = stack.find(word, at)) != std::string::npos;) {
-    at += word.size();
-    std::string path;
-    for (char const c : stack.substr(at, stack.find_first_of(",)", at) - at))
-      if (c != ' ') path += c;
-    if (path.starts_with(name)) path.erase(0, name.size());
+  for (weir::detail::config_layer& layer : weir::detail::config_reader(stack).layers()) {
+    if (layer.name() != weir::logging::layer_name) continue;
+    weir::logging options;
+    layer.take_options(options);
     std::error_code none;
-    if (std::filesystem::exists(path, none))
-      throw wrong_argument("the stack's logging would empty " + weir::printable(path) +
+    if (std::filesystem::is_regular_file(options.resolved_path(), none))
+      throw wrong_argument("the stack's logging would empty " + weir::printable(options.resolved_path()) +
                            ", which is there; leave logging out of --stack, or name a new file");
   }
 }

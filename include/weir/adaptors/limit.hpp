@@ -244,6 +244,7 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     soft_crossed_.add(1);
     if (on_soft_) try {
         detail::paid_ahead const hidden;
+        detail::in_program_code const its_own;
         on_soft_(held);
       } catch (...) {
         credit(charge);

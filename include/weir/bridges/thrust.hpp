@@ -4,6 +4,7 @@
 
 #include <weir/core/any_ref.hpp>
 #include <weir/core/resource.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/error.hpp>
 
 #include <thrust/device_ptr.h>
@@ -195,7 +196,8 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   template <class U, class A>
   device_vector(thrust::host_vector<U, A> const& values, any_ref memory, stream_ref stream)
       : device_vector(values.begin(), values.end(), memory, stream) {}
-  /// Of any stack, stream and type of elements. Waits for the work queued so far on the stream of another one of these.
+  /// Of any stack, stream and type of elements. Waits for the work queued so far on the stream of another one of these,
+  /// but for one that is being captured, which has none.
   template <class U, class A>
   device_vector(thrust::device_vector<U, A> const& values, any_ref memory, stream_ref stream)
       : device_vector(settled(values).begin(), values.end(), memory, stream) {}
@@ -208,9 +210,10 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
 
   device_vector& operator=(device_vector const& other) {
     wait();
+    base const& settled_other = settled(other);
     // Thrust would give the memory back first and then visit the elements in it.
     if (this->get_allocator() != other.get_allocator()) this->clear();
-    base::operator=(settled(other));
+    base::operator=(settled_other);
     return *this;
   }
   device_vector& operator=(device_vector&&) = default;  // NOLINT(performance-noexcept-move-constructor)
@@ -265,10 +268,11 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
  private:
   static void wait(stream_ref stream) { detail::check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
   void wait() const { wait(stream()); }
-  /// Before the elements of a vector are read, on another stream than its own, if it has one.
+  /// Before the elements of a vector are read, on another stream than its own, if it has one of weir's.
   template <class U, class A>
   static thrust::device_vector<U, A> const& settled(thrust::device_vector<U, A> const& values) {
-    if constexpr (requires { values.get_allocator().stream(); }) wait(values.get_allocator().stream());
+    if constexpr (std::is_same_v<A, thrust_allocator<U>>)
+      if (stream_ref const its = values.get_allocator().stream(); !detail::may_break_capture(its.get())) wait(its);
     return values;
   }
 };

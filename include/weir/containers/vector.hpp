@@ -58,9 +58,10 @@ class vector {
       : vector(values.size(), stream, std::forward<M>(memory)) {
     if (!values.empty()) bytes_.write(0, values.data(), values.size_bytes());
   }
-  /// A copy of the values in braces, as of a span: `({5}, stream, memory)` is one element, `(5, stream, memory)` five.
-  template <detail::memory_for<R> M>
-  vector(std::initializer_list<T> values, stream_ref stream, M&& memory)
+  /// A copy of the values in braces, each a `T`, as of a span: `({5}, stream, memory)` is one element, `(5, stream,
+  /// memory)` five.
+  template <std::same_as<T> U, detail::memory_for<R> M>
+  vector(std::initializer_list<U> values, stream_ref stream, M&& memory)
       : vector(std::span<T const>(values.begin(), values.size()), stream, std::forward<M>(memory)) {}
   /// The same of a `std::vector<bool>`, which has its elements in bits: by a copy on the host, a byte each. Throws also
   /// `std::bad_alloc`.
@@ -158,5 +159,7 @@ class vector {
 /// `weir::vector v(std_vector, stream, memory)` holds its memory as any vector whose type does not say how.
 template <class T, class A, class M>
 vector(std::vector<T, A> const&, stream_ref, M&&) -> vector<T>;
+template <class T, class M>
+vector(std::initializer_list<T>, stream_ref, M&&) -> vector<T>;
 
 }  // namespace weir

@@ -1,7 +1,7 @@
 #pragma once
 // What the last call on this thread did besides returning: for layers above that keep accounts.
 
-#include <weir/version.hpp>
+#include <weir/cuda/capture.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +57,7 @@ class captured_memory_only {
   static bool is_set() noexcept { return depth_ != 0; }
 
  private:
+  friend class in_program_code;
   [[gnu::visibility("default")]] inline static constinit thread_local unsigned depth_ = 0;
 };
 
@@ -72,9 +73,34 @@ class can_do_with_less {
   static bool is_set() noexcept { return is_set_; }
 
  private:
+  friend class in_program_code;
   [[gnu::visibility("default")]] inline static constinit thread_local bool is_set_ = false;
 
   bool const before_;
+};
+
+/// While it lives, this thread is in a function of the program's that a layer called for its own sake: what that asks
+/// for is none of the request that it was called in.
+class in_program_code {
+ public:
+  in_program_code() noexcept
+      : captured_only_(captured_memory_only::depth_),
+        for_capture_(asking_for_capture::depth_),
+        with_less_(can_do_with_less::is_set_) {
+    captured_memory_only::depth_ = asking_for_capture::depth_ = 0;
+    can_do_with_less::is_set_ = false;
+  }
+  ~in_program_code() {
+    captured_memory_only::depth_ = captured_only_;
+    asking_for_capture::depth_ = for_capture_;
+    can_do_with_less::is_set_ = with_less_;
+  }
+  in_program_code(in_program_code const&) = delete;
+  in_program_code& operator=(in_program_code const&) = delete;
+
+ private:
+  unsigned captured_only_, for_capture_;
+  bool with_less_;
 };
 
 }  // namespace weir::detail

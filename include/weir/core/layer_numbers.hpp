@@ -17,7 +17,7 @@ namespace weir {
 struct layer_numbers {
   std::string layer = {};  ///< what it is: `pool`
   std::string name = {};   ///< whose it is, where its options say (`limit{.name = "search"}`); else empty
-  unsigned depth = 0;  ///< 1 and more: it belongs to a bin of the last layer before it in the list that is less deep
+  unsigned depth = 0;  ///< 1 and more: of a bin, or of the second stack, of the last layer before it that is less deep
   std::optional<int> device = {};  ///< whose memory it hands out
 
   std::optional<std::size_t> requested = {};  ///< as callers asked

@@ -6,6 +6,7 @@
 #include <weir/core/report.hpp>
 #include <weir/support/atomic.hpp>
 #include <weir/support/mutex.hpp>
+#include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <stdexcept>
@@ -116,6 +117,32 @@ class tenants {
   /// What others have to give back before `who`, with what is on its way to it, has room, and promises are kept. 0
   /// where that is not known, since the resource has no limit of its own.
   std::size_t lacking(tenant const& who) const noexcept { return lacking(&who, 0); }
+  /// While it lives, some tenant gives idle memory back: it is in nobody's hands, and about to be there for all. Made
+  /// while the tenant's lock is held under which that memory was idle still. For null it does nothing.
+  class giving {
+   public:
+    explicit giving(tenants* all) noexcept : all_(all) {
+      if (all_ != nullptr) all_->begun_.add(1);
+    }
+    ~giving() {
+      if (all_ != nullptr) all_->given_.add(1);
+    }
+    giving(giving const&) = delete;
+    giving& operator=(giving const&) = delete;
+
+   private:
+    tenants* all_;
+  };
+  /// How often some tenant has given memory back.
+  std::uint64_t given() const noexcept { return given_.load(); }
+  /// Lets who found too little wait for what tenants are giving back now, if it `may_wait`; true if some was given
+  /// since there were `seen`, so that it should look again. Without any lock.
+  bool gave_since(std::uint64_t seen, bool may_wait) const noexcept {
+    std::uint64_t const begun = begun_.load();
+    for (unsigned round = 0; may_wait && given_.load() < begun; ++round) detail::spin_lock::pause(round);
+    return given_.load() != seen;
+  }
+
   /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
   /// others; false then. Who is on the way counts in every usage, so that two of them may be refused where one of them
   /// would fit, but never both be let in. The list is not locked while `map()` runs: it may call the program.
@@ -222,6 +249,7 @@ class tenants {
   detail::mutex mutable mutex_;
   tenant* first_ = nullptr;
   detail::atomic<std::size_t> count_;
+  detail::atomic<std::uint64_t> begun_, given_;  // how often memory was to be given back, and was
   std::size_t peak_ = 0;
   std::size_t outside_ = 0;  // held, and by no tenant
 };

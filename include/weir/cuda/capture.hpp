@@ -69,6 +69,7 @@ class asking_for_capture {
   static bool is_set() noexcept { return depth_ != 0; }
 
  private:
+  friend class in_program_code;
   [[gnu::visibility("default")]] inline static constinit thread_local unsigned depth_ = 0;
 };
 

@@ -125,6 +125,7 @@ class growable_range {
       idle_chunks idle(heap, reserved_, chunk_, may_move(held() - keep));
       if (idle.bytes() == 0) break;
       upstream_calls::attempt const attempt(calls_);
+      tenants::giving const others_wait(tenancy());
       without(lock, idle.bytes(), [&] { return idle.unmap(upstream_); });
       calls_.count_success();
       ++releases_;
@@ -360,13 +361,30 @@ class growable_range {
     heap.put_back(held, false);
     return {};
   }
-  /// First with as much fresh memory as may be, then with none.
+  /// First with as much fresh memory as may be, then with none; once more where other pools gave some back meanwhile.
   template <class Lock>
   bool fill(Lock& lock, stream_ordered_heap& heap, piece_list& holes, stream_ordered_heap::held_window& held,
             stream_identity const& who, std::size_t fresh) {
+    std::uint64_t const seen = tenancy() == nullptr ? 0 : tenancy()->given();
     fresh = lesser(fresh, room_below(lock, held.missing));
     return fill_moving(lock, heap, holes, held, who, held.missing - lesser(held.missing, lesser(room(), fresh))) ||
-           fill_moving(lock, heap, holes, held, who, held.missing);
+           fill_moving(lock, heap, holes, held, who, held.missing) ||
+           (others_gave(lock, seen) && fill_moving(lock, heap, holes, held, who, held.missing));
+  }
+  tenants* tenancy() noexcept {
+    if constexpr (has_tenants<Upstream>)
+      return &upstream_.tenancy();
+    else
+      return nullptr;
+  }
+  /// Waits for what other pools are giving back just now; true if there was such since `seen`. From inside of some
+  /// pool's call it does not wait: that may be what gives it back.
+  template <class Lock>
+  bool others_gave(Lock& lock, std::uint64_t seen) {
+    tenants const* const all = tenancy();
+    if (all == nullptr || !all->is_shared()) return false;
+    bool const may_wait = !upstream_calls::is_thread_in_call();
+    return without(lock, 0, [&] { return all->gave_since(seen, may_wait); });
   }
   /// `moved` of what is missing comes from idle chunks: this pool's, where asked for those of the stream that are
   /// pending, then those of others on the same memory.

@@ -95,6 +95,8 @@ class upstream_calls {
 
   /// Bytes that are being taken or given back.
   std::size_t bytes() const noexcept { return bytes_; }
+  /// Whether the calling thread is in a call of some owner's.
+  static bool is_thread_in_call() noexcept { return innermost_ != nullptr; }
   /// True while some attempt has not ended, whosever it is.
   bool are_under_way() const noexcept { return oldest_ != nullptr; }
   /// A call has brought memory, or given it back. Not to who repeats an attempt, of its own: what its upstream takes

@@ -43,8 +43,16 @@ class sampled_clock {
   [[gnu::noinline]] void look() noexcept {
     step_ = Clocks::step();
     left_ = events_a_look;
-    if (!is_last_to_look()) __atomic_store_n(&last_to_look_, this, __ATOMIC_RELAXED);
-    if (std::uint64_t const now = Clocks::ticks(); now > latest_) latest_ = now - 1;
+    std::uint64_t now = 0;
+    do {  // else another thread may have looked between, and taken this one's later time for an earlier one
+      if (!is_last_to_look()) {
+        __atomic_store_n(&last_to_look_, this, __ATOMIC_RELAXED);
+        order_before_ticks();
+      }
+      now = Clocks::ticks();
+      order_after_ticks();
+    } while (!is_last_to_look());
+    if (now > latest_) latest_ = now - 1;
   }
   /// The time of the next event, which comes after one at `before`.
   [[gnu::always_inline]] std::uint64_t next(std::uint64_t before) noexcept {

@@ -30,6 +30,28 @@ inline std::uint64_t tick_count() noexcept {
 #endif
 }
 
+/// All that this thread stored before is seen by others before it next reads the ticks.
+inline void order_before_ticks() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_mfence();
+  __builtin_ia32_lfence();
+#elif defined(__aarch64__)
+  asm volatile("dmb ish\n\tisb" ::: "memory");
+#else
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+/// The ticks that it read before were those before all that it loads next.
+inline void order_after_ticks() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#else
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
 /// One moment, in ticks and in time. Two of them say how long a tick is.
 struct tick_moment {
   std::uint64_t ticks = 0;

@@ -3,6 +3,7 @@
 
 #include <weir/core/shown_events.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -50,12 +51,14 @@ inline constexpr std::int32_t most_devices = 4096;
 /// For each layer of a trace, at least one, whether it stands below a pool: it saw segments come and go, and no
 /// requests. What is refused there is not refused to the program.
 inline std::vector<bool> layers_below_pools(recorded_trace const& trace) {
-  std::vector<bool> below(trace.layers.empty() ? 1 : trace.layers.size()), serves(below.size());
+  std::size_t layers = std::max<std::size_t>(trace.layers.size(), 1);
+  for (trace_event const& e : trace.events) layers = std::max<std::size_t>(layers, std::size_t{e.layer} + 1);
+  std::vector<bool> below(layers), serves(layers);
   for (trace_event const& e : trace.events) {
-    if (is_of_segment(e.action)) below.at(e.layer) = true;
-    if (e.action == trace_action::allocate || e.action == trace_action::free) serves.at(e.layer) = true;
+    if (is_of_segment(e.action)) below[e.layer] = true;
+    if (e.action == trace_action::allocate || e.action == trace_action::free) serves[e.layer] = true;
   }
-  for (std::size_t i = 0; i < below.size(); ++i) below[i] = below[i] && !serves[i];
+  for (std::size_t i = 0; i < layers; ++i) below[i] = below[i] && !serves[i];
   return below;
 }
 

@@ -31,7 +31,7 @@ class span_maximum {
     each_node(from, until, [&](std::size_t node) { raise(all_[node]), raise(any_[node]); });
     each_above(from, until, [&](std::size_t node) { raise(any_[node]); });
   }
-  /// 0 where nothing holds.
+  /// 0 where nothing holds. `from` is among the places, or before all that is to be found.
   std::uint64_t over(std::uint64_t from, std::uint64_t until) const {
     std::uint64_t most = 0;
     each_node(from, until, [&](std::size_t node) { most = std::max(most, any_[node]); });

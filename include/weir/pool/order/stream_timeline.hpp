@@ -60,12 +60,12 @@ class stream_timeline {
     return s.key == key ? s.list : shared;
   }
 
-  /// The same, but opens one; `shared` only if none is spare.
-  list_id find_or_open(Key key, bool& opened) noexcept {
+  /// The same, but opens one if it may; `shared` only if none is spare.
+  list_id find_or_open(Key key, bool& opened, bool may_open = true) noexcept {
     opened = false;
     if (list_id const list = find_cached(key); list != shared) return list;
     list_id found = find(key);
-    if (found == shared && closed_ != 0) {
+    if (found == shared && may_open && closed_ != 0) {
       found = first_closed_;
       unchain(first_closed_, found);
       --closed_;

@@ -92,7 +92,7 @@ class stream_tracker {
     life_.settle();
     if (key == stream_key::none) return shared;
     bool opened = false;
-    list_id const list = may_open() ? timeline_.find_or_open(key, opened) : timeline_.find(key);
+    list_id const list = timeline_.find_or_open(key, opened, may_open());
     if (opened && !meet(list, stream.get())) [[unlikely]] {
       timeline_.close(list);
       return shared;
@@ -113,6 +113,7 @@ class stream_tracker {
     if (opened) {
       set_device(list, device_);
       streams_[list] = {trailing_.get(), device_, 0};
+      trailing_list_ = list;
     }
     return list != shared && trailing_.follow(stream, device) ? list : shared;
   }
@@ -155,7 +156,7 @@ class stream_tracker {
     auto const low = static_cast<std::uint64_t>(a < b ? a : b), high = static_cast<std::uint64_t>(a < b ? b : a);
     bool opened = false;
     stream_key const key = identity::key_for(identity::joint, high << list_bits | low);
-    list_id const list = may_open() ? timeline_.find_or_open(key, opened) : timeline_.find(key);
+    list_id const list = timeline_.find_or_open(key, opened, may_open());
     if (!opened) return list;
     streams_[list] = {nullptr, streams_[list].device, 0};
     keep_open(a);
@@ -421,7 +422,7 @@ class stream_tracker {
   }
 
   /// Whether there is a list for one more stream.
-  bool may_open() const noexcept { return has_spare(trailing_.get() == nullptr ? 2 : 1); }
+  bool may_open() const noexcept { return has_spare(trailing_list_ == shared ? 2 : 1); }
 
   static std::size_t place_of(cudaStream_t handle) noexcept {
     return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(handle) * 0x9e3779b97f4a7c15u >> 58);
@@ -472,6 +473,8 @@ class stream_tracker {
 
   /// On a stream that the caller does not use just now.
   recording record_elsewhere_on(list_id list, cudaStream_t handle) noexcept {
+    if (list == trailing_list_ && list != shared)  // nobody else has it, to capture it
+      return record_on(list, handle, timeline_.event_to_record(list, 1)) ? recording::done : recording::failed;
     record_elsewhere const record;
     if (!record.allowed() || may_break_capture(handle, streams_[list].device)) return recording::would_break_capture;
     bool const done = learn_device(list) && record_on(list, handle, timeline_.event_to_record(list, 1));
@@ -526,6 +529,7 @@ class stream_tracker {
   timeline timeline_;
   grown_array<known_stream> streams_;
   trailing_stream trailing_;
+  list_id trailing_list_ = shared;      // until there is one
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
   stream_key forgotten_[places] = {};   // the last ones
   std::size_t next_forgotten_ = 0, joint_count_ = 0;
