@@ -165,7 +165,8 @@ TEST_CASE_FIXTURE(idle_world, "any number of streams may have used it, in any or
     sim::reset_counters();
     memory.deallocate_after(a, p, 2_MiB, others);
     CHECK(sim::calls("cudaStreamSynchronize") + sim::calls("cudaEventSynchronize") ==
-          0);  // there is room to remember them
+          0);                                       // there is room to remember them
+    CHECK(sim::calls("cudaStreamWaitEvent") == 0);  // each by itself
   }
   memory.upstream().synchronize();
   CHECK(memory.upstream().numbers().pending == 0);

@@ -24,8 +24,7 @@ ADDRESS, THREAD = ("address,undefined", False), ("thread", False)
 ONLY = [
     # cudaFree waits for the device, so that nothing is overwritten: but nobody promises that.
     ("clock", Bug(0, "segments go back at the end without waiting",
-                  [(POOL_MEMORY, "    synchronize();\n    if (!has_lost_blocks_ && !lent_.has_lost_some()) segments_.give_all(heap_);",
-                    "    segments_.give_all(heap_);"),
+                  [(POOL_MEMORY, "    synchronize();\n    tenant_.stop_giving();", "    tenant_.stop_giving();"),
                    (SEGMENTS, "if (!heap.is_pending(s.first)) ", "")], "mutants/oracles")),
     # All in order, in one stream, in live memory of one segment.
     ("contents", Bug(0, "a limit asks for half of what it was asked for",

@@ -356,7 +356,7 @@ class stream_tracker {
 
  private:
   using identity = stream_identity;
-  static constexpr std::size_t least_spare = 3, most_spare = 256, few_lists = 9;
+  static constexpr std::size_t least_spare = 4, most_spare = 256, few_lists = 9;
   static constexpr std::size_t places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
