@@ -141,7 +141,7 @@ void exercise_all(Layer const& options, Find find) {
 TEST_CASE("who looks for memory among very many streams does not ask what graphs keep") {
   watched_world const world;
   auto memory = make(device{} | pool{});
-  std::vector<stream> const many(80);
+  std::vector<stream> const many(400);
   for (stream const& s : many) use(memory, s, 256);
   std::vector<std::unique_ptr<captured_graph>> graphs;
   for (int i = 0; i < 30; ++i) {
@@ -162,7 +162,7 @@ TEST_CASE("who looks for memory among very many streams does not ask what graphs
 TEST_CASE("a request in a capture is told to be one, wherever among very many streams its memory was") {
   watched_world const world;
   auto memory = make(device{} | pool{});
-  std::vector<stream> const many(80);
+  std::vector<stream> const many(400);
   for (stream const& s : many) use(memory, s, 256);
   std::vector<stream> const last(2);
   for (stream const& s : last) use(memory, s, 20_MiB);  // each has work, so that the second takes new memory
