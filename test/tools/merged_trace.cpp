@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,18 @@ TEST_CASE("a layer that several saw is taken from the one that saw most of it") 
   auto const second = trace(0, {"pool"}, {{.nanoseconds = 2, .address = 9}, {.nanoseconds = 7, .address = 8}});
   CHECK(text(weir::merged({first, second})) == "1 1 x; 2 9 pool; 7 8 pool; ");
   CHECK(text(weir::merged({second, first})) == "1 1 x; 2 9 pool; 7 8 pool; ");
+}
+
+TEST_CASE("a layer stands below others where it did in the trace that it is taken from") {
+  auto first = trace(0, {"x", "pool"}, {{.address = 1}, {.nanoseconds = 2, .address = 9, .layer = 1}});
+  first.below = {1};
+  auto second = trace(0, {"y", "other"}, {{.nanoseconds = 3, .address = 8, .layer = 1}, {.nanoseconds = 4}});
+  second.below = {1};
+  auto const both = weir::merged({first, second});
+  std::vector<std::string> below;
+  for (std::uint32_t const layer : both.below) below.push_back(both.layers.at(layer));
+  std::sort(below.begin(), below.end());
+  CHECK(below == std::vector<std::string>{"other", "pool"});
 }
 
 TEST_CASE("one trace stays as it is, and none is none") {

@@ -57,6 +57,11 @@ std::string refusal(std::string const& bytes) {
 TEST_CASE("JSON lines are read back as they were") {
   CHECK(read_trace(trace_json_lines(sample())) == sample());
   CHECK(read_trace(trace_json_lines({})).events.empty());
+  recorded_trace told = sample();
+  told.below = {1};
+  CHECK(read_trace(trace_json_lines(told)) == told);
+  told.below = {1, 7};  // which is none
+  CHECK(read_trace(trace_json_lines(told)).below == std::vector<std::uint32_t>{1});
 }
 
 TEST_CASE("members that nobody knows are left out, and what is missing is as by default") {

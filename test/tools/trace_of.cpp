@@ -125,6 +125,22 @@ TEST_CASE_FIXTURE(fresh_world, "each refusal has its own report, whichever layer
   CHECK(trace.reports[trace.events[1].report] == given);
 }
 
+TEST_CASE_FIXTURE(fresh_world, "a trace tells which layers stand below others, whatever they saw") {
+  using numbers = std::vector<std::uint32_t>;
+  auto alone = make(device{} | trace{} | limit{1_MiB});
+  CHECK(trace_of(alone).below == numbers{});
+  auto pooled = make(device{} | limit{1_MiB} | trace{} | pool{} | trace{});
+  CHECK_THROWS_AS(static_cast<void>(pooled.allocate(stream, 3_MiB)), out_of_memory);
+  CHECK(trace_of(pooled).below == numbers{1});
+  auto kept = make(device{} | trace{} | pool{});
+  CHECK(trace_of(kept).below == numbers{0});
+  auto two = make(device{} | trace{} | fallback{device{} | trace{}} | trace{});
+  CHECK(trace_of(two).below == numbers{1, 2});
+  auto bins = make(device{} | binning{{bin{4_KiB, [](auto up) { return up | pool{} | trace{}; }},
+                                       bin{1_MiB, [](auto up) { return up | pool{} | trace{} | trace{}; }}}});
+  CHECK(trace_of(bins).below == numbers{2});
+}
+
 TEST_CASE_FIXTURE(fresh_world, "what was forgotten is counted, and call stacks of two layers are told apart") {
   auto memory = make(device{} | trace{.frames = 2} | pool{} | trace{.events = 3, .frames = 2});
   for (int i = 0; i < 4; ++i) memory.deallocate(stream, memory.allocate(stream, 1000), 1000);

@@ -44,7 +44,7 @@ inline figures figures_of(recorded_trace const& trace) {
   memory_timeline const timeline = timeline_of(trace);
   figures f{.events = trace.events.size(), .lost = trace.lost};
   std::set<std::uint64_t> streams, threads;
-  std::vector<bool> const is_below = detail::layers_below_pools(trace);
+  std::vector<bool> const is_below = detail::layers_below(trace);
   for (trace_event const& e : trace.events) {
     if (!is_request(e.action)) continue;
     streams.insert(e.stream);

@@ -60,6 +60,11 @@ inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
       out.events.push_back(e);
     }
   }
+  for (auto const& [layer, number] : layers) {
+    recorded_trace const& from = traces[sources[layer].trace];
+    auto const in_it = std::find(from.layers.begin(), from.layers.end(), layer) - from.layers.begin();
+    if (std::find(from.below.begin(), from.below.end(), in_it) != from.below.end()) out.below.push_back(number);
+  }
   std::stable_sort(out.events.begin(), out.events.end(),
                    [](trace_event const& a, trace_event const& b) { return a.nanoseconds < b.nanoseconds; });
   return out;

@@ -170,8 +170,11 @@ inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
     if (m.name == "weir_trace") version = in.number(m.text, "weir_trace");
     if (m.name == "began") trace.began = in.number(m.text, "began");
     if (m.name == "lost") trace.lost = in.number(m.text, "lost");
-    if (m.name != "layers") return;
-    for (std::string const& layer : m.list) names.layer(layer);
+    if (m.name != "layers" && m.name != "below") return;
+    for (std::string const& name : m.list) {
+      std::uint32_t const layer = names.layer(name);
+      if (m.name == "below") trace.below.push_back(layer);
+    }
   });
   if (version != 1) in.damaged("is no trace of version 1: \"weir_trace\" is not 1");
   while (auto const line = in.next()) {

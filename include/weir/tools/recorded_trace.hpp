@@ -38,6 +38,9 @@ struct recorded_trace {
   std::vector<std::string> tags = {std::string()};  ///< as they were given; the first stands for none
   std::vector<std::vector<std::string>> call_stacks = {std::vector<std::string>()};  ///< innermost frame first
   std::vector<std::string> reports = {std::string()};  ///< what the errors of refusals said; the first stands for none
+  /// Numbers of layers that stand below another one here, or below a pool: what they were refused was not refused to
+  /// the program, or stands above, too. Empty also where nobody knows.
+  std::vector<std::uint32_t> below = {};
 
   friend bool operator==(recorded_trace const&, recorded_trace const&) = default;
 };
@@ -48,12 +51,15 @@ namespace detail {
 /// to the last.
 inline constexpr std::int32_t most_devices = 4096;
 
-/// For each layer of a trace, at least one, whether it stands below a pool: it saw segments come and go, and no
-/// requests. What is refused there is not refused to the program.
-inline std::vector<bool> layers_below_pools(recorded_trace const& trace) {
+/// For each layer of a trace, at least one, whether what it was refused was not refused to the program: it stands below
+/// others, or, where nobody knows, saw segments come and go and no requests.
+inline std::vector<bool> layers_below(recorded_trace const& trace) {
   std::size_t layers = std::max<std::size_t>(trace.layers.size(), 1);
   for (trace_event const& e : trace.events) layers = std::max<std::size_t>(layers, std::size_t{e.layer} + 1);
   std::vector<bool> below(layers), serves(layers);
+  for (std::uint32_t const layer : trace.below)
+    if (layer < layers) below[layer] = true;
+  if (!trace.below.empty()) return below;
   for (trace_event const& e : trace.events) {
     if (is_of_segment(e.action)) below[e.layer] = true;
     if (e.action == trace_action::allocate || e.action == trace_action::free) serves[e.layer] = true;

@@ -109,7 +109,7 @@ class report_data {
   /// Everything but allocations and frees. `moment` is the state right after it.
   template <class Address>
   void add_happenings(Address address) {
-    std::vector<bool> const is_below = layers_below_pools(*trace_);
+    std::vector<bool> const is_below = layers_below(*trace_);
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < trace_->events.size(); ++i)
       if (auto const action = trace_->events[i].action;

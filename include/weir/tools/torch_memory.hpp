@@ -65,7 +65,7 @@ struct torch_input {
 
 /// Whose events are shown: the program's requests, and the memory that they lie in.
 struct torch_layers {
-  explicit torch_layers(recorded_trace const& trace) {
+  explicit torch_layers(recorded_trace const& trace) : is_below(detail::layers_below(trace)) {
     for (trace_event const& e : trace.events) {
       if (e.bytes == 0) continue;
       if (e.action == trace_action::allocate || e.action == trace_action::free) program = std::min(program, e.layer);
@@ -73,6 +73,7 @@ struct torch_layers {
     }
   }
   std::uint32_t program = ~std::uint32_t{0}, keeper = ~std::uint32_t{0};
+  std::vector<bool> is_below;
 };
 
 /// What the viewer is shown of one device. It starts from the segments at the end and goes back event by event, and
@@ -149,7 +150,7 @@ class torch_device {
     if (end < e.address) return false;  // of a file that somebody made up
     switch (e.action) {
       case trace_action::out_of_memory:
-        return e.layer == layers_.program || e.layer < layers_.keeper;  // else a pool was refused
+        return !layers_.is_below[e.layer];
       case trace_action::allocate:
       case trace_action::free:
         if (e.layer != layers_.program) return false;

@@ -23,18 +23,23 @@ namespace detail {
 /// Puts the events of several layers together.
 class event_collector final : public event_visitor {
  public:
-  /// From now on events are those of this layer. `of_segments`: a layer above keeps what it takes here.
-  void begin_layer(layer_numbers const& layer, bool of_segments) {
+  /// From now on events are those of this layer. `of_segments`: a layer above keeps what it takes here; `is_below`: one
+  /// above shows events, too.
+  void begin_layer(layer_numbers const& layer, bool of_segments, bool is_below) {
     layer_ = layer;
     of_segments_ = of_segments;
+    is_below_ = is_below || of_segments;
     stacks_before_ = static_cast<std::uint32_t>(trace_.call_stacks.size() - 1);
   }
 
   void see_begin(tick_moment const& made, std::uint64_t forgotten) override {
     trace_.layers.push_back(unused_name(layer_.name.empty() ? layer_.layer : layer_.name + ": " + layer_.layer));
+    if (is_below_) trace_.below.push_back(static_cast<std::uint32_t>(trace_.layers.size() - 1));
     trace_.lost += forgotten;
     if (!began_ || made.ticks < began_->ticks) began_ = made;
   }
+  /// Layers that showed events so far.
+  std::size_t layers() const noexcept { return trace_.layers.size(); }
   void see(shown_event const& seen) override {
     ticks_.emplace_back(seen.ticks, trace_.events.size());
     trace_.events.push_back({.address = seen.address,
@@ -102,7 +107,7 @@ class event_collector final : public event_visitor {
   std::vector<std::pair<std::uint64_t, std::size_t>> ticks_;  // of each event, and which
   std::optional<tick_moment> began_;
   layer_numbers layer_;
-  bool of_segments_ = false;
+  bool of_segments_ = false, is_below_ = false;
   std::uint32_t stacks_before_ = 0;
   std::map<unsigned, std::uint32_t> tags_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> reports_;  // by layer and its number there
@@ -112,25 +117,30 @@ class event_collector final : public event_visitor {
 /// stack), which are asked for what their layer is asked for.
 class trace_reader final : public layer_visitor {
  public:
-  /// `below_keeper`: a layer above all these keeps what it takes.
-  trace_reader(event_collector& to, bool below_keeper)
-      : layer_visitor(extent::own), to_(to), above_(below_keeper), keeps_(below_keeper) {}
+  /// What stands above all layers that are shown here, or above the next one.
+  struct above {
+    bool keeps = false;  ///< a layer that keeps what it takes
+    bool shows = false;  ///< one that shows events
+  };
+  trace_reader(event_collector& to, above all) : layer_visitor(extent::own), to_(to), all_(all), next_(all) {}
 
-  void begin_part() override { keeps_ = above_; }
+  void begin_part() override { next_ = all_; }
   void see(layer_ref& layer) override { read(layer); }
   template <class Layer>
   void read(Layer& layer) {
-    to_.begin_layer(detail::numbers_of_layer(layer), keeps_);
+    std::size_t const before = to_.layers();
+    to_.begin_layer(detail::numbers_of_layer(layer), next_.keeps, next_.shows);
     detail::show_events(layer, to_);
-    trace_reader parts(to_, keeps_);
+    next_.shows = next_.shows || to_.layers() != before;
+    trace_reader parts(to_, next_);
     detail::visit_parts(layer, parts);
-    keeps_ = keeps_ || detail::keeps_what_it_takes(layer);
+    next_.keeps = next_.keeps || detail::keeps_what_it_takes(layer);
   }
 
  private:
   event_collector& to_;
-  bool const above_;  // whether a layer above keeps what it takes: above all these, and above the next
-  bool keeps_;
+  above const all_;
+  above next_;
 };
 
 }  // namespace detail
@@ -144,7 +154,7 @@ class trace_reader final : public layer_visitor {
 template <resource Top>
 recorded_trace trace_of(Top const& top) {
   detail::event_collector collector;
-  detail::trace_reader reader(collector, false);
+  detail::trace_reader reader(collector, {});
   detail::for_each_layer(top, [&](auto& layer) { reader.read(layer); });
   return collector.take();
 }

@@ -80,6 +80,12 @@ inline std::string json_segment(memory_segment const& s) {
   return text;
 }
 
+inline std::string json_names(std::vector<std::string> const& names) {
+  std::string text = "[";
+  for (std::string const& name : names) text += (text.size() == 1 ? "" : ",") + json_string(name);
+  return text + "]";
+}
+
 }  // namespace detail
 
 /// A trace in RMM's log format, `Thread,Time,Action,Pointer,Size,Stream`, with a last column `Tag`, as `logging` writes
@@ -104,13 +110,14 @@ inline std::string trace_csv(recorded_trace const& trace) {
 /// counts from `began`. `read_trace` reads it back. Valid whatever the bytes of names and tags: what is no UTF-8 in
 /// them becomes U+FFFD.
 inline std::string trace_json_lines(recorded_trace const& trace) {
+  std::vector<std::string> below;
+  for (std::uint32_t const layer : trace.below)
+    if (layer < trace.layers.size()) below.push_back(trace.layers[layer]);
   std::string text = "{\"weir_trace\":1," + detail::json_member("began", std::to_string(trace.began)) +
-                     detail::json_member("lost", std::to_string(trace.lost)) + "\"layers\":[";
-  for (std::string const& layer : trace.layers) {
-    if (&layer != trace.layers.data()) text += ",";
-    text += detail::json_string(layer);
-  }
-  text += "]}\n";
+                     detail::json_member("lost", std::to_string(trace.lost)) +
+                     "\"layers\":" + detail::json_names(trace.layers);
+  if (!below.empty()) text += ",\"below\":" + detail::json_names(below);
+  text += "}\n";
   for (trace_event const& e : trace.events) text += detail::json_event(trace, e);
   return text;
 }
