@@ -2,6 +2,7 @@
 #include <weir/adaptors/tracking.hpp>
 #include <weir/bridges/per_device.hpp>
 #include <weir/sources/virtual_memory.hpp>
+#include <weir/support/sampled_clock.hpp>
 #include <weir/weir.hpp>
 
 #include <optional>
@@ -28,6 +29,12 @@ void use_the_plugin() {
 
 extern "C" [[gnu::visibility("default")]] std::uint64_t number_of_thread();
 std::uint64_t number_of_thread() { return detail::thread_registry::this_number(); }
+
+extern "C" [[gnu::visibility("default")]] std::uint64_t time_of_event();
+std::uint64_t time_of_event() {
+  detail::thread_clock.look_if_due();
+  return detail::thread_clock.next(0);
+}
 
 extern "C" [[gnu::visibility("default")]] void make_a_stack(std::optional<any_resource>& made);
 void make_a_stack(std::optional<any_resource>& made) { made.emplace(device{} | pool{} | tracking{}); }

@@ -3,6 +3,7 @@
 #include <weir/adaptors/tracking.hpp>
 #include <weir/bridges/per_device.hpp>
 #include <weir/sources/virtual_memory.hpp>
+#include <weir/support/sampled_clock.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/sim.hpp>
@@ -59,6 +60,22 @@ TEST_CASE("a pool that a library shares takes no two threads for one, though eac
       CHECK(numbers.insert(in_plugin()).second);
       CHECK(in_plugin() != detail::thread_registry::this_number());  // else they are not two copies
     }).join();
+  REQUIRE(::dlclose(library) == 0);
+}
+
+TEST_CASE("what a library records has its place in the order of what the program does") {
+  void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  auto const in_plugin = reinterpret_cast<std::uint64_t (*)()>(::dlsym(library, "time_of_event"));
+  REQUIRE(bool(in_plugin));
+  std::uint64_t last = 0;
+  for (int i = 0; i < 100; ++i) {
+    detail::thread_clock.look_if_due();
+    std::uint64_t const here = detail::thread_clock.next(0), there = in_plugin();
+    CHECK(here > last);
+    CHECK(there > here);
+    last = there;
+  }
   REQUIRE(::dlclose(library) == 0);
 }
 
