@@ -376,6 +376,30 @@ TEST_CASE("a stream that found no list though there was room is not counted") {
   CHECK_FALSE(clock.is_short_of_lists());
 }
 
+TEST_CASE("the last list is for what comes after streams without one, whatever takes the others") {
+  lazy_world const world;
+  clock_with_lists clock;
+  std::vector<weir::stream> const streams(20);
+  SUBCASE("streams") {
+    for (auto const& s : streams) clock.list(s);
+  }
+  SUBCASE("captures") {
+    while (clock.open_captured() != detail::shared) {
+    }
+  }
+  SUBCASE("what streams use together") {
+    auto all = clock.list(streams[0]);
+    for (std::size_t i = 1; i < 4 && all != detail::shared; ++i) all = clock.both(all, clock.list(streams[i]));
+    while (clock.open_captured() != detail::shared) {
+    }
+  }
+  CHECK(clock.list(streams.back()) == detail::shared);
+  auto const list = clock.list_behind(streams.back());
+  CHECK(list != detail::shared);
+  CHECK(clock.list_behind(streams.front()) == list);
+  CHECK(clock.open_captured() == detail::shared);
+}
+
 TEST_CASE("a captured free list is no stream's, and never done before it is ended") {
   lazy_world const world;
   clock_with_lists clock;
@@ -586,7 +610,10 @@ TEST_CASE("memory is kept only for streams that do not end, or whose end is noti
   CHECK_FALSE(clock.is_lasting(one));
   CHECK_FALSE(clock.is_lasting(clock.both(one, clock.list(n))));
   CHECK_FALSE(clock.is_lasting(clock.both(clock.list(cudaStreamLegacy), clock.list(lasting))));
-  CHECK_FALSE(clock.is_lasting(clock.open_captured()));
+  while (!clock.has_spare(2)) clock.add_lists();
+  auto const captured = clock.open_captured();
+  REQUIRE(clock.is_captured(captured));
+  CHECK_FALSE(clock.is_lasting(captured));
 }
 
 TEST_CASE("a thread's default stream has ended with its thread, other streams have not") {

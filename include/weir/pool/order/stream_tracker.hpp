@@ -123,7 +123,8 @@ class stream_tracker {
   list_id open_captured() noexcept {
     life_.settle();
     bool opened = false;
-    list_id const list = timeline_.find_or_open(identity::key_for(identity::captured, ++captured_lists_), opened);
+    stream_key const key = identity::key_for(identity::captured, ++captured_lists_);
+    list_id const list = timeline_.find_or_open(key, opened, may_open());
     // The events that an earlier stream left in the free list stay, and so does what device they are of.
     if (opened) streams_[list] = {nullptr, streams_[list].device, 0};
     return list;
