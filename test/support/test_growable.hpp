@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -109,5 +110,24 @@ class shared_growable : public test_growable {
  private:
   tenants tenants_;
 };
+
+/// Lets something happen while a thread takes memory away, or puts some where none is, once: as another thread would do
+/// it then.
+template <class Memory>
+class busy : public Memory {
+ public:
+  using Memory::Memory;
+  bool unmap(void* p, std::size_t bytes) noexcept {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return !std::exchange(refuse_once, false) && Memory::unmap(p, bytes);
+  }
+  bool map(void* p, std::size_t bytes) {
+    if (while_mapping) std::exchange(while_mapping, nullptr)();
+    return Memory::map(p, bytes);
+  }
+  std::function<void()> meanwhile, while_mapping;
+  bool refuse_once = false;
+};
+using busy_growable = busy<test_growable>;
 
 }  // namespace weir::test

@@ -3,15 +3,15 @@
 
 #include <weir/core/error.hpp>
 #include <weir/core/growable.hpp>
-#include <weir/core/limit_ref.hpp>
 #include <weir/core/note_event.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/error.hpp>
 #include <weir/pool/caching_allocator.hpp>
+#include <weir/pool/chunk_sharing.hpp>
 #include <weir/pool/idle_chunks.hpp>
 #include <weir/pool/limits_between.hpp>
-#include <weir/pool/parked_memory.hpp>
+#include <weir/pool/parking.hpp>
 #include <weir/pool/pending_move.hpp>
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/stream_ordered_heap.hpp>
@@ -21,7 +21,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <stdexcept>
 #include <utility>
 
 namespace weir::detail {
@@ -38,14 +37,10 @@ class growable_range {
   /// `options` has to outlive it.
   growable_range(Upstream& upstream, pool const& options)
       : upstream_(upstream), options_(options), chunk_(upstream.chunk_bytes()) {}
-  ~growable_range() {
-    delete parked_;
-    while (moved_before_done_.get() != nullptr) moved_before_done_ = std::move(moved_before_done_->next);
-  }
   growable_range(growable_range const&) = delete;
   growable_range& operator=(growable_range const&) = delete;
   /// Who asks, among several pools on the upstream.
-  void set_tenant(tenant* me) noexcept { me_ = me; }
+  void set_tenant(tenant* me) noexcept { sharing_.set_tenant(me); }
 
   /// Bytes that have memory.
   std::size_t held() const noexcept { return reserved_.current; }
@@ -57,7 +52,7 @@ class growable_range {
     numbers.growths = growths_;
     numbers.releases = releases_;
     numbers.moved = moved_;
-    numbers.parked = without_memory_;
+    numbers.parked = parking_.bytes();
   }
   void reset_peaks() noexcept { reserved_.reset_peak(); }
   /// As `upstream_segments` does; the range is one segment.
@@ -125,8 +120,8 @@ class growable_range {
       idle_chunks idle(heap, reserved_, chunk_, may_move(held() - keep));
       if (idle.bytes() == 0) break;
       upstream_calls::attempt const attempt(calls_);
-      tenants::giving const others_wait(tenancy());
-      without(lock, idle.bytes(), [&] { return idle.unmap(upstream_); });
+      tenants::giving const others_wait = sharing_.giving();
+      calls_.without(lock, idle.bytes(), [&] { return idle.unmap(upstream_); });
       calls_.count_success();
       ++releases_;
       released += idle.emptied();
@@ -142,73 +137,15 @@ class growable_range {
   /// store or CUDA throws, and `std::logic_error` from inside of what is under way, and then nothing has changed.
   template <class Lock>
   void park(Lock& lock, stream_ordered_heap& heap, content_store* store, int device) {
-    auto* const parked = new (std::nothrow) parked_memory(store);
-    if (parked == nullptr) {
-      delete store;
-      throw std::bad_alloc();
-    }
-    bool is_needed = false;
-    try {
-      is_needed = prepare(lock, heap, *parked);
-    } catch (...) {
-      delete parked;
-      throw;
-    }
-    if (!is_needed) {
-      delete parked;
-      return;
-    }
-    upstream_calls::attempt const attempt(calls_);
-    parked_ = parked;
-    is_changing_ = true;
-    heap.park(first_);
-    try {
-      without(lock, 0, [&] { return parked->save(device), parked->unmap(upstream_); });
-    } catch (...) {
-      heap.unpark(first_);
-      forget_parked(lock);
-      throw;
-    }
-    is_changing_ = false;
-    without_memory_ = parked->bytes();
-    reserved_.current -= without_memory_;
+    parking_.park(lock, heap, first_, store, device, [&] { settle(lock, heap); });
   }
   /// Puts memory behind all that was parked, and the contents into it. False if there is not as much; throws what CUDA
   /// throws. Then it stays parked. Throws `std::logic_error` from inside of a change.
   template <class Lock>
   bool unpark(Lock& lock, stream_ordered_heap& heap, int device) {
-    wait_for_change(lock);
-    if (parked_ == nullptr) return true;
-    upstream_calls::attempt const attempt(calls_);
-    parked_->keep_live([&](void* p) { return bool{heap.find_block(p)}; });
-    is_changing_ = true;
-    bool done = false;
-    try {
-      done = without(lock, parked_->bytes(), [&] {
-        auto const map = [&] { return take([&] { return parked_->map(upstream_); }); };
-        relieve_limits(parked_->bytes());
-        bool is_mapped = map();
-        for (std::size_t const bytes : {std::size_t{0}, parked_->bytes()}) {
-          if (is_mapped) break;
-          reclaim(bytes, parked_->bytes());
-          is_mapped = map();
-        }
-        if (!is_mapped) return false;
-        parked_->load(upstream_, device);
-        return true;
-      });
-    } catch (...) {
-      is_changing_ = false;
-      throw;
-    }
-    is_changing_ = false;
-    if (!done) return false;
-    reserved_.add(std::exchange(without_memory_, 0));
-    heap.unpark(first_);
-    forget_parked(lock);
-    return true;
+    return parking_.unpark(lock, heap, first_, device);
   }
-  bool is_parked() const noexcept { return parked_ != nullptr; }
+  bool is_parked() const noexcept { return parking_.is_parked(); }
   /// What a capture keeps, parked or not.
   std::size_t captured_bytes(stream_ordered_heap const& heap, capture_key capture) const noexcept {
     return is_parked() ? heap.captured_bytes_parked(first_, capture) : heap.captured_bytes(capture);
@@ -223,8 +160,8 @@ class growable_range {
     if (range_.bytes == 0 || heap.is_pending(first_)) return held();
     std::size_t left = 0;
     relaxed([&] {
-      if (parked_ != nullptr)
-        left = parked_->unmap(upstream_) || parked_->unmap(upstream_) ? 0 : parked_->mapped_bytes();
+      if (is_parked())
+        left = parking_.give_all();
       else
         heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
           void* const p = reinterpret_cast<void*>(address);
@@ -236,39 +173,15 @@ class growable_range {
   }
 
  private:
-  /// Waits for what other threads change, and notes what has memory then. False if it is parked already.
+  /// For `park`: gives idle memory back, and waits until nothing comes, goes or is pending.
   template <class Lock>
-  bool prepare(Lock& lock, stream_ordered_heap& heap, parked_memory& parked) {
-    wait_for_change(lock);
-    if (parked_ != nullptr) return false;
-    wait_for_calls(lock);
+  void settle(Lock& lock, stream_ordered_heap& heap) {
+    parking_.wait_for_calls(lock);
     give_idle(lock, heap, 0);
     do {
       wait_for_moved(lock);
-      wait_for_calls(lock);
-    } while (moved_before_done_.get() != nullptr || waited_for_frees(lock, heap));
-    if (parked_ != nullptr) return false;  // another thread was quicker
-    note(heap, parked);
-    return true;
-  }
-  /// While another thread parks or unparks it. Throws from inside of that.
-  template <class Lock>
-  void wait_for_change(Lock& lock) {
-    while (is_changing_ && calls_.wait(lock)) {
-    }
-    if (is_changing_) refuse_inside();
-  }
-  /// Until nothing comes or goes: then no window is held. Throws from inside of what is under way.
-  template <class Lock>
-  void wait_for_calls(Lock& lock) {
-    while (calls_.wait(lock)) {
-    }
-    if (calls_.are_under_way()) refuse_inside();
-  }
-  [[noreturn, gnu::noinline, gnu::cold]] static void refuse_inside() {
-    throw std::logic_error(
-        "weir: pool: park or unpark from inside of what a pool calls while its memory comes or goes, such as a "
-        "reclaimer or an on_soft below it: this pool's memory is just changing; call it when that has returned");
+      parking_.wait_for_calls(lock);
+    } while (moves_.first().get() != nullptr || waited_for_frees(lock, heap));
   }
   /// Other threads free while the lock is dropped. True if it waited for that, without the lock, so that there may be
   /// more by now; throws `cuda_error` where CUDA cannot wait.
@@ -280,26 +193,6 @@ class growable_range {
     if (!heap.synchronize(lock) && is_pending()) check(cudaErrorNotReady, "waiting for work on freed blocks");
     return true;
   }
-  void note(stream_ordered_heap const& heap, parked_memory& parked) const {
-    std::size_t spans = 0, blocks = 0;
-    heap.for_each_with_memory(first_, [&](std::uintptr_t, std::size_t) { ++spans; });
-    heap.for_each_live(first_, [&](std::uintptr_t, std::size_t) { ++blocks; });
-    parked.reserve(spans, blocks);
-    heap.for_each_with_memory(first_, [&](std::uintptr_t address, std::size_t bytes) {
-      parked.add(reinterpret_cast<void*>(address), bytes);
-    });
-    heap.for_each_live(first_, [&](std::uintptr_t address, std::size_t bytes) {
-      parked.add_block(reinterpret_cast<void*>(address), bytes);
-    });
-  }
-  /// Without the lock: the store may have to wait for the device, as `cudaFreeHost` does.
-  template <class Lock>
-  void forget_parked(Lock& lock) noexcept {
-    parked_memory* const gone = std::exchange(parked_, nullptr);
-    is_changing_ = false;
-    without(lock, 0, [&] { return delete gone, true; });
-  }
-
   /// How much of `bytes` may come from chunks that are idle.
   std::size_t may_move(std::size_t bytes) const noexcept { return chunks_may_move(upstream_) ? bytes : 0; }
   /// Bytes that may still be taken from the upstream.
@@ -308,19 +201,12 @@ class growable_range {
     return most - lesser(most, held() + calls_.bytes());
   }
 
-  /// Calls `f()` without the lock; `bytes` are being taken from the upstream or given back by it.
-  template <class Lock, class F>
-  bool without(Lock& lock, std::size_t bytes, F f) {
-    upstream_calls::call<Lock> const under_way(calls_, lock, bytes);
-    return relaxed(f);
-  }
-
   /// The addresses are taken when they are first needed, all at once. False if there are none.
   template <class Lock>
   bool has_range(Lock& lock, stream_ordered_heap& heap) {
     if (range_.bytes != 0) return true;
     address_range fresh;
-    bool const found = without(lock, 0, [&] {
+    bool const found = calls_.without(lock, 0, [&] {
       try {
         fresh = upstream_.reserve_range(max_block_bytes / chunk_ * chunk_);
       } catch (std::bad_alloc const&) {
@@ -365,26 +251,19 @@ class growable_range {
   template <class Lock>
   bool fill(Lock& lock, stream_ordered_heap& heap, piece_list& holes, stream_ordered_heap::held_window& held,
             stream_identity const& who, std::size_t fresh) {
-    std::uint64_t const seen = tenancy() == nullptr ? 0 : tenancy()->given();
+    std::uint64_t const seen = sharing_.given();
     fresh = lesser(fresh, room_below(lock, held.missing));
     return fill_moving(lock, heap, holes, held, who, held.missing - lesser(held.missing, lesser(room(), fresh))) ||
            fill_moving(lock, heap, holes, held, who, held.missing) ||
            (others_gave(lock, seen) && fill_moving(lock, heap, holes, held, who, held.missing));
   }
-  tenants* tenancy() noexcept {
-    if constexpr (has_tenants<Upstream>)
-      return &upstream_.tenancy();
-    else
-      return nullptr;
-  }
   /// Waits for what other pools are giving back just now; true if there was such since `seen`. From inside of some
   /// pool's call it does not wait: that may be what gives it back.
   template <class Lock>
   bool others_gave(Lock& lock, std::uint64_t seen) {
-    tenants const* const all = tenancy();
-    if (all == nullptr || !all->is_shared()) return false;
+    if (!sharing_.is_shared()) return false;
     bool const may_wait = !upstream_calls::is_thread_in_call();
-    return without(lock, 0, [&] { return all->gave_since(seen, may_wait); });
+    return calls_.without(lock, 0, [&] { return sharing_.gave_since(seen, may_wait); });
   }
   /// `moved` of what is missing comes from idle chunks: this pool's, where asked for those of the stream that are
   /// pending, then those of others on the same memory.
@@ -399,18 +278,18 @@ class growable_range {
     if (room() < held.missing) return false;
     piece_list with_views(0);
     if (shown != 0) with_views.show(holes, pending->chunks.pieces());
-    bool const is_filled = without(lock, held.missing, [&] {
+    bool const is_filled = calls_.without(lock, held.missing, [&] {
       if (!idle.unmap(upstream_)) return false;
-      from_others -= lesser(from_others, relieve_limits(held.missing));
-      reclaim(from_others, held.missing);
+      from_others -= lesser(from_others, sharing_.relieve_limits(held.missing));
+      sharing_.reclaim(from_others, held.missing);
       if (shown != 0) pending->done.record(who.stream);
-      return take([&] { return map(shown == 0 ? holes : with_views); });
+      return sharing_.take([&] { return (shown == 0 ? holes : with_views).map(upstream_); });
     });
     if (!is_filled) return false;
     if (shown != 0) {
       held.is_in_order = true;
       pending->chunks.set_shown();
-      keep_until_done(std::move(pending));
+      moves_.add(std::move(pending));
     }
     reserved_.add(held.missing);
     std::size_t const all_moved = idle.bytes() + shown;
@@ -429,129 +308,56 @@ class growable_range {
     auto found = shared_owner<pending_move>::make(heap, reserved_, chunk_, bytes, held.own);
     return found->chunks.bytes() == 0 ? shared_owner<pending_move>() : std::move(found);
   }
-  /// Behind those that were moved before.
-  void keep_until_done(shared_owner<pending_move> move) noexcept {
-    auto* end = &moved_before_done_;
-    while (end->get() != nullptr) end = &(*end)->next;
-    *end = std::move(move);
-  }
-  /// Takes chunks that were moved before their work was done away from where they were, as far as it is done now. Of a
-  /// stream's it asks for the oldest, and for the next once that is done.
+  /// Takes chunks that were moved before their work was done away from where they were, as far as it is done now.
   template <class Lock>
   void drop_moved(Lock& lock) noexcept {
-    if (moved_before_done_.get() == nullptr) return;
+    if (moves_.first().get() == nullptr) return;
     upstream_calls::attempt const attempt(calls_);
-    shared_owner<pending_move> kept;
-    auto* end = &kept;
-    list_id not_done = shared;
-    for (auto all = std::move(moved_before_done_); all.get() != nullptr;) {
-      auto move = std::move(all);
-      all = std::move(move->next);
-      auto const drop = [&] { return succeeded(cudaEventQuery(move->done.get())) && move->chunks.unmap(upstream_); };
-      if (move->chunks.list() != not_done && without(lock, 0, drop)) {
-        calls_.count_success();  // a budget below may have room again
-      } else {
-        move->chunks.settle();  // some of it may have gone
-        not_done = move->chunks.list();
-        *end = std::move(move);
-        end = &(*end)->next;
-      }
-    }
-    *end = std::move(moved_before_done_);  // by other threads, meanwhile
-    moved_before_done_ = std::move(kept);
+    moves_.drop_done([&](pending_move& move) {
+      auto const drop = [&] { return succeeded(cudaEventQuery(move.done.get())) && move.chunks.unmap(upstream_); };
+      if (!calls_.without(lock, 0, drop)) return false;
+      calls_.count_success();  // a budget below may have room again
+      return true;
+    });
   }
   /// The same for all of them. Throws `cuda_error`, also where the driver takes some not away though its work is done:
   /// it is asked twice, since it may have reported an error of earlier work.
   template <class Lock>
   void wait_for_moved(Lock& lock) {
-    for (shared_owner<pending_move> move; (move = moved_before_done_).get() != nullptr;) {
-      without(lock, 0, [&] { return move->done.synchronize(), true; });
-      for (int asked = 0; asked < 2 && moved_before_done_.get() == move.get(); ++asked) drop_moved(lock);
-      if (moved_before_done_.get() == move.get()) check(cudaErrorUnknown, "unmapping moved chunks where they were");
+    for (shared_owner<pending_move> move; (move = moves_.first()).get() != nullptr;) {
+      calls_.without(lock, 0, [&] { return move->done.synchronize(), true; });
+      for (int asked = 0; asked < 2 && moves_.first() == move; ++asked) drop_moved(lock);
+      if (moves_.first() == move) check(cudaErrorUnknown, "unmapping moved chunks where they were");
     }
-  }
-  /// Lets others give back what they do not use, `bytes` in all, or what is lacking if that is more; nobody where a
-  /// limit has no room for `missing` anyway.
-  void reclaim(std::size_t bytes, std::size_t missing) noexcept {
-    if constexpr (has_tenants<Upstream>) {
-      tenants& all = upstream_.tenancy();
-      if (!all.is_shared() || most_short(upstream_, missing) != 0) return;
-      std::size_t const wanted = greater(bytes, all.lacking(*me_));
-      if (wanted != 0) all.reclaim(*me_, wanted);
-    }
-  }
-  /// Lets others under the same limits give back what these lack to map `missing`. Returns how many bytes that was.
-  std::size_t relieve_limits(std::size_t missing) noexcept {
-    std::size_t got = 0;
-    bool is_refused = false;  // by one that stays short, whatever others give further down
-    if constexpr (has_tenants<Upstream>)
-      for_each_short_limit(upstream_, missing, [&](limit_ref const& limit, std::size_t by) {
-        std::size_t const gave = is_refused ? 0 : upstream_.tenancy().reclaim(*me_, by, &limit);
-        is_refused = gave < by;
-        got += gave;
-      });
-    return got;
   }
   /// How much of `missing` the limits below let through.
   template <class Lock>
   std::size_t room_below(Lock& lock, std::size_t missing) {
     std::size_t most = 0;
-    without(lock, 0, [&] { return most = most_short(upstream_, missing), true; });
+    calls_.without(lock, 0, [&] { return most = most_short(upstream_, missing), true; });
     return missing - lesser(missing, most);
-  }
-  template <class F>
-  bool take(F map) {
-    if constexpr (has_tenants<Upstream>)
-      return upstream_.tenancy().take(*me_, map);
-    else
-      return map();
   }
   /// Bytes that may be taken before idle chunks are moved: over what is live together where pools share the upstream.
   /// What was moved may be taken once instead, up to two fifths of what `max_waste` allows: moves that repeat end so.
   template <class Lock>
   std::size_t may_take(Lock& lock, std::size_t live, std::size_t request_bytes) {
     tenant_usage all{live, held()};
-    if constexpr (has_tenants<Upstream>)
-      if (upstream_.tenancy().is_shared())
-        without(lock, 0, [&] { return all = upstream_.tenancy().joint(live, request_bytes), true; });
+    if (sharing_.is_shared()) calls_.without(lock, 0, [&] { return all = sharing_.joint(live, request_bytes), true; });
     std::size_t const most = most_held(options_, all.live, 8 * chunk_);
     std::size_t const instead = lesser(moved_, (most - all.live) / 5 * 2);
     return most - lesser(most, all.held - lesser(all.held, instead));
   }
-  /// All or nothing. An undo that is refused is tried again, as in `give_all`.
-  bool map(piece_list& holes) {
-    auto* done = holes.begin();
-    auto const undo = [&] {
-      while (done-- != holes.begin())
-        if (!upstream_.unmap(done->begin(), done->bytes)) upstream_.unmap(done->begin(), done->bytes);
-    };
-    try {
-      for (; done != holes.end(); ++done)
-        if (!fill(*done)) return undo(), false;
-    } catch (...) {
-      undo();
-      throw;
-    }
-    return true;
-  }
-
-  bool fill(piece_list::piece const& hole) {
-    return hole.from == 0 ? upstream_.map(hole.begin(), hole.bytes)
-                          : upstream_.alias(hole.begin(), reinterpret_cast<void*>(hole.from), hole.bytes);
-  }
 
   Upstream& upstream_;
   pool const& options_;
-  tenant* me_ = nullptr;
   std::size_t chunk_;
   address_range range_;
   block_id first_ = 0;
   upstream_calls calls_{calls_shared_below(upstream_)};
-  parked_memory* parked_ = nullptr;
-  shared_owner<pending_move> moved_before_done_;  // the first of a list
-  bool is_changing_ = false;                      // it is being parked, or unparked, just now
+  chunk_sharing<Upstream> sharing_{upstream_};
   pool_level reserved_;
-  std::size_t without_memory_ = 0;  // of what is parked: all of it, from when it went until it is back
+  parking<Upstream> parking_{upstream_, calls_, sharing_, reserved_};
+  pending_moves moves_;  // whose work is not done
   std::uint64_t growths_ = 0, releases_ = 0, moved_ = 0;
 };
 

@@ -55,7 +55,32 @@ class piece_list {
   piece* begin() noexcept { return pieces_.data(); }
   piece* end() noexcept { return begin() + count_; }
 
+  /// Puts memory behind all of them, or shows there what others have; all or nothing. Throws what the upstream throws.
+  /// An undo that is refused is tried again: the driver may have reported an error of earlier work.
+  template <growable Upstream>
+  bool map(Upstream& upstream) {
+    piece* done = begin();
+    auto const undo = [&] {
+      while (done-- != begin())
+        if (!upstream.unmap(done->begin(), done->bytes)) upstream.unmap(done->begin(), done->bytes);
+    };
+    try {
+      for (; done != end(); ++done)
+        if (!fill(*done, upstream)) return undo(), false;
+    } catch (...) {
+      undo();
+      throw;
+    }
+    return true;
+  }
+
  private:
+  template <growable Upstream>
+  static bool fill(piece const& hole, Upstream& upstream) {
+    return hole.from == 0 ? upstream.map(hole.begin(), hole.bytes)
+                          : upstream.alias(hole.begin(), reinterpret_cast<void*>(hole.from), hole.bytes);
+  }
+
   grown_array<piece> pieces_;
   std::size_t count_ = 0;
 };

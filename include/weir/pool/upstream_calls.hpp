@@ -4,6 +4,7 @@
 #include <weir/core/call_note.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <pthread.h>
@@ -92,6 +93,13 @@ class upstream_calls {
   explicit upstream_calls(upstream_calls const* below) noexcept : below_(below) {}
   upstream_calls(upstream_calls const&) = delete;
   upstream_calls& operator=(upstream_calls const&) = delete;
+
+  /// Calls `f()` as one call of an attempt: without the owner's lock, and unseen by captures.
+  template <class Lock, class F>
+  bool without(Lock& lock, std::size_t bytes, F f) {
+    call<Lock> const under_way(*this, lock, bytes);
+    return relaxed(f);
+  }
 
   /// Bytes that are being taken or given back.
   std::size_t bytes() const noexcept { return bytes_; }
