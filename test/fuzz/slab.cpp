@@ -11,16 +11,15 @@ using fuzz::require;
 
 namespace {
 
-constexpr block_id number = 7;
 constexpr std::uintptr_t begin = 0x7f00'0000'0000;
 
 class subject {
  public:
   subject(unsigned size_class, std::uint32_t slots)
-      : slab_(slab::make(number, begin, size_class, slots)), size_(slot_class::size(size_class)), slots_(slots) {
+      : slab_(slab::make(begin, size_class, slots)), size_(slot_class::size(size_class)), slots_(slots) {
     if (slab_ == nullptr) fuzz::fail("make: there is host memory");
     require(slab_->slot_bytes() == size_ * unit_bytes && slab_->size_class() == size_class, "make: the class's slots");
-    require(slab_->bytes() == slots * slab_->slot_bytes() && slab_->block() == number, "make: the block");
+    require(slab_->bytes() == slots * slab_->slot_bytes() && slab_->begin() == begin, "make: the block");
   }
 
   void take(std::size_t bytes, unsigned alignment_log) {

@@ -37,7 +37,7 @@ class subject {
     std::size_t const bytes = slots * slot_class::size(size_class) * unit_bytes;
     for (std::uintptr_t page = begin; page < begin + bytes; page += slab::page_bytes)
       if (pages_.count(page) != 0) return;  // slabs share none
-    slab* const s = slab::make(1, begin, size_class, slots);
+    slab* const s = slab::make(begin, size_class, slots);
     if (s == nullptr) fuzz::fail("make: there is host memory");
     bool const added = map_.add(s);
     std::uintptr_t const first = std::min(first_, begin / table), last = std::max(last_, (begin + bytes - 1) / table);

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "support/streams_at_work.hpp"
-#include "support/streams_at_work.hpp"
 #include "support/test_growable.hpp"
 #include "support/test_source.hpp"
 

@@ -330,7 +330,7 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   for (std::size_t const i : {0u, 1u, 7u}) give(live[i]);
   REQUIRE(give_away(live[4], lb));
   std::size_t const used = heap.blocks().used();
-  block_id const whole = store.find(odd).in->block();
+  block_id const whole = heap.find_live(store.find(odd).in->begin());
   REQUIRE(store.of_block(whole) != nullptr);
   REQUIRE(store.take_apart(*store.find(odd).in));
   CHECK(store.of_block(whole) == nullptr);

@@ -192,7 +192,7 @@ TEST_CASE_FIXTURE(blocks_at_hand, "a slab is shown piece by piece, and other blo
   CHECK(make() == nullptr);
   CHECK_FALSE(small.for_each_shown(block, [](detail::shown_block const&) { FAIL("it is no slab"); }));
   void* const p = first_slot();
-  detail::block_id const slab = find(p).in->block();
+  detail::block_id const slab = heap.find_live(find(p).in->begin());
   std::size_t shown = 0, live = 0, requested = 0;
   std::uintptr_t end = heap.blocks()[slab].address();
   CHECK(small.for_each_shown(slab, [&](detail::shown_block const& piece) {

@@ -149,7 +149,7 @@ class slab_store {
       own = new by_class;
       host_bytes_ += sizeof(by_class);
     }
-    if (all_.size() == count_) all_.grow(count_ + count_ / 8 + 16);
+    if (all_.size() == count_) all_.grow(count_ + count_ / 8 + 8);
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
     std::size_t const share = own->slots[size_class] / share_of_class;
     std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
@@ -163,7 +163,7 @@ class slab_store {
   /// Makes a slab of a live block of the heap; all its work is done, or was freed on `list` up to `freed`. Needs
   /// `slots_wanted` before it. False if there is no host memory.
   bool add(block_id id, list_id list, unsigned size_class, std::uint32_t slots, sequence_number freed) noexcept {
-    slab* const s = slab::make(id, heap_.blocks()[id].address(), size_class, slots);
+    slab* const s = slab::make(heap_.blocks()[id].address(), size_class, slots);
     if (s == nullptr) return false;
     if (!map_.add(s)) {
       slab::drop(s);
@@ -221,7 +221,7 @@ class slab_store {
     heap_.reserve_pieces(count_runs(s));
     drop_from_lists(s);
     bool const is_done = tracker_.is_done(s.owner, s.freed);
-    block_id const id = s.block();
+    block_id const id = heap_.find_live(s.begin());
     heap_.take_apart(id);
     for (slab::slot end = s.slots(); end != 0;) {
       slab::run const run = s.run_before(end);
@@ -273,8 +273,9 @@ class slab_store {
   }
   /// The slab that a live block of the heap is, or null.
   slab const* of_block(block_id id) const noexcept {
-    slab const* const s = map_.find(heap_.blocks()[id].address()).in();
-    return s != nullptr && s->block() == id ? s : nullptr;
+    std::uintptr_t const begin = heap_.blocks()[id].address();
+    slab const* const s = map_.find(begin).in();
+    return s != nullptr && s->begin() == begin ? s : nullptr;
   }
 
  private:
@@ -337,7 +338,7 @@ class slab_store {
     drop_from_lists(s);
     bool const is_done = tracker_.is_done(s.owner, s.freed);
     list_id const where = is_done ? shared : s.owner;
-    heap_.give(s.block(), where, is_done ? sequence_number::none : tracker_.issued(s.owner));
+    heap_.give(heap_.find_live(s.begin()), where, is_done ? sequence_number::none : tracker_.issued(s.owner));
     slab::drop(&s);
   }
   void await(slab& s, list_id where) noexcept {

@@ -18,7 +18,7 @@ using owned = std::unique_ptr<slab, drop>;
 
 /// Of slots of a quarter of a page.
 owned quarters(std::uintptr_t begin, std::uint32_t slots) {
-  return owned(slab::make(1, begin, slot_class::of(page / 4 / unit_bytes), slots));
+  return owned(slab::make(begin, slot_class::of(page / 4 / unit_bytes), slots));
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ TEST_CASE("a page knows where the slots of its slab begin, whatever their class"
   for (unsigned c = 0; c < slab::classes; ++c) {
     units const size = slot_class::size(c);
     auto const slots = static_cast<std::uint32_t>(slab::most_bytes / unit_bytes / size);
-    owned const s(slab::make(1, base + page, c, slots));
+    owned const s(slab::make(base + page, c, slots));
     slab_map map;
     REQUIRE(map.add(s.get()));
     CAPTURE(size);

@@ -19,9 +19,10 @@ class slab {
  public:
   using slot = std::uint32_t;
   static constexpr units most_slot_units = 256;
-  static constexpr slot none = 0x3fff'ffff;
+  static constexpr slot none = 0xffff;
   static constexpr std::size_t most_bytes = std::size_t{2} << 20;
   static constexpr std::uint32_t most_slots = most_bytes / unit_bytes;
+  static_assert(most_slots < none);
   static constexpr std::size_t page_bytes = std::size_t{64} << 10;  ///< slabs begin at whole pages
   static constexpr unsigned classes = slot_class::of(most_slot_units) + 1;
 
@@ -37,10 +38,11 @@ class slab {
   }
   static constexpr unsigned not_asked = 31;
 
-  /// For the heap's block `id`, of `slots` of the class, which nobody has used yet; null if there is no host memory.
-  static slab* make(block_id id, std::uintptr_t begin, unsigned size_class, std::uint32_t slots) noexcept {
+  /// For the heap's block at `begin`, of `slots` of the class, which nobody has used yet; null if there is no host
+  /// memory.
+  static slab* make(std::uintptr_t begin, unsigned size_class, std::uint32_t slots) noexcept {
     void* const room = ::operator new(bytes_for(slots), alignment, std::nothrow);
-    return room == nullptr ? nullptr : new (room) slab(id, begin, size_class, slots);
+    return room == nullptr ? nullptr : new (room) slab(begin, size_class, slots);
   }
   static void drop(slab* gone) noexcept { ::operator delete(gone, alignment); }
   static constexpr std::align_val_t alignment{64};
@@ -51,7 +53,7 @@ class slab {
   [[gnu::always_inline]] std::uintptr_t take(std::uint32_t record) noexcept {
     slot taken = first_free_;
     if (taken != none) [[likely]]
-      first_free_ = records()[taken];
+      first_free_ = static_cast<std::uint16_t>(records()[taken]);
     else
       taken = used_++;
     records()[taken] = record;
@@ -89,21 +91,21 @@ class slab {
   /// Makes a live slot the owner's again.
   [[gnu::always_inline]] void give(slot s) noexcept {
     records()[s] = first_free_;
-    first_free_ = s;
+    first_free_ = static_cast<std::uint16_t>(s);
     --live_;
   }
   /// Makes a live slot one that is away.
   void give_away(slot s) noexcept {
     records()[s] = away_bit | first_away_;
-    first_away_ = s;
+    first_away_ = static_cast<std::uint16_t>(s);
     --live_;
     ++away_;
   }
   /// All that is away is the owner's again.
   void take_back() noexcept {
     while (first_away_ != none) {
-      slot const s = first_away_;
-      first_away_ = records()[s] & ~away_bit;
+      std::uint16_t const s = first_away_;
+      first_away_ = static_cast<std::uint16_t>(records()[s] & ~away_bit);
       records()[s] = first_free_;
       first_free_ = s;
     }
@@ -118,7 +120,6 @@ class slab {
   units slot_units() const noexcept { return size_; }
   std::size_t bytes() const noexcept { return slots_ * slot_bytes(); }
   std::uintptr_t begin() const noexcept { return begin_; }
-  block_id block() const noexcept { return block_; }
   unsigned size_class() const noexcept { return size_class_; }
   std::size_t host_bytes() const noexcept { return bytes_for(slots_); }
 
@@ -168,11 +169,10 @@ class slab {
   static constexpr unsigned slack_bits = 26, most_alignment_log = 15;
   static constexpr std::uint32_t slack_mask = (1u << slack_bits) - 1;
 
-  slab(block_id id, std::uintptr_t begin, unsigned number, std::uint32_t count) noexcept
+  slab(std::uintptr_t begin, unsigned number, std::uint32_t count) noexcept
       : begin_(begin),
         size_(static_cast<std::uint16_t>(slot_class::size(number))),
         slots_(static_cast<std::uint16_t>(count)),
-        block_(id),
         size_class_(static_cast<std::uint16_t>(number)) {
     for (slot s = 0; s < count; ++s) records()[s] = none;
   }
@@ -184,7 +184,7 @@ class slab {
     return (records()[s] & away_bit) != 0 ? state::away : state::free;
   }
 
-  // The first cache line: what every request and every free touches.
+  // One cache line, in front of the records.
   std::uintptr_t begin_;
 
  public:
@@ -199,17 +199,15 @@ class slab {
   std::uint16_t slots_;
   std::uint16_t used_ = 0;  // those from here on were never taken
   std::uint16_t live_ = 0, away_ = 0;
-  slot first_free_ = none, first_away_ = none;
-  block_id block_;
+  std::uint16_t first_free_ = none, first_away_ = none;
   std::uint16_t size_class_;
 
  public:
   list_id away_list{};
-  std::uint32_t index = 0;  ///< among all slabs
-  // The next line, which the records begin in.
+  std::uint32_t index = 0;       ///< among all slabs
   sequence_number away_until{};  ///< what is away is the owner's again when this is done on `away_list`
 };
 inline constexpr slab::sizes slab::sizes_of_classes = slab::make_sizes();
-static_assert(sizeof(slab) == 72);
+static_assert(sizeof(slab) == 64);
 
 }  // namespace weir::detail
