@@ -445,6 +445,31 @@ TEST_CASE("a pool may end while it is parked") {
   CHECK(memory.ranges.empty());
 }
 
+TEST_CASE("what the driver does not take back of a parked pool stays its own, and is asked for twice") {
+  sim::reset();
+  busy_growable memory;
+  auto p = make(share(memory) | pool{});
+  void* const a = p.allocate(host_order, 3 * chunk);
+  auto const check = [&](std::size_t parked, std::size_t reserved) {
+    CHECK(p.numbers().parked == parked);
+    CHECK(p.numbers().reserved.current == reserved);
+    CHECK(memory.in_use() == reserved / chunk * chunk);
+  };
+  memory.refuse_unmap = true;
+  p.park(drop_contents);
+  CHECK(p.is_parked());
+  check(0, 3 * chunk);
+  memory.refuse_unmap = false;
+  p.unpark();
+  memory.refuse_once = true;
+  p.park(drop_contents);
+  check(3 * chunk, 0);
+  p.unpark();
+  check(0, 3 * chunk);
+  p.deallocate(host_order, a, 3 * chunk);
+  CHECK(memory.wrong == 0);
+}
+
 TEST_CASE("a request that was let in before the pool was parked puts no memory anywhere") {
   sim::reset();
   test_growable memory;

@@ -27,7 +27,7 @@ class parking {
       : upstream_(upstream), calls_(calls), sharing_(sharing), reserved_(reserved) {}
 
   bool is_parked() const noexcept { return parked_.get() != nullptr; }
-  /// Of what is parked: all of it, from when it went until it is back.
+  /// Of what is parked: all of it that the driver took back, from when it went until it is here again.
   std::size_t bytes() const noexcept { return bytes_; }
 
   /// Takes the memory of the range at `first` away but keeps live blocks; their contents go to `store`, which is owned
@@ -47,7 +47,7 @@ class parking {
     is_changing_ = true;
     heap.park(first);
     try {
-      calls_.without(lock, 0, [&] { return parked_->save(device), parked_->unmap(upstream_); });
+      calls_.without(lock, 0, [&] { return parked_->save(device), unmap(); });
     } catch (...) {
       heap.unpark(first);
       is_changing_ = false;
@@ -55,8 +55,7 @@ class parking {
       throw;
     }
     is_changing_ = false;
-    bytes_ = parked_->bytes();
-    reserved_.current -= bytes_;
+    count();
   }
   /// Puts memory behind all that was parked, and the contents into it. False if there is not as much; throws what CUDA
   /// throws. Then it stays parked. Throws `std::logic_error` from inside of a change.
@@ -69,23 +68,21 @@ class parking {
     is_changing_ = true;
     bool done = false;
     try {
-      done = calls_.without(lock, parked_->bytes(), [&] { return map() && (parked_->load(upstream_, device), true); });
+      done = calls_.without(lock, bytes_, [&] { return map() && (parked_->load(upstream_, device), true); });
     } catch (...) {
       is_changing_ = false;
+      count();
       throw;
     }
     is_changing_ = false;
+    count();
     if (!done) return false;
-    reserved_.add(std::exchange(bytes_, 0));
     heap.unpark(first);
     forget(lock);
     return true;
   }
-  /// Takes away what has memory still, when the pool is about to go; returns how many bytes stay. What the driver
-  /// refuses is tried again: it may have reported an error of earlier work.
-  std::size_t give_all() noexcept {
-    return parked_->unmap(upstream_) || parked_->unmap(upstream_) ? 0 : parked_->mapped_bytes();
-  }
+  /// Takes away what has memory still, when the pool is about to go; returns how many bytes stay.
+  std::size_t give_all() noexcept { return unmap() ? 0 : parked_->mapped_bytes(); }
 
   /// Until nothing comes or goes: then no window is held. Throws from inside of what is under way.
   template <class Lock>
@@ -137,14 +134,26 @@ class parking {
       parked.add_block(reinterpret_cast<void*>(address), bytes);
     });
   }
+  /// Notes what has memory and what has not, where that may have changed.
+  void count() noexcept {
+    std::size_t const gone = parked_->bytes() - parked_->mapped_bytes();
+    if (gone > bytes_)
+      reserved_.current -= gone - bytes_;
+    else
+      reserved_.add(bytes_ - gone);
+    bytes_ = gone;
+  }
+  /// What the driver refuses is tried again: it may have reported an error of earlier work.
+  bool unmap() noexcept { return parked_->unmap(upstream_) || parked_->unmap(upstream_); }
   /// Once others gave back what limits lack; where that is not enough, what is missing; then all of it.
   bool map() {
     auto const try_to = [&] { return sharing_.take([&] { return parked_->map(upstream_); }); };
-    sharing_.relieve_limits(parked_->bytes());
+    std::size_t const missing = parked_->bytes() - parked_->mapped_bytes();
+    sharing_.relieve_limits(missing);
     bool is_mapped = try_to();
-    for (std::size_t const bytes : {std::size_t{0}, parked_->bytes()}) {
+    for (std::size_t const bytes : {std::size_t{0}, missing}) {
       if (is_mapped) break;
-      sharing_.reclaim(bytes, parked_->bytes());
+      sharing_.reclaim(bytes, missing);
       is_mapped = try_to();
     }
     return is_mapped;
