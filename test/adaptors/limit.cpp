@@ -49,7 +49,7 @@ void run_threads(int count, auto work) {
 
 namespace weir::test {
 struct charges_of_limit {
-  using type = detail::charges limited::*;
+  using type = detail::bounded_charges limited::*;
   friend type member(charges_of_limit);
 };
 template struct opened<charges_of_limit, &limited::used_>;

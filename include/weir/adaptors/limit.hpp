@@ -1,10 +1,11 @@
 #pragma once
 // A budget: no more than so many bytes live at once.
 
+#include <weir/adaptors/detail/bounded_charges.hpp>
 #include <weir/adaptors/detail/captured_charges.hpp>
-#include <weir/adaptors/detail/charges.hpp>
 #include <weir/adaptors/detail/limit_below.hpp>
 #include <weir/adaptors/detail/limit_options.hpp>
+#include <weir/adaptors/detail/limit_text.hpp>
 #include <weir/adaptors/detail/limits_above.hpp>
 #include <weir/adaptors/detail/paid_ahead.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
@@ -19,8 +20,6 @@
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/support/atomic.hpp>
-#include <weir/support/function.hpp>
-#include <weir/support/spin_lock.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -61,14 +60,15 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   limit_resource(F const& upstream, limit const& options)
       : base(upstream),
         granularity_(detail::require_valid(options).granularity),
-        soft_(options.soft_bytes == 0 ? ~std::size_t{0} : options.soft_bytes),
-        on_soft_(options.on_soft),
         name_(options.name),
         label_(options.name.empty() ? "limit" : printable(options.name) + ": limit"),
         below_(upstream_),
-        reserve_(round_up_or_zero(options.reserve_bytes, granularity_)) {
+        reserve_(round_up_or_zero(options.reserve_bytes, granularity_)),
+        used_(options.soft_bytes, options.on_soft) {
     set_max_bytes(detail::budget_on(upstream_, options));
-    if (reserve_.bytes() != 0 && !below_) refuse_reserve(options.reserve_bytes);
+    if (reserve_.bytes() != 0 && !below_)
+      throw std::invalid_argument(detail::no_reserve_text(options.reserve_bytes, detail::layer_above_limit(upstream_)));
+    if (reserve_.bytes() != 0) used_.set_has_reserves();
     below_.reserve(reserve_.bytes(), granularity_, name_.empty() ? "a limit above" : label_.c_str());
     below_.add(as_above_);
   }
@@ -116,13 +116,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     bool const of_reserve = reserve_.bytes() > granularity_;
     std::size_t const least = of_reserve ? reserve_.bytes() : granularity_;
     if (bytes < least)
-      throw std::invalid_argument("weir: " + label_ + ": a budget of " + std::to_string(bytes) +
-                                  " B; it must be at least " + std::to_string(least) + " B, which is " +
-                                  (of_reserve ? "its reserve" : "one granularity"));
-    constexpr std::size_t no_limit = ~std::size_t{0} >> 1;  // as much as differences can count
-    detail::spin_guard const lock(changes_);
-    max_.store_release(bytes < no_limit ? bytes : no_limit);
-    update_plain();
+      throw std::invalid_argument(
+          detail::small_budget_text(label_, bytes, least, of_reserve ? "its reserve" : "one granularity"));
+    used_.set_max(bytes);
   }
 
   /// Bytes charged now: live requests, each rounded up, and what captures keep. Two loads, unless captures keep some or
@@ -141,9 +137,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// Whose budget it is; empty: nobody said.
   std::string const& name() const noexcept { return name_; }
   /// The budget in bytes.
-  std::size_t max_bytes() const noexcept { return max_.load(); }
+  std::size_t max_bytes() const noexcept { return used_.max(); }
   /// How many requests went above `soft_bytes` from there or below.
-  std::uint64_t soft_crossed() const noexcept { return soft_crossed_.load(); }
+  std::uint64_t soft_crossed() const noexcept { return used_.crossed(); }
   /// What is left of `reserve_bytes`: charged to the limits below, and not in use.
   std::size_t reserve_left() const noexcept { return reserve_.left(); }
   /// The most bytes that were charged at one time by requests that were served.
@@ -154,17 +150,8 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   std::uint64_t refused() const noexcept { return refused_.load(); }
 
   void describe_layer(report& out) const {
-    std::size_t const now = used(), in_graphs = captured_now(), most = max_bytes();
-    std::string text = format_bytes(most) + ", " + format_bytes(now) + " charged" +
-                       (in_graphs == 0 ? "" : " (" + format_bytes(in_graphs) + " of it captured)") + ", " +
-                       (now > most ? format_bytes(now - most) + " too much" : format_bytes(most - now) + " left") +
-                       "; peak " + format_bytes(peak()) + ", " + std::to_string(refused()) + " refused";
-    if (soft_ != ~std::size_t{0})
-      text += "; went above " + format_bytes(soft_) + " " + std::to_string(soft_crossed()) + " times";
-    if (reserve_.bytes() != 0)
-      text += "; " + format_bytes(reserve_.left()) + " left of a reserve of " + format_bytes(reserve_.bytes());
-    if (kept() != 0) text += "; " + format_bytes(kept()) + " were kept for good";
-    out.below(label_ + "(" + format_bytes(most) + ")", text);
+    detail::limit_state const s = look();
+    out.below(label_ + "(" + format_bytes(s.most) + ")", detail::text_of(s));
   }
 
   // ---- for limits above, which find this one by themselves
@@ -173,16 +160,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// there is no room, `std::invalid_argument` where the limit above counts in another granularity.
   void reserve(std::size_t bytes, std::size_t granularity, char const* above) {
     if (granularity != granularity_)
-      throw std::invalid_argument("weir: " + label_ + ": a limit above with reserve_bytes has a granularity of " +
-                                  std::to_string(granularity) + " B, this one of " + std::to_string(granularity_) +
-                                  " B; they must be the same");
-    {
-      detail::spin_guard const lock(changes_);
-      has_reserves_.store_release(true);
-      update_plain();
-    }
+      throw std::invalid_argument(detail::granularity_text(label_, granularity_, granularity));
+    used_.set_has_reserves();
     std::size_t held = 0;
-    if (!charge_own(bytes, held)) refuse_for_good({bytes, bytes, host_order}, hint_for_reserve(above));
+    if (!charge_own(bytes, held)) refuse_for_good({bytes, bytes, host_order}, detail::reserve_hint(look(), above));
     std::size_t const paid = reserve_.begin_request(bytes);
     try {
       below_.reserve(bytes - paid, granularity, above);
@@ -221,43 +202,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   friend base;
   friend detail::adaptor_base<limit_resource, Upstream>;
 
-  /// There is no limit below that it could be taken from.
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse_reserve(std::size_t bytes) {
-    std::string const between = detail::layer_above_limit(upstream_);
-    throw std::invalid_argument(
-        "weir: limit: reserve_bytes is " + std::to_string(bytes) + "; it is taken from a limit below, and " +
-        (between.empty() ? "there is none before the first pool, scrub or source"
-                         : "'" + between + "' stands between: not all requests arrive there as they are sent; put a " +
-                               "limit on '" + between + "' for it to be taken from, or this one below"));
-  }
-
   /// What a request costs; 0 if that cannot be counted. The same for its free.
   std::size_t charge_for(std::size_t bytes, std::size_t alignment) const noexcept {
     return round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_);
-  }
-
-  /// Charges up to the budget: what is charged then, else 0. Who crosses the soft limit upwards tells; each crossing is
-  /// one request's, so that none is told twice.
-  std::size_t charge_and_tell(std::size_t charge) {
-    std::size_t const held = used_.charge_up_to(max_, charge);
-    if (held <= soft_ || held - charge > soft_) return held;
-    soft_crossed_.add(1);
-    if (on_soft_) try {
-        detail::paid_ahead const hidden;
-        detail::in_program_code const its_own;
-        on_soft_(held);
-      } catch (...) {
-        credit(charge);
-        throw;
-      }
-    return held;
-  }
-
-  /// Says up to how much a request needs no more than a charge, and a free no more than a credit. Under `changes_`.
-  void update_plain() noexcept {
-    std::size_t const most = max_.load();
-    if (reserve_.bytes() != 0) has_reserves_.store_release(true);
-    used_.set_bound(has_reserves_.load() ? 0 : soft_ < most ? soft_ : most);
   }
 
   /// Takes a charge back; false, and nothing below zero, if there was less.
@@ -388,10 +335,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     return p;
   }
   bool charge_own(std::size_t own, std::size_t& held) {
-    held = charge_and_tell(own);
+    held = used_.charge_and_tell(own);
     if (held != 0) return true;
     credit_released();
-    held = charge_and_tell(own);  // in any case: another thread may have credited it just now
+    held = used_.charge_and_tell(own);  // in any case: another thread may have credited it just now
     return held != 0;
   }
   static std::size_t ahead_of(detail::paid_ahead const* told, std::size_t charge) noexcept {
@@ -436,33 +383,30 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     }
     refuse_for_good({bytes, charge, stream});
   }
-  [[noreturn]] void refuse_for_good(memory_request const& request) { refuse_for_good(request, hint_for(request)); }
+  [[noreturn]] void refuse_for_good(memory_request const& request) {
+    refuse_for_good(request, detail::refusal_hint(look(), request.rounded));
+  }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_for_good(memory_request const& request, std::string const& hint) {
     refused_.add(1);
     report own;
     describe_layer(own);
     base::refuse(request, label_, own, hint);
   }
-  std::string hint_for_reserve(char const* above) const {
-    std::size_t const most = max_bytes(), held = used_.load();
-    return std::string("this is the reserve_bytes of ") + above + ", and the budget of " + label_ + " has " +
-           format_bytes(held < most ? most - held : 0) +
-           " left: reserve less, free something, or raise it (set_max_bytes)";
-  }
-  std::string hint_for(memory_request const& request) const {
-    // What captures keep is looked at first: what is kept between the two looks is charged in both, so that `others` is
-    // too much at worst. Only what is released meanwhile makes it less.
-    std::size_t const most = max_bytes(), in_graphs = captured(), held = used_.load();
-    std::size_t const others = in_graphs < held ? held - in_graphs : 0;
-    if (request.rounded == 0 || request.rounded > most)
-      return "the request is larger than the whole budget of " + label_ + " (" + format_bytes(most) +
-             "): ask for less at a time (with_retry), or raise it (set_max_bytes)";
-    if (others + request.rounded <= most)
-      return "the budget of " + label_ + " is held by captured graphs: weir::release_captured when they are gone";
-    if (others - (kept() < others ? kept() : others) + request.rounded <= most)
-      return "the budget of " + label_ +
-             " is held by what was kept for good, as sources keep what is freed in a capture: put a pool below it";
-    return "the budget of " + label_ + " is used up: free something, or raise it (set_max_bytes)";
+  /// What captures keep is looked at first: what is kept between the two looks is charged in both, so that what others
+  /// hold is too much at worst. Only what is released meanwhile makes it less.
+  detail::limit_state look() const {
+    std::size_t const in_graphs = captured();
+    return {.label = label_,
+            .most = max_bytes(),
+            .held = used_.load(),
+            .in_graphs = in_graphs,
+            .kept = kept(),
+            .peak = peak(),
+            .refused = refused(),
+            .soft = used_.mark(),
+            .crossed = soft_crossed(),
+            .reserve = reserve_.bytes(),
+            .reserve_left = reserve_.left()};
   }
   /// Null if that cannot be had without taking more.
   void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment, std::size_t charge) noexcept try {
@@ -489,18 +433,12 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   std::string counted() const { return "and " + std::to_string(used()) + " B are charged"; }
 
   std::size_t granularity_;
-  std::size_t soft_;
-  detail::function<void(std::size_t)> on_soft_;
   std::string name_;
   std::string label_;
   detail::limit_below below_;
   mutable detail::reserve_account reserve_;
-  detail::spin_lock changes_;  // of the two below
-  detail::atomic<std::size_t> max_;
-  detail::atomic<bool> has_reserves_;  // its own, or those of limits above
-  mutable detail::charges used_;       // changed by questions too, which credit
+  mutable detail::bounded_charges used_;  // changed by questions too, which credit
   detail::atomic<std::uint64_t> refused_;
-  detail::atomic<std::uint64_t> soft_crossed_;
   mutable detail::captured_charges captured_;
   detail::atomic<std::size_t> kept_;
   detail::limits_above above_;
