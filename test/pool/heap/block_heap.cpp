@@ -116,6 +116,35 @@ TEST_CASE("blocks of two segments are never joined, even where the segments touc
   CHECK(store.find_run(1_list, request_of(9), [](block_id) { return true; }).first == 0);
 }
 
+namespace {
+
+/// A segment that two lists have by turns, block by block.
+struct alternating_store : filled_store {
+  std::vector<block_id> by_address;
+  explicit alternating_store(std::uint16_t count) {
+    segment(count * 10u);
+    for (std::uint16_t i = 0; i < count; ++i) by_address.insert(by_address.begin(), take_from(shared, 10));
+    for (std::uint16_t i = 0; i < count; ++i) free_on(i % 2 == 0 ? 1_list : 2_list, by_address[i]);
+  }
+  /// Blocks that are looked at for a run of `size` that has one of the first list.
+  std::size_t looks_for_run(units size, bool is_there) {
+    std::size_t looks = 0;
+    auto const found = find_run(1_list, request_of(size), [&](block_id) { return ++looks != 0; });
+    CHECK((found.first != 0) == is_there);
+    CHECK((found.first == 0 || found.size >= size));
+    return looks;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what a search for a run looks at grows with the blocks, not with their square") {
+  alternating_store few(500), many(1000);
+  CHECK(many.looks_for_run(10'001, false) <= 3 * few.looks_for_run(5'001, false));
+  CHECK(many.looks_for_run(10'000, true) <= 3 * few.looks_for_run(5'000, true));
+  CHECK(many.looks_for_run(100, true) < 100);
+}
+
 TEST_CASE("a merged block carries the latest sequence number of its parts") {
   filled_store store;
   store.keep_ages();

@@ -188,22 +188,34 @@ class block_heap {
   };
 
   /// A run of blocks that `may_use(id)` accepts, at least one of them of free list `from`, which is not
-  /// `shared`. Looks at every block of `from`.
+  /// `shared`. Looks at every block of `from`, and at most at so many around each; only then at each longer run, once.
   template <class MayUse>
   run find_run(list_id from, request const& r, MayUse may_use) const {
     auto const usable = [&](block_id id) {
       return id != 0 && table_[id].is_free() && table_[id].size < r.max_split && may_use(id);
     };
+    auto const is_behind_one_of_its_run = [&](block_id id) {
+      block_id left = table_[id].left;
+      while (usable(left) && table_[left].list != from) left = table_[left].left;
+      return usable(left);
+    };
     run found;
-    bool const any = free_.by_size(from).any_of(table_, [&](block_id id) {
+    bool is_some_longer = false;
+    auto const finds = [&](block_id id, unsigned looks) {
       if (!usable(id)) return false;
       found = {id, table_[id].size};
-      for (block_id next = table_[id].right; found.size < r.span() && usable(next); next = table_[next].right)
+      block_id next = table_[id].right;
+      for (; found.size < r.span() && looks != 0 && usable(next); next = table_[next].right, --looks)
         found.size += table_[next].size;
-      while (found.size < r.span() && usable(table_[found.first].left))
+      for (; found.size < r.span() && looks != 0 && usable(table_[found.first].left); --looks)
         found.size += table_[found.first = table_[found.first].left].size;
+      is_some_longer = is_some_longer || looks == 0;
       return found.size >= r.span();
-    });
+    };
+    tlsf_index const& all = free_.by_size(from);
+    if (all.any_of(table_, [&](block_id id) { return finds(id, looks_for_run); })) return found;
+    bool const any = is_some_longer &&
+                     all.any_of(table_, [&](block_id id) { return !is_behind_one_of_its_run(id) && finds(id, ~0u); });
     return any ? found : run{};
   }
   template <class F>
@@ -302,7 +314,7 @@ class block_heap {
   bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
 
   static constexpr std::size_t records_a_call = 4;
-  static constexpr unsigned looks_for_place = 16;
+  static constexpr unsigned looks_for_place = 16, looks_for_run = 32;
   static constexpr std::size_t least_share = 128;  // else 20 live blocks take six times as long
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
