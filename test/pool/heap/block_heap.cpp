@@ -145,6 +145,23 @@ TEST_CASE("what a search for a run looks at grows with the blocks, not with thei
   CHECK(many.looks_for_run(100, true) < 100);
 }
 
+TEST_CASE("whether a segment is all free is known from the nearer of two blocks that are not") {
+  alternating_store store(1000);
+  std::size_t looks = 0;
+  auto const may_end = [&](list_id) { return ++looks != 0; };
+  CHECK(store.is_all_free(store.by_address[500], may_end));
+  for (std::size_t const live : {3u, 996u}) {
+    store.reserve();
+    block_id const id = store.take(store.by_address[live], request_of(10));
+    looks = 0;
+    CHECK_FALSE(store.is_all_free(store.by_address[live - 2], may_end));
+    CHECK_FALSE(store.is_all_free(store.by_address[live + 2], may_end));
+    CHECK_FALSE(store.is_all_free(id, may_end));
+    CHECK(looks < 20);
+    store.free_on(1_list, id);
+  }
+}
+
 TEST_CASE("a merged block carries the latest sequence number of its parts") {
   filled_store store;
   store.keep_ages();

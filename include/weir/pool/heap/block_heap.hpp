@@ -56,9 +56,12 @@ class block_heap {
   bool is_all_free(block_id id, MayEnd may_end) const noexcept {
     auto const ends = [&](block_id b) { return table_[b].is_free() && may_end(table_[b].list); };
     block_id left = id, right = id;
-    while (left != 0 && ends(left)) left = table_[left].left;
-    while (left == 0 && right != 0 && ends(right)) right = table_[right].right;
-    return left == 0 && right == 0;
+    bool all = ends(id);
+    while (all && (left != 0 || right != 0)) {  // by turns, so that the nearer of two that are not is found
+      if (left != 0) left = table_[left].left, all = left == 0 || ends(left);
+      if (all && right != 0) right = table_[right].right, all = right == 0 || ends(right);
+    }
+    return all;
   }
   /// Forgets an idle segment.
   void remove_segment(block_id segment) noexcept {
