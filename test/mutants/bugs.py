@@ -252,6 +252,8 @@ BUGS = [
     bug(0, "whether a segment is all free is asked of all that is on the left first", HEAP,
         "if (left != 0) left = table_[left].left, all", "while (all && left != 0) left = table_[left].left, all",
         "pool/heap/block_heap", random=False, case="whether a segment is all free"),
+    bug(0, "above the threshold each free of a slot looks at all streams' slabs", "pool/release_policy.hpp",
+        "if (was_last) {", "{", "pool/release_policy", random=False, case="only the last slot"),
     bug(0, "where an aligned block was no other one fits", "pool/heap/block_heap.hpp",
         "? id : take_aligned(list, r);", "? id : 0;", "pool/heap/block_heap", random=False,
         case="where an aligned block was"),

@@ -1,4 +1,5 @@
 // What is idle, and what small blocks keep, is tested with `caching_allocator`; here is what is given back, and when.
+#include <weir/cuda/stream.hpp>
 #include <weir/pool/release_policy.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -59,4 +60,26 @@ TEST_CASE_FIXTURE(released_segments, "idle memory goes back down to what is to b
   CHECK(policy.release_idle(0) == 2_MiB);
   CHECK(state.live_bytes == 2_MiB);  // the first block is live
   heap.give_done(first);
+}
+
+TEST_CASE_FIXTURE(released_segments, "only the last slot of a slab has streams' slabs looked at") {
+  weir::stream const lasting;
+  auto const r = request(1024);
+  REQUIRE(segments.reserve(mutex, heap, 6_MiB));
+  void* p = nullptr;
+  while (p == nullptr) {
+    p = heap.make_small(who(lasting), r, segments.held());
+    if (p == nullptr) heap.give_done(heap.take_ready(who(lasting), r));
+  }
+  auto const found = heap.find_slot(p, 1024, 256);
+  REQUIRE(found.is_last());
+  REQUIRE(heap.give_own(found, who(lasting).key));
+  policy.keep_threshold_after_slot(false);
+  REQUIRE(cudaStreamSynchronize(lasting.get()) == cudaSuccess);
+  policy.keep_threshold_after_slot(false);
+  CHECK(state.live_bytes == 6_MiB);
+  policy.keep_threshold_after_slot(true);  // leaves an event behind
+  REQUIRE(cudaStreamSynchronize(lasting.get()) == cudaSuccess);
+  policy.keep_threshold_after_slot(false);
+  CHECK(state.live_bytes == 0);
 }

@@ -359,34 +359,37 @@ class caching_allocator : public hot_path<Upstream> {
   [[gnu::always_inline]] bool give_slot(slot const& found, stream_identity const& who, void* p, std::size_t bytes,
                                         std::size_t alignment) noexcept {
     std::size_t const held = found.bytes();
+    bool const was_last = found.is_last();
     if (!heap_.give_own(found, who.key)) [[unlikely]]
       return give_slot_elsewhere(found, who.stream, who.key, p, bytes, alignment);
     numbers_.count_deallocation(bytes, held);
     if (is_above_threshold()) [[unlikely]]
-      idle_.keep_threshold_after_slot();
+      idle_.keep_threshold_after_slot(was_last);
     return true;
   }
   [[gnu::noinline]] bool give_slot_elsewhere(slot found, stream_ref stream, stream_key key, void* p, std::size_t bytes,
                                              std::size_t alignment) noexcept {
     stream_identity const who{.stream = stream, .key = key};
     std::size_t const held = found.bytes();
+    bool const was_last = found.is_last();
     if (!heap_.give(found, who))
       return heap_.make_blocks(found) ? give_block(who, p, bytes, alignment)
                                       : deallocate_after_waiting(stream, p, bytes, alignment);
     numbers_.count_deallocation(bytes, held);
-    if (is_above_threshold()) idle_.keep_threshold_after_slot();
+    if (is_above_threshold()) idle_.keep_threshold_after_slot(was_last);
     return true;
   }
   /// False, and nothing changed, if that needs host memory which there is none of.
   bool give_slot(slot const& found, list_id common, void* p, std::size_t bytes, std::size_t alignment) noexcept {
     std::size_t const held = found.bytes();
+    bool const was_last = found.is_last();
     if (common == shared) {
       heap_.give_done(found);
     } else if (!heap_.give(found, common)) {
       return heap_.make_blocks(found) && give_block(heap_.find_live(p, bytes, alignment), common, bytes);
     }
     count_off(bytes, held);
-    if (is_above_threshold()) idle_.keep_threshold_after_slot();
+    if (is_above_threshold()) idle_.keep_threshold_after_slot(was_last);
     return true;
   }
   [[gnu::always_inline]] bool give_block(stream_identity const& who, void* p, std::size_t bytes,

@@ -24,10 +24,13 @@ class release_policy {
   [[gnu::noinline]] void keep_threshold_after(block_id freed) noexcept {
     if (segments_.may_be_idle_after(heap_, freed)) poll_and_keep_threshold();
   }
-  /// The same after a slot was freed, with which slabs may have become free blocks in several segments.
-  [[gnu::noinline]] void keep_threshold_after_slot() noexcept {
-    heap_.gather_slabs();
-    if (heap_.some_slab_went()) segments_.look_again();
+  /// The same after a slot was freed. `was_last`: it was its slab's last live one; then slabs may have become free
+  /// blocks in several segments, and all streams that have some are looked at.
+  [[gnu::noinline]] void keep_threshold_after_slot(bool was_last) noexcept {
+    if (was_last) {
+      heap_.gather_slabs();
+      if (heap_.some_slab_went()) segments_.look_again();
+    }
     if (segments_.may_be_idle()) poll_and_keep_threshold();
   }
   /// By what is known to be idle, without asking CUDA.

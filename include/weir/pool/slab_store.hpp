@@ -52,6 +52,8 @@ class slab_store {
     std::size_t bytes() const noexcept { return in->slot_bytes(); }
     std::size_t requested() const noexcept { return in->requested(slot); }
     unsigned alignment_log() const noexcept { return in->alignment_log(slot); }
+    /// True if no other slot of its slab is live.
+    bool is_last() const noexcept { return in->live() == 1; }
   };
 
   /// A slab with a free slot of the list's own; null if there is none. Null for any list without slabs.
