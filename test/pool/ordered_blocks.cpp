@@ -81,6 +81,14 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "a capture's blocks stay its own, stream b
   CHECK(reuse.valid());
 }
 
+TEST_CASE_FIXTURE(reuse_of_a_segment, "captures do not count where a search looks at some of very many streams") {
+  for (std::uint64_t capture = 1; capture <= 100; ++capture) reuse.enter_capture(who(a, capture));
+  CHECK(reuse.next_lists().are_all());
+  std::vector<weir::stream> const many(65);
+  for (weir::stream const& s : many) REQUIRE(ready(s, 1) != 0);
+  CHECK_FALSE(reuse.next_lists().are_all());
+}
+
 TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if there is no room to remember that") {
   std::vector<block_id> blocks(60);
   for (block_id& id : blocks) REQUIRE((id = ready(a, 1)) != 0);

@@ -222,7 +222,7 @@ class ordered_blocks {
     looked_at.for_each([&](list_id list) { poll(list, keep, calls); });
   }
   void poll(list_id list, list_id keep, stream_tracker::questions& calls) noexcept {
-    if (!tracker_.is_open(list)) return;
+    if (!tracker_.is_open(list) || tracker_.is_captured(list)) return;
     if (heap_.has_free(list) || small_.awaits(list)) heap_.complete(list, tracker_.poll(list, calls));
     if (heap_.has_free(list) || list == keep || !tracker_.may_retire(list) || small_.needs(list)) return;
     tracker_.retire(list);
@@ -230,14 +230,16 @@ class ordered_blocks {
   }
 
   /// True if no more lists are open than a search looks at. What others have at hand is looked at only then: where
-  /// there are many, most have little, and each look is a cache miss.
-  bool has_few_lists() const noexcept {
-    return tracker_.open_count() <= lists_a_search && tracker_.list_count() <= most_lists;
-  }
+  /// there are many, most have little, and each look is a cache miss. Those of captures do not count, from which nobody
+  /// takes.
+  bool has_few_lists() const noexcept { return has_few(tracker_.open_count() - private_.list_count()); }
   /// The same of streams: those that freed blocks together have a list more, but no event of their own. A search looks
   /// at all lists then too.
   bool has_few_streams() const noexcept {
-    return tracker_.open_count() - tracker_.joint_count() <= lists_a_search && tracker_.list_count() <= most_lists;
+    return has_few(tracker_.open_count() - private_.list_count() - tracker_.joint_count());
+  }
+  bool has_few(std::size_t open) const noexcept {
+    return open <= lists_a_search && tracker_.list_count() <= most_lists;
   }
 
   static constexpr std::size_t lists_a_search = 64, most_lists = 1024;

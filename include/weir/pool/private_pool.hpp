@@ -104,6 +104,8 @@ class private_pool {
     return bytes;
   }
 
+  /// How many lists there are, of all captures.
+  std::size_t list_count() const noexcept { return count_; }
   /// Free bytes in the lists of a capture; `none`: of all.
   std::size_t free_bytes(capture_key capture) const noexcept {
     std::size_t bytes = 0;
