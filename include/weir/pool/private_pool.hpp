@@ -64,8 +64,8 @@ class private_pool {
   }
   /// The capture of which a list is.
   capture_key capture_of(list_id list) const noexcept {
-    std::size_t i = 0;
-    while (lists_[i].list != list) ++i;
+    std::size_t i = count_ - 1;
+    while (lists_[i].list != list) --i;
     return lists_[i].capture;
   }
   /// The list of what a capture keeps and nobody has again; `shared` if there is no room.
@@ -133,11 +133,11 @@ class private_pool {
     return list < positions_.size() && now.comes_after(positions_[list]);
   }
 
-  /// `count_` if there is none.
+  /// `count_` if there is none. The latest first: mostly it is that of a capture that goes on.
   std::size_t index_of(capture_key capture, stream_key stream) const noexcept {
-    std::size_t i = 0;
-    while (i < count_ && (lists_[i].capture != capture || lists_[i].stream != stream)) ++i;
-    return i;
+    std::size_t i = count_;
+    while (i != 0 && (lists_[i - 1].capture != capture || lists_[i - 1].stream != stream)) --i;
+    return i == 0 ? count_ : i - 1;
   }
   list_id find_or_open(capture_key capture, stream_key stream) noexcept {
     if (std::size_t const known = index_of(capture, stream); known != count_) return lists_[known].list;
