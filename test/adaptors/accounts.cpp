@@ -6,6 +6,7 @@
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
+#include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
 #include <weir/core/any_ref.hpp>
 #include <weir/core/any_resource.hpp>
@@ -46,6 +47,27 @@ std::size_t served_until_refused(Memory& memory, std::size_t bytes, std::size_t 
   for (void* const p : live) memory.deallocate(host_order, p, bytes, alignment);
   return served;
 }
+
+/// Makes a resource that does not say that it knows the host's order, and counts what it is asked.
+struct only_streams {
+  struct state {
+    int asked = 0, given_back = 0, in_host_order = 0;
+  };
+  struct made {
+    state* calls;
+    void* allocate(stream_ref stream, std::size_t, std::size_t) noexcept {
+      ++calls->asked;
+      calls->in_host_order += stream.is_host_order() ? 1 : 0;
+      return calls;
+    }
+    void deallocate(stream_ref stream, void*, std::size_t, std::size_t) noexcept {
+      ++calls->given_back;
+      calls->in_host_order += stream.is_host_order() ? 1 : 0;
+    }
+  };
+  state* calls;
+  made operator()() const noexcept { return {calls}; }
+};
 
 /// A pool below a budget, and streams to capture on.
 template <class Below>
@@ -480,6 +502,25 @@ TEST_CASE("an upstream that returns null is out of memory, says the layer above 
   CHECK(threads.numbers().reserved.current == 0);
   state.fail = failing::no;
   threads.deallocate(host_order, threads.allocate(host_order, 3_MiB), 3_MiB);  // the budget is all there
+}
+
+TEST_CASE("a free in the host's order reaches an upstream that knows only streams on one, as the request did") {
+  only_streams::state calls;
+  auto const keep_to_streams = [&](auto const& recipe) {
+    auto memory = make(recipe);
+    calls = {};
+    void* const p = memory.allocate(host_order, 1000);
+    CHECK(calls.asked == 1);
+    memory.deallocate(host_order, p, 1000);
+    CHECK(calls.given_back == 1);
+    CHECK(calls.in_host_order == 0);
+  };
+  only_streams const below{&calls};
+  keep_to_streams(below | limit{1_MiB});
+  keep_to_streams(below | limit{.max_bytes = 1_MiB, .soft_bytes = 256});
+  keep_to_streams(below | statistics{});
+  keep_to_streams(below | tracking{});
+  keep_to_streams(below | trace{.events = 10});
 }
 
 TEST_CASE("an upstream whose describe throws does not take the place of the error") {

@@ -480,6 +480,9 @@ BUGS = [
     bug(0, "a budget speaks of a double free before the pool can name the pointer", "adaptors/detail/adaptor_base.hpp",
         "if constexpr (weir::knows_blocks<Upstream>) {", "if constexpr (false) {",
         "adaptors/accounts", random=False, case="a free that a"),
+    bug(11, "a free in the host's order reaches an upstream that knows only streams as such", "adaptors/detail/adaptor_base.hpp",
+        "share(upstream_).deallocate(", "upstream_.deallocate(", "adaptors/accounts", random=False,
+        case="a free in the host's order"),
     bug(0, "null from an upstream is handed on and stays charged", "adaptors/detail/adaptor_base.hpp",
         "if (p == nullptr) [[unlikely]]", "if (false) [[unlikely]]", "adaptors/accounts", random=False,
         case="an upstream that returns"),
@@ -1392,8 +1395,8 @@ BUGS = [
 
     # ---- seeing memory
     bug(0, "a free is recorded after the upstream has the memory back", "adaptors/trace.hpp",
-        "    ring_.add(trace_action::free, p, bytes, stream, 0);\n    upstream_.deallocate(stream, p, bytes, alignment);",
-        "    upstream_.deallocate(stream, p, bytes, alignment);\n    ring_.add(trace_action::free, p, bytes, stream, 0);",
+        "    ring_.add(trace_action::free, p, bytes, stream, 0);\n    share(upstream_).deallocate(stream, p, bytes, alignment);",
+        "    share(upstream_).deallocate(stream, p, bytes, alignment);\n    ring_.add(trace_action::free, p, bytes, stream, 0);",
         "adaptors/trace", random=False),
     bug(0, "every failure is recorded as out of memory", "adaptors/trace.hpp",
         "} catch (std::bad_alloc const&) {", "} catch (std::exception const&) {", "adaptors/trace", random=False),

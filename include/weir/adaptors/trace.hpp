@@ -89,7 +89,7 @@ class trace_resource : public detail::passing_adaptor<trace_resource<Upstream>, 
                                          std::size_t alignment = default_alignment) noexcept {
     if (p == nullptr) return;
     ring_.add(trace_action::free, p, bytes, stream, 0);
-    upstream_.deallocate(stream, p, bytes, alignment);
+    share(upstream_).deallocate(stream, p, bytes, alignment);
   }
   /// See `weir::deallocate_after`. The event names `stream` alone.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,

@@ -118,7 +118,7 @@ class tracking_resource : public detail::passing_adaptor<tracking_resource<Upstr
 
   /// Takes no host memory, but for the words about a free that is wrong.
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, alignment, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+    take_back(p, bytes, alignment, [=](Upstream& below) { share(below).deallocate(stream, p, bytes, alignment); });
   }
   /// See `weir::deallocate_after`. Checked and forgotten at once, as by `deallocate`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,

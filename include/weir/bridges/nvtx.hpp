@@ -219,7 +219,7 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
     return p;
   }
   void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
-    take_back(p, bytes, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+    take_back(p, bytes, [=](Upstream& below) { share(below).deallocate(stream, p, bytes, alignment); });
   }
   /// See `weir::deallocate_after`.
   void deallocate_after(stream_ref stream, void* p, std::size_t bytes, stream_list others,

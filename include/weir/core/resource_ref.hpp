@@ -32,8 +32,8 @@ class resource_ref : public detail::cuda_mr_calls<resource_ref<R>> {
       if (stream.is_host_order()) return weir::allocate_sync(*resource_, bytes, alignment);
     return resource_->allocate(stream, bytes, alignment);
   }
-  void deallocate(stream_ref stream, void* p, std::size_t bytes,
-                  std::size_t alignment = default_alignment) const noexcept {
+  [[gnu::always_inline]] void deallocate(stream_ref stream, void* p, std::size_t bytes,
+                                         std::size_t alignment = default_alignment) const noexcept {
     if constexpr (!weir::host_ordered<R>)
       if (stream.is_host_order()) return weir::deallocate_sync(*resource_, p, bytes, alignment);
     resource_->deallocate(stream, p, bytes, alignment);

@@ -63,7 +63,7 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
       blocks_.freed_by_host(p, bytes, alignment);
     else
       blocks_.freed(stream.get(), p, bytes, alignment);
-    give(stream, p, [=](Upstream& below) { below.deallocate(stream, p, bytes, alignment); });
+    give(stream, p, [=](Upstream& below) { share(below).deallocate(stream, p, bytes, alignment); });
   }
 
   /// See `weir::deallocate_after`.

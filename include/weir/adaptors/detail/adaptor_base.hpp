@@ -88,7 +88,7 @@ class adaptor_base {
   [[gnu::always_inline]] void give(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment,
                                    stream_list const* others) noexcept {
     if (others == nullptr)
-      upstream_.deallocate(stream, p, bytes, alignment);
+      share(upstream_).deallocate(stream, p, bytes, alignment);
     else
       weir::deallocate_after(upstream_, stream, p, bytes, *others, alignment);
   }
