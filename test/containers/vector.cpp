@@ -88,6 +88,13 @@ TEST_CASE("a list in braces is its elements") {
   CHECK(weir::vector<void const*>({pointers, pointers + 3}, s, memory).size() == 3);
   CHECK(vector<int>({1, 2, 3}, s, memory).to_host() == numbers(3));
   CHECK(vector<int>({}, s, memory).empty());
+  CHECK(weir::vector<double>({5}, s, memory).to_host() == std::vector{5.0});  // as in a std::vector
+  CHECK(weir::vector<float>({1, 2.5F}, s, memory).to_host() == std::vector{1.0F, 2.5F});
+  CHECK(weir::vector<std::size_t>({5}, s, memory).to_host() == std::vector<std::size_t>{5});
+  CHECK(weir::vector<std::uint8_t>({}, s, memory).empty());
+  CHECK(weir::vector<float2>({{1, 2}, {3, 4}}, s, memory).get(1).x == 3);
+  int const two[] = {7, 8};
+  CHECK(vector<int>({two, 2}, s, memory).to_host() == std::vector{7, 8});  // a span
   CHECK(vector<int>(5, s, memory).size() == 5);
   vector const deduced({1, 2, 3}, s, memory);
   static_assert(std::is_same_v<decltype(deduced), vector<int> const>);

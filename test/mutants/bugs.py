@@ -1358,8 +1358,10 @@ BUGS = [
         "if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();", "",
         "containers/vector", random=False, case="resize keeps elements; what"),
     bug(0, "values in braces are counted, and not copied", "containers/vector.hpp",
-        ": vector(std::span<T const>(values.begin(), values.size()), stream,", ": vector(values.size(), stream,",
-        "containers/vector", random=False, case="a list in braces"),
+        "requires(has_plain_lists) vector(std::initializer_list<T> values, stream_ref stream, M&& memory)\n"
+        "      : vector(std::span<T const>(values.begin(), values.size()), stream,",
+        "requires(has_plain_lists) vector(std::initializer_list<T> values, stream_ref stream, M&& memory)\n"
+        "      : vector(values.size(), stream,", "containers/vector", random=False, case="a list in braces"),
     bug(0, "an element beyond the end is copied", "containers/vector.hpp", "if (i >= size())", "if (i > size())",
         "containers/vector", random=False, case="single elements are got"),
     bug(0, "elements that ask for a larger alignment do not get it", "containers/vector.hpp",

@@ -38,6 +38,8 @@ class vector {
       std::is_trivially_copyable_v<T>,
       "weir: vector<T> copies the bytes of its elements and leaves new ones undefined, so T must be trivially "
       "copyable");
+  /// Whether no pointer is a `T`, so that a list in braces is never an array that two of them name.
+  static constexpr bool has_plain_lists = (std::is_arithmetic_v<T> && !std::same_as<T, bool>) || std::is_aggregate_v<T>;
 
  public:
   using value_type = T;
@@ -58,10 +60,14 @@ class vector {
       : vector(values.size(), stream, std::forward<M>(memory)) {
     if (!values.empty()) bytes_.write(0, values.data(), values.size_bytes());
   }
-  /// A copy of the values in braces, each a `T`, as of a span: `({5}, stream, memory)` is one element, `(5, stream,
-  /// memory)` five.
+  /// A copy of the values in braces, as of a span: `({5}, stream, memory)` is one element, `(5, stream, memory)` five.
+  /// Numbers and aggregates may be written as for a `std::vector`: `1` for `1.0F`, `{1, 2}` for a `float2`.
+  template <detail::memory_for<R> M>
+  requires(has_plain_lists) vector(std::initializer_list<T> values, stream_ref stream, M&& memory)
+      : vector(std::span<T const>(values.begin(), values.size()), stream, std::forward<M>(memory)) {}
+  /// The same of all else, where each has to be a `T`: two pointers in braces may be the ends of an array.
   template <std::same_as<T> U, detail::memory_for<R> M>
-  vector(std::initializer_list<U> values, stream_ref stream, M&& memory)
+  requires(!has_plain_lists) vector(std::initializer_list<U> values, stream_ref stream, M&& memory)
       : vector(std::span<T const>(values.begin(), values.size()), stream, std::forward<M>(memory)) {}
   /// The same of a `std::vector<bool>`, which has its elements in bits: by a copy on the host, a byte each. Throws also
   /// `std::bad_alloc`.
