@@ -83,7 +83,7 @@ class out_of_memory : public std::bad_alloc {
   void passed_through(Layer const& layer) noexcept try {
     report own;
     layer.describe_layer(own);
-    chain_ = std::runtime_error(own.chain() + " > " + chain_.what());
+    chain_ = std::runtime_error(own.chain() + (*chain_.what() == '\0' ? "" : " > ") + chain_.what());
     lines_ = std::runtime_error(own.lines() + lines_.what());
     if (*hint_.what() == '\0') hint_ = std::runtime_error(own.hint());
     if (*main_holder_.what() == '\0') main_holder_ = std::runtime_error(own.main_holder());

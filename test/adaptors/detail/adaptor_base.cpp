@@ -59,6 +59,12 @@ static_assert(!std::is_copy_constructible_v<stacked_twice>);
 static_assert(host_accessible<stacked_twice> && knows_blocks<stacked_twice>);
 static_assert(!device_accessible<stacked_twice> && !host_ordered<stacked_twice>);
 
+/// Has nothing, and nothing to say about it.
+struct only_null {
+  static void* allocate(stream_ref, std::size_t, std::size_t) { return nullptr; }
+  static void deallocate(stream_ref, void*, std::size_t, std::size_t) noexcept {}
+};
+
 /// Keeps accounts in which nothing is ever live.
 template <resource Upstream>
 class empty_accounts_resource : public detail::adaptor_base<empty_accounts_resource<Upstream>, Upstream> {
@@ -123,6 +129,10 @@ TEST_CASE("null from below is out of memory, for each layer once") {
   CHECK(contains(what, "hint       the resource below says only that it has no more"));
   CHECK(memory.failures == 1);
   CHECK(memory.upstream().failures == 1);
+
+  auto over_silence = make([] { return only_null(); } | plain{});
+  CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(over_silence.allocate(host_order, 1000)); }),
+                 "refused by a resource that returned null; chain: plain\n"));
 }
 
 TEST_CASE("a free of more than was counted is reported below, or by the layer that counts") {
