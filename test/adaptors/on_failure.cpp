@@ -219,6 +219,23 @@ TEST_CASE("what is not a std::exception passes through, and so do failures that 
   memory.deallocate(on, memory.allocate(on, 256), 256);
 }
 
+TEST_CASE("a plain bad_alloc of the upstream's is out of memory, too") {
+  source_state state;
+  state.fail = failing::bad_alloc;
+  auto const evict = [&](memory_request const&) {
+    state.fail = failing::no;
+    return std::size_t{256};
+  };
+  auto memory = make(source{&state} | on_failure{{{"cache", evict}}});
+  memory.deallocate(on, memory.allocate(on, 256), 256);
+  CHECK(memory.numbers().rescued == 1);
+
+  state.fail = failing::bad_alloc;
+  auto in_vain = make(source{&state} | on_failure{{{"empty", nothing()}}});
+  CHECK_THROWS_AS(in_vain.allocate(on, 256), std::bad_alloc);
+  CHECK(in_vain.numbers().refused == 1);
+}
+
 TEST_CASE("a request from inside a reclaimer calls none, on any layer between") {
   source_state state;
   std::size_t calls = 0;

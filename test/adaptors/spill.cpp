@@ -342,6 +342,11 @@ TEST_CASE("null from the upstream is out of memory, and an upstream without stre
   CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(a, 10)); }),
                  "refused by a resource that returned null; chain: spill > source"));
   CHECK_FALSE(x.is_on_device());
+  state.fail = failing::no;
+  static_cast<void>(x.pin(a));
+  state.fail = failing::bad_alloc;  // which only a resource of the program's own throws
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(a, 10)), std::bad_alloc);
+  CHECK_FALSE(x.is_on_device());
   state.fail = failing::other;
   CHECK_THROWS_AS(memory.allocate(a, 10), std::logic_error);
   CHECK_THROWS_AS(static_cast<void>(x.pin(a)), std::logic_error);

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -133,6 +134,30 @@ TEST_CASE("what can never be served, and other failures, do not wait") {
   state.fail = failing::other;
   CHECK_THROWS_AS(memory.allocate(on, 256), std::logic_error);
   CHECK(memory.numbers().timed_out == 0);
+}
+
+TEST_CASE("a plain bad_alloc of the upstream's is out of memory, too, and waits") {
+  source_state state;
+  auto memory = make(source{&state} | wait_for_memory{long_enough});
+  void* const p = memory.allocate(on, 256);
+  state.fail = failing::bad_alloc;
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (memory.numbers().waiting == 0 && !done) std::this_thread::yield();
+    state.fail = failing::no;
+    memory.deallocate(on, p, 256);
+  });
+  void* q = nullptr;
+  CHECK_NOTHROW(q = memory.allocate(on, 256));
+  done = true;
+  other.join();
+  memory.deallocate(on, q, q == nullptr ? 0 : 256);
+  CHECK(memory.numbers().rescued == 1);
+
+  state.fail = failing::bad_alloc;
+  auto hasty = make(source{&state} | wait_for_memory{1});
+  CHECK_THROWS_AS(hasty.allocate(on, 256), std::bad_alloc);
+  CHECK(hasty.numbers().timed_out == 1);
 }
 
 TEST_CASE("in a capture a request is refused at once, and the capture is not broken") {

@@ -832,6 +832,15 @@ BUGS = [
         'out.note("shared by"', 'out.below("shared by"', "core/tenants", random=False),
 
     # ---- on_failure
+    bug(0, "a plain bad_alloc of the upstream's calls no reclaimers", ON_FAILURE,
+        "} catch (std::bad_alloc const&) {", "} catch (std::bad_array_new_length const&) {", "adaptors/on_failure",
+        random=False, case="a plain bad_alloc"),
+    bug(0, "nobody waits after a plain bad_alloc of the upstream's", "adaptors/wait_for_memory.hpp",
+        "} catch (std::bad_alloc const&) {  // of", "} catch (std::bad_array_new_length const&) {  // of",
+        "adaptors/wait_for_memory", random=False, case="a plain bad_alloc"),
+    bug(0, "a batch of another library's bad_alloc is not halved", "tools/with_retry.hpp",
+        "} catch (std::bad_alloc const&) {", "} catch (out_of_memory const&) {", "tools/with_retry", random=False,
+        case="another bad_alloc"),
     bug(0, "a request from inside a reclaimer calls reclaimers", ON_FAILURE,
         "if (scope->layer_ == layer) return true;", "if (scope->layer_ == layer) return false;", "adaptors/on_failure",
         random=False, case="a request from inside"),

@@ -81,6 +81,17 @@ TEST_CASE("at the minimum the error is the caller's, and what was done stays don
   CHECK(with_retry(100, std::ref(tight), {.first_batch = 20, .min_batch = 4}).batch == 4);
 }
 
+TEST_CASE("another bad_alloc, as other libraries throw it, makes a smaller batch, too") {
+  auto const f = [](std::size_t, std::size_t count) {
+    if (count > 3) throw std::bad_alloc();
+  };
+  retry_result const did = with_retry(10, f);
+  CHECK(did.items == 10);
+  CHECK(did.batch == 2);
+  CHECK(did.refused == 2);
+  CHECK_THROWS_AS(with_retry(10, f, {.min_batch = 5}), std::bad_alloc);
+}
+
 TEST_CASE("other errors pass through, and wrong options are refused") {
   auto const fails = [](std::size_t, std::size_t) { throw std::logic_error("no"); };
   CHECK_THROWS_AS(with_retry(10, fails), std::logic_error);

@@ -15,6 +15,7 @@
 #include <weir/core/resource.hpp>
 
 #include <cstddef>
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -73,18 +74,19 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
         spiller_(*this, options.to, detail::device_for(upstream_)) {}
 
   /// Throws the `out_of_memory` of the upstream once no idle handle is left that the host takes, and whatever
-  /// else the upstream throws. What CUDA refuses to copy is not spilled, and nothing for a step by which a pool above
+  /// else the upstream throws. A plain `std::bad_alloc`, which only a resource of the program's own throws, is a
+  /// refusal, too. What CUDA refuses to copy is not spilled, and nothing for a step by which a pool above
   /// would grow and which it can do without.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     for (detail::spiller::progress seen;;) try {
         return this->ask(stream, bytes, alignment);
       } catch (out_of_memory& failure) {
-        bool const is_needed = !detail::can_do_with_less::is_set();
-        bool const may_fit = is_needed && this->taken(bytes, alignment) != 0 && !is_parked_below();
-        if (may_fit && spiller_.make_room(stream, bytes, seen)) continue;
+        if (make_room(stream, bytes, alignment, seen)) continue;
         failure.passed_through(*this);
         throw;
+      } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+        if (!make_room(stream, bytes, alignment, seen)) throw;
       }
   }
 
@@ -115,6 +117,13 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
   using base::upstream_;
   template <class T>
   friend class spillable;
+
+  /// Spills what makes room for a request; false where nothing more can.
+  bool make_room(stream_ref stream, std::size_t bytes, std::size_t alignment, detail::spiller::progress& seen) {
+    bool const is_needed = !detail::can_do_with_less::is_set();
+    bool const may_fit = is_needed && this->taken(bytes, alignment) != 0 && !is_parked_below();
+    return may_fit && spiller_.make_room(stream, bytes, seen);
+  }
 
   /// Whether a pool below has no memory behind its addresses just now (`park`): from there nothing can be copied.
   bool is_parked_below() const {

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 
 namespace weir {
@@ -78,7 +79,8 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
         name_(options.name),
         label_(options.name.empty() ? "wait_for_memory" : printable(options.name) + ": wait_for_memory") {}
 
-  /// Throws the last `out_of_memory` of the upstream when the time is over, and whatever else the upstream throws.
+  /// Throws the last `out_of_memory` of the upstream when the time is over, and whatever else the upstream throws. A
+  /// plain `std::bad_alloc`, which only a resource of the program's own throws, is a refusal, too.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     if (queue_.is_closed() && reason_not_to_wait(stream, bytes, alignment) == nullptr) [[unlikely]] {
@@ -94,6 +96,8 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
         failure.passed_through(line{*this, why_not});
         throw;
       }
+    } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+      if (detail::can_do_with_less::is_set() || reason_not_to_wait(stream, bytes, alignment) != nullptr) throw;
     }
     return wait(stream, bytes, alignment);
   }
@@ -191,6 +195,10 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
         if (in_time) continue;
         timed_out_.add(1);
         failure.passed_through(line{*this, "; this one waited to the end"});
+        throw;
+      } catch (std::bad_alloc const&) {
+        if (in_time) continue;
+        timed_out_.add(1);
         throw;
       }
     }

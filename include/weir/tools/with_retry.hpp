@@ -6,6 +6,7 @@
 #include <weir/core/layers.hpp>
 
 #include <cstddef>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -46,7 +47,7 @@ retry_result run_batches(std::size_t items, F& f, retry_options const& options, 
       done.items += count;
       ++done.calls;
       continue;
-    } catch (out_of_memory const&) {
+    } catch (std::bad_alloc const&) {
       ++done.refused;
       if (count <= options.min_batch) throw;
     }
@@ -58,14 +59,15 @@ retry_result run_batches(std::size_t items, F& f, retry_options const& options, 
 
 }  // namespace detail
 
-/// Calls `f(first, count)` for all of `items` items, batch after batch. Where `f` throws `out_of_memory`, the batch is
-/// halved and tried again from the same first item, down to `min_batch`; the rest goes on with the smaller batches.
-/// Between the two, when `f` has freed what it held, `memory` (a stack, or any handle to one) gives back what is idle
+/// Calls `f(first, count)` for all of `items` items, batch after batch. Where `f` throws `out_of_memory` or another
+/// `std::bad_alloc`, as RMM's and Thrust's errors are, the batch is halved and tried again from the same first item,
+/// down to `min_batch`; the rest goes on with the smaller batches. Between the two, when `f` has freed what it held,
+/// `memory` (a stack, or any handle to one) gives back what is idle
 /// (`synchronize`, which waits for work on freed memory, then `trim`), so that pieces can be cut anew.
 ///
 ///     auto const did = weir::with_retry(memory, images.size(), [&](std::size_t first, std::size_t count) { ... });
 ///
-/// Returns what it did. Throws the `out_of_memory` of a batch of `min_batch` items or fewer, whatever else `f` throws,
+/// Returns what it did. Throws that error of a batch of `min_batch` items or fewer, whatever else `f` throws,
 /// and `std::invalid_argument` for a `min_batch` of 0: what was done before stays done. Any thread; `f` runs on the
 /// caller's. When not to use it: for work that cannot be cut, or whose failed calls leave something behind.
 template <detail::changeable Memory, class F>
