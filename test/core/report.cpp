@@ -77,4 +77,10 @@ TEST_CASE("a resource that does not describe itself is passed over") {
   struct mute {
   } const nothing;
   CHECK(report_of(nothing).chain().empty());
+
+  struct mute_adaptor {
+    recorder_resource<> below{5};
+    recorder_resource<> const& upstream() const { return below; }
+  } const over;
+  CHECK(report_of(over).chain() == "recorder");
 }

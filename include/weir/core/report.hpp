@@ -76,7 +76,8 @@ class report {
 };
 
 /// Lets `r`, then all below it, add their lines. A resource takes part by having `describe(report&) const`; what that
-/// throws ends the report with a line that says so, since it must not take the place of the error that is reported.
+/// throws ends the report with a line that says so, since it must not take the place of the error that is reported. One
+/// without it is passed over: those below its `upstream()` add theirs.
 template <class R>
 void describe(R const& r, report& out) {
   if constexpr (requires { r.describe(out); }) try {
@@ -86,6 +87,8 @@ void describe(R const& r, report& out) {
     } catch (...) {
       out.below("unknown", "describe threw");
     }
+  else if constexpr (requires { r.upstream(); })
+    weir::describe(r.upstream(), out);
 }
 
 /// The report of a stack from `top` down.
