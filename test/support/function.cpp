@@ -14,6 +14,7 @@ int twice(int n) { return 2 * n; }
 static_assert(std::constructible_from<function<int(int)>, int (*)(int)>);
 static_assert(!std::constructible_from<function<int(int)>, int>);
 static_assert(!std::constructible_from<function<int(int)>, int* (*)(int)>);
+static_assert(!std::constructible_from<function<void(int)>, int (*)(int*)>);
 
 }  // namespace
 
@@ -25,6 +26,15 @@ TEST_CASE("functions, lambdas and objects are called with what is given") {
   adds(3);
   adds(4);
   CHECK(sum == 7);
+}
+
+TEST_CASE("where nothing is returned, what is called may return something") {
+  int sum = 0;
+  function<void(int)> const adds = [&sum](int n) { return sum += n; };
+  adds(3);
+  CHECK(sum == 3);
+  function<void(int)> const plain = &twice;
+  plain(1);
 }
 
 TEST_CASE("copies call the same object") {

@@ -11,18 +11,21 @@ namespace weir::detail {
 template <class Signature>
 class function;
 
-/// Calls what it was made from; copies share that, and the last one destroys it. Empty when made by default: not to be
-/// called then. As thread-safe as what it was made from. `<functional>` would be a tenth of what `weir/weir.hpp` takes
-/// to compile.
+/// Calls what it was made from; copies share that, and the last one destroys it. Where it returns nothing, what that
+/// returns is dropped. Empty when made by default: not to be called then. As thread-safe as what it was made from.
+/// `<functional>` would be a tenth of what `weir/weir.hpp` takes to compile.
 template <class Result, class... Arguments>
 class function<Result(Arguments...)> {
+  template <class F>
+  static constexpr bool gives_result = requires(F& f, Arguments... a) {
+    { f(a...) } -> std::convertible_to<Result>;
+  }
+  || (std::same_as<Result, void> && requires(F & f, Arguments... a) { f(a...); });
+
  public:
   function() noexcept = default;
   template <class F>
-  requires(!std::same_as<F, function> &&
-           requires(F & f, Arguments... a) {
-             { f(a...) } -> std::convertible_to<Result>;
-           }) function(F f)
+  requires(!std::same_as<F, function> && gives_result<F>) function(F f)
       : held_(shared_owner<callable>::template make<calling<F>>(std::move(f))) {}
 
   explicit operator bool() const noexcept { return held_.get() != nullptr; }
@@ -35,7 +38,7 @@ class function<Result(Arguments...)> {
   template <class F>
   struct calling final : callable {
     explicit calling(F made) : f(std::move(made)) {}
-    Result call(Arguments... arguments) override { return f(arguments...); }
+    Result call(Arguments... arguments) override { return static_cast<Result>(f(arguments...)); }
     F f;
   };
 
