@@ -844,6 +844,8 @@ BUGS = [
     bug(0, "reports leave out what is below a layer that does not describe itself", "core/report.hpp",
         "else if constexpr (requires { r.upstream(); })", "else if constexpr (false)", "core/report", random=False,
         case="a resource that does not describe"),
+    bug(0, "an empty function counts as one that can be called", "support/function.hpp",
+        "if (!is_empty(f)) held_", "held_", "support/function", random=False, case="one that was made from a null"),
     bug(0, "a request from inside a reclaimer calls reclaimers", ON_FAILURE,
         "if (scope->layer_ == layer) return true;", "if (scope->layer_ == layer) return false;", "adaptors/on_failure",
         random=False, case="a request from inside"),

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <concepts>
+#include <functional>
 #include <stdexcept>
 
 using weir::detail::function;
@@ -50,6 +51,15 @@ TEST_CASE("one that was made from nothing is empty") {
   CHECK_FALSE(f);
   f = &twice;
   CHECK(f);
+}
+
+TEST_CASE("one that was made from a null pointer or an empty function is empty, too") {
+  int (*const null)(int) = nullptr;
+  CHECK_FALSE(function<int(int)>(null));
+  CHECK_FALSE(function<int(int)>(std::function<int(int)>()));
+  CHECK_FALSE(function<void(int)>(function<int(int)>()));
+  CHECK(function<int(int)>(std::function<int(int)>(&twice))(2) == 4);
+  CHECK(function<int(int)>([](int n) { return n; })(2) == 2);
 }
 
 TEST_CASE("what is called may throw") {

@@ -4,6 +4,7 @@
 #include <weir/support/shared_owner.hpp>
 
 #include <concepts>
+#include <type_traits>
 #include <utility>
 
 namespace weir::detail {
@@ -12,7 +13,8 @@ template <class Signature>
 class function;
 
 /// Calls what it was made from; copies share that, and the last one destroys it. Where it returns nothing, what that
-/// returns is dropped. Empty when made by default: not to be called then. As thread-safe as what it was made from.
+/// returns is dropped. Empty when made by default, from a null pointer or from an empty `std::function`: not to be
+/// called then. As thread-safe as what it was made from.
 /// `<functional>` would be a tenth of what `weir/weir.hpp` takes to compile.
 template <class Result, class... Arguments>
 class function<Result(Arguments...)> {
@@ -25,13 +27,23 @@ class function<Result(Arguments...)> {
  public:
   function() noexcept = default;
   template <class F>
-  requires(!std::same_as<F, function> && gives_result<F>) function(F f)
-      : held_(shared_owner<callable>::template make<calling<F>>(std::move(f))) {}
+  requires(!std::same_as<F, function> && gives_result<F>) function(F f) {
+    if (!is_empty(f)) held_ = shared_owner<callable>::template make<calling<F>>(std::move(f));
+  }
 
   explicit operator bool() const noexcept { return held_.get() != nullptr; }
   Result operator()(Arguments... arguments) const { return held_->call(arguments...); }
 
  private:
+  /// A lambda can be compared to null as well, and never is.
+  template <class F>
+  static bool is_empty(F const& f) {
+    if constexpr (std::is_pointer_v<F> || requires { f.operator bool(); })
+      return !f;
+    else
+      return false;
+  }
+
   struct callable {
     virtual Result call(Arguments... arguments) = 0;
   };
