@@ -3,7 +3,6 @@
 
 #include <weir/cuda/stream_ref.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -20,6 +19,7 @@ struct scrubbed_block {
   std::uint64_t allocated_in;  ///< the capture that it was allocated in; 0: none
   std::uint64_t held_for = 0;  ///< the capture that its free has to wait for; 0: it is live
   stream_ref freed_on = {};    ///< where, if it is held
+  void* next_held = nullptr;   ///< the block that was held after it
 };
 
 /// Thread-safe. Only `insert` allocates host memory.
@@ -28,7 +28,11 @@ class scrubbed_blocks {
   /// May throw `std::bad_alloc`, and has changed nothing then.
   void insert(void* p, scrubbed_block const& block) {
     std::lock_guard const lock(mutex_);
-    blocks_.insert_or_assign(p, block);
+    auto const [at, is_new] = blocks_.try_emplace(p, block);
+    if (is_new) [[likely]]
+      return;
+    if (at->second.held_for != 0) stop_holding(p);  // what was there went past this layer
+    at->second = block;
   }
 
   /// The live block at `p`, if there is one.
@@ -53,21 +57,21 @@ class scrubbed_blocks {
     if (found == blocks_.end() || found->second.held_for != 0) return false;
     found->second.held_for = capture;
     found->second.freed_on = stream;
-    held_bytes_ += found->second.bytes;
+    hold_last(found->second, p);
     return true;
   }
 
-  /// Takes out a block that is held and `may_go(block)`. Looks at all blocks.
+  /// Takes out a block that is held and `may_go(block)`. Those that may not are looked at last by the next call, so
+  /// that who takes all that may looks at each a few times.
   template <class MayGo>
   std::optional<std::pair<void*, scrubbed_block>> take_held(MayGo may_go) noexcept {
     std::lock_guard const lock(mutex_);
-    if (held_bytes_ == 0) return std::nullopt;
-    for (auto at = blocks_.begin(); at != blocks_.end(); ++at) {
-      if (at->second.held_for == 0 || !may_go(at->second)) continue;
+    for (std::size_t left = held_; left != 0; --left) {
+      auto const at = blocks_.find(first_held_);
+      stop_holding(first_held_);
       std::pair<void*, scrubbed_block> const found = *at;
-      held_bytes_ -= found.second.bytes;
-      blocks_.erase(at);
-      return found;
+      if (may_go(found.second)) return blocks_.erase(at), found;
+      hold_last(at->second, found.first);
     }
     return std::nullopt;
   }
@@ -75,11 +79,14 @@ class scrubbed_blocks {
   /// Whether a block is held for this capture, or of this one; 0: for any.
   bool holds(std::uint64_t capture) const noexcept {
     std::lock_guard const lock(mutex_);
-    if (held_bytes_ == 0 || capture == 0) return held_bytes_ != 0;
-    return std::any_of(blocks_.begin(), blocks_.end(), [&](auto const& at) {
-      scrubbed_block const& b = at.second;
-      return b.held_for != 0 && (b.held_for == capture || b.allocated_in == capture);
-    });
+    if (capture == 0) return held_ != 0;
+    void* p = first_held_;
+    for (std::size_t left = held_; left != 0; --left) {
+      scrubbed_block const& b = blocks_.find(p)->second;
+      if (b.held_for == capture || b.allocated_in == capture) return true;
+      p = b.next_held;
+    }
+    return false;
   }
   /// Bytes that are held, as they were asked for.
   std::size_t held_bytes() const noexcept {
@@ -88,8 +95,31 @@ class scrubbed_blocks {
   }
 
  private:
+  // With the lock.
+  void hold_last(scrubbed_block& block, void* p) noexcept {
+    (held_ == 0 ? first_held_ : blocks_.find(last_held_)->second.next_held) = p;
+    last_held_ = p;
+    ++held_;
+    held_bytes_ += block.bytes;
+  }
+  /// `p` is in the list. Constant time for the first.
+  void stop_holding(void* p) noexcept {
+    void* before = nullptr;
+    for (void* at = first_held_; at != p; at = blocks_.find(at)->second.next_held) before = at;
+    scrubbed_block const& block = blocks_.find(p)->second;
+    (before == nullptr ? first_held_ : blocks_.find(before)->second.next_held) = block.next_held;
+    if (last_held_ == p) last_held_ = before;
+    --held_;
+    held_bytes_ -= block.bytes;
+  }
+
   mutable std::mutex mutex_;
   std::unordered_map<void*, scrubbed_block> blocks_;
+  // The blocks that are held, in the order in which they were freed: a list through `next_held`, so that no free takes
+  // host memory for it.
+  void* first_held_ = nullptr;
+  void* last_held_ = nullptr;
+  std::size_t held_ = 0;
   std::size_t held_bytes_ = 0;
 };
 
