@@ -67,6 +67,19 @@ TEST_CASE("a long name is separated from its line") {
   CHECK(r.lines() == "  a_name_of_more_than_thirteen text\n");
 }
 
+TEST_CASE("brackets in a layer's own name stay in its line; those of its setting do not") {
+  report r;
+  r.below("search (EU): limit(8.00 GiB)", "1 B charged");
+  r.below("search (EU): statistics", "0 failures");
+  r.below("fallback(pool(1.00 GiB) > managed(0))", "the second:");
+  r.below("a(b: limit(1.00 GiB)", "2 B charged");
+  CHECK(r.lines() ==
+        "  search (EU): limit 1 B charged\n"
+        "  search (EU): statistics 0 failures\n"
+        "  fallback   the second:\n"
+        "  a(b: limit 2 B charged\n");
+}
+
 TEST_CASE("the report of a stack is its layers' from the top down") {
   auto memory = make(recorder<>{.label = 5} | passing{"inner"} | passing{"outer"});
   CHECK(report_of(memory).chain() == "outer > inner > recorder");

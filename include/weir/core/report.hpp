@@ -60,8 +60,19 @@ class report {
   std::string const& lines() const noexcept { return lines_; }
 
  private:
+  /// A name without its setting, which is in the brackets that close at its end: the layer's own name may have some.
+  static std::string without_setting(std::string const& name) {
+    if (name.empty() || name.back() != ')') return name;
+    std::size_t at = name.size(), open = 0;
+    do {
+      --at;
+      open += name[at] == ')' ? 1 : 0;
+      open -= name[at] == '(' ? 1 : 0;
+    } while (open != 0 && at != 0);
+    return name.substr(0, at);
+  }
   static std::string line(std::string const& name, std::string const& text) {
-    std::string label = "  " + name.substr(0, name.find('('));
+    std::string label = "  " + without_setting(name);
     label.resize(label.size() < 13 ? 13 : label.size() + 1, ' ');
     return text.empty() ? std::string() : label + text + "\n";
   }
