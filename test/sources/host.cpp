@@ -1,5 +1,6 @@
 #include <weir/sources/host.hpp>
 
+#include <weir/adaptors/limit.hpp>
 #include <weir/sim/sim.hpp>
 
 #include <doctest/doctest.h>
@@ -45,5 +46,16 @@ TEST_CASE("sizes beyond what an object can have are out of memory") {
       CHECK(error.refused_by() == std::string("host"));
       CHECK(std::string(error.hint()).starts_with("no machine has as much"));
     }
+  }
+}
+
+TEST_CASE("what a budget above refuses is not laid on the host") {
+  auto memory = make(host{} | limit{1000});
+  try {
+    memory.allocate(host_order, 2000);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    CHECK(error.refused_by() == std::string("limit"));
+    CHECK(std::string(error.what()).find("has no more") == std::string::npos);
   }
 }

@@ -1,5 +1,6 @@
 #include <weir/sources/system.hpp>
 
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/sim/sim.hpp>
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 
 using namespace weir;
 using namespace weir::test;
@@ -161,5 +163,17 @@ TEST_CASE("without headroom nothing is asked or advised, and hints that CUDA ref
     sim::fail_call(call, 1, cudaErrorUnknown);
     memory.deallocate(host_order, memory.allocate(host_order, 10 * page), 10 * page);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
+  }
+}
+
+TEST_CASE("what a budget above refuses is not laid on the system") {
+  shared_world const world;
+  auto memory = make(weir::system{} | limit{1000});
+  try {
+    memory.allocate(host_order, 2000);
+    FAIL("nothing was thrown");
+  } catch (out_of_memory const& error) {
+    CHECK(error.refused_by() == std::string("limit"));
+    CHECK(std::string(error.what()).find("has no more") == std::string::npos);
   }
 }

@@ -53,7 +53,9 @@ class host_resource {
     return padded_or_zero(bytes, alignment);
   }
 
-  void describe(report& out) const { out.below("host", "host memory; operator new has no more"); }
+  void describe(report& out) const {
+    out.below("host", "memory of operator new; the operating system sets how much there is");
+  }
 
  private:
   // Beyond this no allocator can answer, and some round such sizes up to a small one.

@@ -110,9 +110,9 @@ class system_resource {
 
   void describe(report& out) const {
     out.below("system(" + std::to_string(device_) + ")",
-              life_.is_exiting()
-                  ? detail::process_exit::words
-                  : "memory of malloc, of which the system has no more; " + detail::device_state(device_));
+              life_.is_exiting() ? detail::process_exit::words
+                                 : "memory of malloc, of which the operating system sets how much there is; " +
+                                       detail::device_state(device_));
   }
 
  private:
