@@ -1442,6 +1442,8 @@ BUGS = [
         "value < 0x80000000", "value < 0x100000000", "tools/pickle_writer", random=False),
     bug(0, "what a log says of a refusal has no size", "tools/log_reader.hpp",
         "std::from_chars(f[4].data(), f[4].data() + f[4].size(), found.bytes);", "", "tools/log_reader", random=False),
+    bug(0, "a null pointer as RMM writes it is no number", "tools/log_reader.hpp",
+        'f[3] == "(nil)" ? 0 : ', "", "tools/log_reader", random=False, case="a line of a log"),
     bug(0, "a log ends at midnight", "tools/read_trace.hpp",
         "    if (at + hour < latest_) at += 24 * hour;\n", "", "tools/read_trace", random=False, case="times of a log"),
     bug(0, "memory that is kept for a graph is shown as pending", BLOCKS,

@@ -48,6 +48,8 @@ TEST_CASE("a line of a log is read by its columns") {
   CHECK(failure.address == 0);
   CHECK(failure.bytes == 4096);
   CHECK(log_columns::of(log_columns::plain)->read(lines, "7,now,allocate failure,x,y,0").bytes == 0);
+  for (char const* const null : {"7,now,allocate,(nil),0,0", "7,now,free,(nil),0,0", "7,now,free,0x0,0,0"})
+    CHECK(log_columns::of(log_columns::plain)->read(lines, null).address == 0);
 }
 
 TEST_CASE("what is wrong with a line is said with its number") {

@@ -106,7 +106,7 @@ class log_columns {
     if (f[2] != "allocate" && f[2] != "free")
       in.damaged("action is '" + text_lines::start_of(f[2]) + "'; it can be allocate, free or allocate failure");
     found.is = f[2] == "allocate" ? line::allocates : line::frees;
-    found.address = in.number(f[3], "pointer", 16);
+    found.address = f[3] == "(nil)" ? 0 : in.number(f[3], "pointer", 16);  // so RMM writes null
     found.bytes = in.number(f[4], "size");
     return found;
   }
