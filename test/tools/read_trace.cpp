@@ -136,6 +136,26 @@ TEST_CASE("a snapshot for PyTorch is read back to its requests, refusals and seg
   CHECK(memory.snapshot.segments[0].blocks.at(0).state == memory_state::free);
 }
 
+TEST_CASE("what happened on several devices of PyTorch's is in one order, and what was there before comes first") {
+  recorded_trace const trace{
+      .began = 1'700'000'000'000'000'000,
+      .events = {{.nanoseconds = 2000, .address = 0x1000, .bytes = 10, .device = 0},
+                 {.nanoseconds = 6000, .address = 0x1000, .bytes = 10, .device = 0, .action = trace_action::free},
+                 {.nanoseconds = 1000, .address = 0x2000, .bytes = 20, .device = 1},
+                 {.nanoseconds = 4000, .address = 0x3000, .bytes = 30, .device = 1, .action = trace_action::free},
+                 {.nanoseconds = 5000, .address = 0x2000, .bytes = 20, .device = 1, .action = trace_action::free}},
+      .layers = {"trace"}};
+  recorded_trace const read = read_trace(torch_memory(trace));
+  CHECK(read.began == trace.began + 1000);
+  std::string order;
+  for (trace_event const& e : read.events)
+    order += std::string(name_of(e.action)) + " " + std::to_string(e.bytes) + " at " + std::to_string(e.nanoseconds) +
+             " on " + std::to_string(e.device) + "; ";
+  CHECK(order ==
+        "allocate 30 at 0 on 1; allocate 20 at 0 on 1; allocate 10 at 1000 on 0; free 30 at 3000 on 1; "
+        "free 20 at 4000 on 1; free 10 at 5000 on 0; ");
+}
+
 TEST_CASE("a long category of many of a snapshot's entries is read once") {
   auto const text = [](std::string const& s) { return "U" + std::string(1, static_cast<char>(s.size())) + s; };
   std::string const category(8'000'000, 'x');  // reading it for each of the entries would take minutes

@@ -9,6 +9,7 @@
 #include <weir/tools/torch_history.hpp>
 #include <weir/tools/torch_segments.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -186,7 +187,20 @@ inline recorded_trace read_json_lines(text_lines& in, std::string_view header) {
   return trace;
 }
 
-/// Requests are of a layer above the one whose segments come and go.
+/// An event without a time, or with an earlier one than the event before it, has that one's. What was there before the
+/// first has 0. Returns the first time; 0 where there is none.
+inline std::uint64_t complete_times(device_history& history) {
+  constexpr std::uint64_t most = ~std::uint64_t{0} / 1000;
+  std::uint64_t first = 0, latest = 0;
+  for (device_history::event& e : history.events) {
+    e.microseconds = latest = std::max(latest, std::min(e.microseconds, most));
+    if (first == 0) first = latest;
+  }
+  return first;
+}
+
+/// Requests are of a layer above the one whose segments come and go. A file tells of one device after another; here
+/// they are together, by their times.
 inline recorded_trace torch_trace(std::vector<device_history> histories) {
   recorded_trace trace;
   trace_names names(trace);
@@ -202,14 +216,14 @@ inline recorded_trace torch_trace(std::vector<device_history> histories) {
     if (is_new) at->second = number(std::string(text));
     return at->second;
   };
-  std::uint64_t latest = 0;
+  std::uint64_t began = 0;  // microseconds, as early as any device's
+  for (device_history& history : histories)
+    if (std::uint64_t const first = complete_times(history); began == 0 || (first != 0 && first < began)) began = first;
+  trace.began = began * 1000;
   for (device_history& history : histories) {
     for (device_history::event const& e : std::exchange(history.events, {})) {
-      std::uint64_t const microseconds = e.microseconds == 0 ? latest : e.microseconds;
-      if (trace.began == 0) trace.began = microseconds * 1000;
-      latest = microseconds;
       trace.events.push_back(
-          {.nanoseconds = microseconds * 1000 > trace.began ? microseconds * 1000 - trace.began : 0,
+          {.nanoseconds = e.microseconds > began ? (e.microseconds - began) * 1000 : 0,
            .address = e.address,
            .bytes = e.bytes,
            .stream = e.stream,
@@ -220,6 +234,9 @@ inline recorded_trace torch_trace(std::vector<device_history> histories) {
            .report = numbered(reports, e.report, [&](std::string const& s) { return names.report(s); })});
     }
   }
+  if (histories.size() > 1)
+    std::stable_sort(trace.events.begin(), trace.events.end(),
+                     [](trace_event const& a, trace_event const& b) { return a.nanoseconds < b.nanoseconds; });
   return trace;
 }
 /// In a file that Python wrote a value takes two bytes on the whole, and an entry or a block twelve or more.
@@ -236,10 +253,10 @@ inline recorded_memory read_torch(std::string_view bytes, std::string const& nam
 
 /// Reads a file from its bytes; its beginning says which format it is: RMM's log, with or without weir's `Tag`, JSON
 /// lines (`trace_json_lines`), or a memory snapshot of PyTorch's or weir's (`torch_memory`), of which it takes the
-/// segments at the end, too. `name` is the file's, for errors. Throws `damaged_trace` at the first thing that is
-/// wrong. A log may free what it never allocated. Allocations of no bytes are left out, and so are segments of none,
-/// and lines of a log that free a null pointer. Takes some 10 times the bytes of host memory for what programs write,
-/// and at most 50 times for what somebody made up to take much.
+/// segments at the end, too, and the events of all devices by their times. `name` is the file's, for errors. Throws
+/// `damaged_trace` at the first thing that is wrong. A log may free what it never allocated. Allocations of no bytes
+/// are left out, and so are segments of none, and lines of a log that free a null pointer. Takes some 10 times the
+/// bytes of host memory for what programs write, and at most 50 times for what somebody made up to take much.
 inline recorded_memory read_memory(std::string_view bytes, std::string const& name = "trace") {
   if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name);
   detail::text_lines in(bytes, name);
