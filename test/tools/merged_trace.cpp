@@ -39,6 +39,16 @@ TEST_CASE("events come by their time, with the names they had") {
   CHECK(both.call_stacks[both.events[2].call_stack] == std::vector<std::string>{"f", "main"});
 }
 
+TEST_CASE("a trace that does not know when it began is taken to have begun with the first that does") {
+  auto const log = trace(0, {"log"}, {{.nanoseconds = 3, .address = 1}, {.nanoseconds = 20, .address = 2}});
+  auto const early = trace(1000, {"x"}, {{.nanoseconds = 5, .address = 3}});
+  auto const late = trace(1010, {"y"}, {{.nanoseconds = 0, .address = 4}});
+  auto const all = weir::merged({log, late, early});
+  CHECK(text(all) == "3 1 log; 5 3 x; 10 4 y; 20 2 log; ");
+  CHECK(all.began == 1000);
+  CHECK(weir::merged({log, log}).began == 0);
+}
+
 TEST_CASE("a layer that several saw is taken from the one that saw most of it") {
   auto const first =
       trace(0, {"x", "pool"}, {{.nanoseconds = 1, .address = 1}, {.nanoseconds = 2, .address = 9, .layer = 1}});

@@ -27,7 +27,7 @@ std::uint32_t numbered(std::map<Name, std::uint32_t>& known, std::vector<Name>& 
 /// The events of several traces by their time, of services that stand on one pool, say. Layers of one name are one
 /// layer, which several traces can have seen: its events are those of the trace that has the most of it. So give each
 /// `trace` a `name`, and `exact_times`: without them events of different traces are some milliseconds out of order.
-/// Traces that do not know when they began are taken to have begun together.
+/// Traces that do not know when they began are taken to have begun with the first of those that do.
 inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
   struct source {
     std::size_t trace = 0;
@@ -36,14 +36,14 @@ inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
   std::map<std::string, source> sources;  // by the layer's name
   recorded_trace out{.began = ~std::uint64_t{0}};
   for (std::size_t i = 0; i < traces.size(); ++i) {
-    out.began = std::min(out.began, traces[i].began);
+    if (traces[i].began != 0) out.began = std::min(out.began, traces[i].began);
     out.lost += traces[i].lost;
     std::map<std::string, std::size_t> events;
     for (trace_event const& e : traces[i].events) ++events[traces[i].layers.at(e.layer)];
     for (auto const& [layer, n] : events)
       if (n > sources[layer].events) sources[layer] = {i, n};
   }
-  if (traces.empty()) out.began = 0;
+  if (out.began == ~std::uint64_t{0}) out.began = 0;  // nobody knows
 
   std::map<std::string, std::uint32_t> layers, tags{{std::string(), 0}}, reports{{std::string(), 0}};
   std::map<std::vector<std::string>, std::uint32_t> call_stacks{{std::vector<std::string>(), 0}};
@@ -52,7 +52,7 @@ inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
     for (trace_event e : trace.events) {
       std::string const& layer = trace.layers[e.layer];
       if (sources[layer].trace != i) continue;
-      e.nanoseconds += trace.began - out.began;
+      if (trace.began != 0) e.nanoseconds += trace.began - out.began;
       e.layer = detail::numbered(layers, out.layers, layer);
       e.tag = detail::numbered(tags, out.tags, trace.tags.at(e.tag));
       e.call_stack = detail::numbered(call_stacks, out.call_stacks, trace.call_stacks.at(e.call_stack));
