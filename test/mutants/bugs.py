@@ -3059,6 +3059,8 @@ BUGS = [
         "bytes.size() / 10", "bytes.size() / 2", "tools/read_trace_memory", random=False, case="nor do snapshots"),
     bug(0, "a trace that does not know when it began is merged as one of 1970", "tools/merged_trace.hpp",
         "if (traces[i].began != 0) out.began", "out.began", "tools/merged_trace", random=False, case="a trace that does"),
+    bug(0, "a snapshot in which PyTorch noted what a tensor is for is refused", "tools/torch_history.hpp",
+        ' || action == "annotate"', "", "tools/torch_history", random=False, case="allocations, frees and segments"),
     bug(0, "a snapshot's devices are read one after another", "tools/read_trace.hpp",
         "if (histories.size() > 1)", "if (false)", "tools/read_trace", random=False, case="what happened on several"),
     bug(0, "a category is read for each entry of a snapshot that has it", "tools/read_trace.hpp",

@@ -94,7 +94,7 @@ TEST_CASE("a category is what the program said its memory is for, where the entr
 TEST_CASE("allocations, frees and segments come out in order, with their streams") {
   CHECK(history({entry("segment_alloc", 0, 2048), entry("alloc", 256, 100), entry("alloc", 512, 200, 7),
                  entry("free_requested", 256, 100), entry("free_completed", 256, 100), entry("alloc", 256, 50, 7),
-                 entry("segment_free", 0, 2048), entry("snapshot", 0, 0)}) ==
+                 entry("annotate", 512, 200), entry("segment_free", 0, 2048), entry("snapshot", 0, 0)}) ==
         "grow 0:2048@0 +256:100@0 +512:200@7 -256:100@0 +256:50@7 trim 0:2048@0 ");
   CHECK(history({entry("segment_map", 4096, 64, 7), entry("alloc", 4096, 1), entry("segment_unmap", 4096, 32),
                  entry("segment_map", 8192, 0)}) == "map 4096:64@7 +4096:1@0 unmap 4096:32@0 ");

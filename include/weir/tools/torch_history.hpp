@@ -119,10 +119,10 @@ class device_history_reader {
     if (action == "oom")
       return events_.push_back({0, number(entry, "size"), 0, trace_action::out_of_memory, time(entry), category(entry),
                                 optional_text(entry, "report")});
-    if (action == "snapshot" || action == "user_defined") return;
+    if (action == "snapshot" || action == "user_defined" || action == "annotate") return;
     fail(entry, "action is '" + std::string(action.substr(0, 40)) +
                     "'; it can be alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
-                    "segment_unmap, snapshot, oom or user_defined");
+                    "segment_unmap, snapshot, oom, annotate or user_defined");
   }
   void allocate(pickle::value const& entry) {
     std::uint64_t const address = number(entry, "addr"), bytes = number(entry, "size");
