@@ -100,6 +100,12 @@ class history {
     add(TraceEntry::FREE_COMPLETED, p, of, context);
     live_contexts_.erase(p);
   }
+  /// `free`: what the device had left.
+  void refused(block const& request, uint64_t free) {
+    auto const context = here(false);
+    std::lock_guard const lock(mutex_);
+    add(TraceEntry::OOM, reinterpret_cast<void const*>(free), request, context);  // PyTorch reads it so
+  }
   /// Where a live block was allocated, if that was recorded.
   std::shared_ptr<c10::GatheredContext> context_of(void const* p) {
     std::lock_guard const lock(mutex_);
@@ -354,7 +360,7 @@ class allocator final : public base {
   void* allocate(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
     void* p = nullptr;
     int const status = weir_try_malloc(&p, static_cast<ptrdiff_t>(size), device, stream);
-    if (status == weir_out_of_memory) refuse(size, device);
+    if (status == weir_out_of_memory) refuse(size, device, stream);
     check(status);
     return p;
   }
@@ -368,13 +374,14 @@ class allocator final : public base {
     if (std::optional<block> const ended = was.of_graphs ? self.graphs_.free(p) : was) to_weir(p, *ended);
   }
 
-  [[noreturn]] void refuse(size_t size, c10::DeviceIndex device) {
+  [[noreturn]] void refuse(size_t size, c10::DeviceIndex device, cudaStream_t stream) {
     std::string const report = weir_error_text();
     ++ooms_.at(static_cast<size_t>(device));
     uint64_t free = 0, total = 0;
     weir_totals held{};
     weir_try_device_memory(&free, &total, device);
     weir_try_totals(&held, device);
+    if (history_.is_on()) history_.refused({size, stream, device}, free);
     std::vector<caching::OutOfMemoryObserver> observers;
     {
       std::lock_guard const lock(observers_mutex_);

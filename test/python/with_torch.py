@@ -264,14 +264,16 @@ x = torch.empty(1 << 20, device='cuda')
 y = torch.empty(1 << 18, device='cuda'); del y
 s = c.memory_stats()
 print(c.memory_allocated() >> 20, c.max_memory_allocated() >> 20, s['allocation.all.allocated'], s['num_ooms'])
-try: torch.empty(1 << 40, device='cuda')
-except torch.cuda.OutOfMemoryError as e: print('refused by limit' in str(e))
 c.memory._record_memory_history()
 c.memory._set_memory_metadata('of the test')
+try: torch.empty(1 << 40, device='cuda')
+except torch.cuda.OutOfMemoryError as e: print('refused by limit' in str(e))
 y = torch.empty(1000, device='cuda'); del y
 snapshot = c.memory._snapshot()
 print([e['action'] for e in snapshot['device_traces'][0]], [s['total_size'] for s in snapshot['segments']])
 print({e.get('user_metadata') for e in snapshot['device_traces'][0]}, c.memory._get_memory_metadata())
+refused = snapshot['device_traces'][0][0]
+print(refused['size'] == 4 << 40, refused['device_free'] == c.mem_get_info()[0])
 pool = c.MemPool()
 with c.use_mem_pool(pool): z = torch.empty(1000, device='cuda')
 del z, pool
@@ -369,10 +371,11 @@ class WithPyTorch(unittest.TestCase):
         lines = self.printed(["-c", WHOLE + STATISTICS]).splitlines()
         self.assertEqual(lines[0], "4 5 2 0")
         self.assertEqual(lines[1], "True")
-        self.assertEqual(lines[2], "['alloc', 'free_requested', 'free_completed'] [4194304]")
+        self.assertEqual(lines[2], "['oom', 'alloc', 'free_requested', 'free_completed'] [4194304]")
         self.assertEqual(lines[3], "{'of the test'} of the test")
-        self.assertEqual(lines[4], "4 weir")
-        self.assertEqual(lines[5:7], ["0 0 0 True", "(2, 8, 30, 30)"])
+        self.assertEqual(lines[4], "True True")
+        self.assertEqual(lines[5], "4 weir")
+        self.assertEqual(lines[6:8], ["0 0 0 True", "(2, 8, 30, 30)"])
 
     def test_a_device_reaches_anothers_memory_where_peers_were_let_in(self):
         for stack in ("async(peers=true) | pool", "virtual_memory(peers=true) | pool"):
