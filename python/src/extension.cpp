@@ -296,9 +296,14 @@ class allocator final : public base {
     return delta;
   }
 
-  caching::SnapshotInfo snapshot(c10::cuda::MempoolId_t, bool include_traces) override {
+  /// Of one pool, or of all memory, which is pool 0.
+  caching::SnapshotInfo snapshot(c10::cuda::MempoolId_t pool, bool include_traces) override {
     caching::SnapshotInfo all;
-    blocks_.for_each([&](void* p, block const& each) { all.segments.push_back(segment_of(p, each)); });
+    blocks_.for_each([&](void* p, block const& each) {
+      SegmentInfo segment = segment_of(p, each);
+      if (pool == c10::cuda::MempoolId_t{0, 0} || segment.owner_private_pool_id == pool)
+        all.segments.push_back(std::move(segment));
+    });
     all.device_traces.resize(static_cast<size_t>(c10::cuda::device_count()));
     if (include_traces) history_.copy(all.device_traces);
     return all;

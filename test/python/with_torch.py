@@ -276,6 +276,7 @@ refused = snapshot['device_traces'][0][0]
 print(refused['size'] == 4 << 40, refused['device_free'] == c.mem_get_info()[0])
 pool = c.MemPool()
 with c.use_mem_pool(pool): z = torch.empty(1000, device='cuda')
+print([s['total_size'] for s in pool.snapshot()], len(c.memory_snapshot()))
 del z, pool
 c.reset_peak_memory_stats()
 print(c.max_memory_allocated() >> 20, c.memory.get_allocator_backend())
@@ -374,8 +375,9 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(lines[2], "['oom', 'alloc', 'free_requested', 'free_completed'] [4194304]")
         self.assertEqual(lines[3], "{'of the test'} of the test")
         self.assertEqual(lines[4], "True True")
-        self.assertEqual(lines[5], "4 weir")
-        self.assertEqual(lines[6:8], ["0 0 0 True", "(2, 8, 30, 30)"])
+        self.assertEqual(lines[5], "[4000] 2")
+        self.assertEqual(lines[6], "4 weir")
+        self.assertEqual(lines[7:9], ["0 0 0 True", "(2, 8, 30, 30)"])
 
     def test_a_device_reaches_anothers_memory_where_peers_were_let_in(self):
         for stack in ("async(peers=true) | pool", "virtual_memory(peers=true) | pool"):
