@@ -8,6 +8,7 @@
 #include <weir/core/numbers.hpp>
 #include <weir/core/report.hpp>
 #include <weir/cuda/device.hpp>
+#include <weir/sources/source_device.hpp>
 #include <weir/tools/parse.hpp>
 #include <weir/tools/stack_from_environment.hpp>
 #include <weir/tools/summary.hpp>
@@ -40,6 +41,13 @@ weir::framework_memory& memory = *new weir::framework_memory(&made_from, "async 
 
 int valid_device(int device) { return device == -1 ? weir::current_device() : device; }
 weir::any_resource const& stack_of(int device) { return memory.stack(valid_device(device)); }
+/// For questions whose answer is nothing where no stack is there: null then. Throws where there is no such device.
+weir::any_resource const* made_stack_of(int device) {
+  device = valid_device(device);
+  weir::any_resource const* const made = memory.made(device);
+  if (made == nullptr) weir::detail::chosen_device("framework_memory", device);
+  return made;
+}
 
 [[noreturn, gnu::noinline]] void refuse_size(ptrdiff_t size) {
   throw std::invalid_argument("weir: a size of " + std::to_string(size) + " B was asked for; it must be 0 or more");
@@ -197,10 +205,11 @@ int weir_try_trim(uint64_t* released, int device) noexcept {
   return told([&] {
     if (device == -1) {
       *released = memory.trim();
+    } else if (weir::any_resource const* const stack = made_stack_of(device)) {
+      weir::synchronize(*stack);
+      *released = weir::trim(*stack);
     } else {
-      weir::any_resource const& stack = memory.stack(device);
-      weir::synchronize(stack);
-      *released = weir::trim(stack);
+      *released = 0;
     }
   });
 }
@@ -211,7 +220,9 @@ int weir_try_numbers(char const** json, int device) noexcept {
   return answered(json, [&] { return weir::summary_json(stack_of(device), {.name = {}, .by_tag = true}); });
 }
 int weir_try_reset_peaks(int device) noexcept {
-  return told([&] { weir::reset_peaks(stack_of(device)); });
+  return told([&] {
+    if (weir::any_resource const* const stack = made_stack_of(device)) weir::reset_peaks(*stack);
+  });
 }
 
 int weir_try_limit(weir_limit_numbers* numbers, int device, char const* name) noexcept {
@@ -225,7 +236,10 @@ int weir_try_set_limit(int device, char const* name, uint64_t max_bytes) noexcep
 }
 
 int weir_try_totals(weir_totals* totals, int device) noexcept {
-  return told([&] { *totals = totals_of(stack_of(device)); });
+  return told([&] {
+    weir::any_resource const* const stack = made_stack_of(device);
+    *totals = stack == nullptr ? weir_totals{} : totals_of(*stack);
+  });
 }
 
 int weir_try_device_memory(uint64_t* free_bytes, uint64_t* total_bytes, int device) noexcept {

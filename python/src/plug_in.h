@@ -48,7 +48,7 @@ WEIR_FUNCTION void weir_release_graph_pool(int device, weir_graph_pool_id id);
 #endif
 
 /* ---- for everybody else: nothing is thrown. Each gives a status, and a text of this thread's last error. Where a
-   function asks about one stack, device -1 is the current one. */
+   function asks about one stack, device -1 is the current one. Totals, reset_peaks and trim make no stack. */
 
 enum weir_status {
   weir_ok = 0,

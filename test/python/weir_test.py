@@ -122,6 +122,19 @@ class Statistics(unittest.TestCase):
                    "show(weir_test.Totals.of(0)); kept.free(); show(weir_test.Totals.of(0))")
         self.assertEqual(totals_after("async | pool", program), "4 0 1 0\n4 4 1 1\n")
 
+    def test_statistics_of_a_device_that_nobody_uses_take_no_memory_of_it(self):
+        program = ("import ctypes\n"
+                   "def free():\n"
+                   "    n = ctypes.c_uint64()\n"
+                   "    weir._library.call('device_memory', ctypes.byref(n), ctypes.byref(ctypes.c_uint64()), 1)\n"
+                   "    return n.value\n"
+                   "before = free()\n"
+                   "print(weir_test.Totals.of(1).reserved.current, weir.trim(1), weir.reset_peaks(1))\n"
+                   "print(before - free())\nweir.trim(9)")
+        printed = totals_after("async | pool(initial=1GiB)", program)
+        self.assertTrue(printed.startswith("0 0 None\n0\n"), printed)
+        self.assertIn("ConfigError: weir: framework_memory: there is no device 9; this process sees 8", printed)
+
 
 class Limits(unittest.TestCase):
     def test_out_of_memory_has_the_report(self):
