@@ -27,6 +27,15 @@ def _number(device):
     return _CURRENT if device is None else device
 
 
+def _chosen(device):
+    """The number of a device that is to stay the same, whichever is current later, and in other threads."""
+    if device is not None:
+        return device
+    current = ctypes.c_int()
+    call("current_device", ctypes.byref(current))
+    return current.value
+
+
 def _text(given):
     if not isinstance(given, str):
         raise TypeError(f"weir: a text was expected, as 'async | pool', and {given!r} was given")
@@ -81,9 +90,9 @@ class Limit:
 
 
 def limit(name="", device=None):
-    """The budget called `name` of a device's stack (None: of the current device); without a name the outermost. Raises
-    ConfigError where there is none."""
-    return Limit(name, _number(device))
+    """The budget called `name` of a device's stack (None: of the device that is current now); without a name the
+    outermost. Raises ConfigError where there is none."""
+    return Limit(name, _chosen(device))
 
 
 def report(device=None):
@@ -147,8 +156,4 @@ class Block:
 def allocate(size, device=None, stream=0):
     """`size` bytes of a device for a stream (`cudaStream_t` as an integer, as frameworks give it). Raises
     OutOfMemoryError with the report."""
-    if device is None:
-        current = ctypes.c_int()
-        call("current_device", ctypes.byref(current))
-        device = current.value
-    return Block(size, device, stream)
+    return Block(size, _chosen(device), stream)

@@ -161,6 +161,17 @@ class Limits(unittest.TestCase):
         weir.use("async | pool | limit(50%)", device=4)
         self.assertEqual(weir.limit(device=4).max_bytes, 8 << 30)
 
+    def test_a_limit_stays_that_of_its_device_whichever_is_current(self):
+        program = ("import threading\n"
+                   "service, kept = weir.limit('service'), weir.allocate(4096)\n"
+                   "def elsewhere():\n"
+                   "    weir._library.library().cudaSetDevice(1)\n"
+                   "    service.max_bytes = 5000\n"
+                   "    print(service.used, weir.limit('service').used, weir.limit('service').max_bytes)\n"
+                   "thread = threading.Thread(target=elsewhere)\nthread.start()\nthread.join()\n"
+                   "print(service.max_bytes)")
+        self.assertEqual(totals_after("async | limit(max=1MiB, name=service)", program), "4096 0 1048576\n5000\n")
+
     def test_a_limit_that_is_not_there_is_named(self):
         with self.assertRaisesRegex(weir.ConfigError, "no limit called 'nobody'"):
             weir.limit("nobody", 5)
