@@ -54,12 +54,13 @@ _RANGES = {_SIZE: (-(1 << 63), (1 << 63) - 1), _DEVICE: (-(1 << 31), (1 << 31) -
            _STREAM: (0, (1 << 64) - 1)}
 
 
-def _check(kind, value):
-    """Refuses what ctypes would cut off without a word."""
+def _checked(kind, value):
+    """The value as ctypes takes it: an int for a number, of whichever type. Refuses what ctypes would cut off without a
+    word."""
     if kind is _TEXT and b"\0" in value:
         raise ConfigError(f"weir: {value.decode()!r} has a NUL character in it, at which a text ends")
     if kind not in _RANGES:
-        return
+        return value
     least, most = _RANGES[kind]
     try:
         number = operator.index(value)
@@ -67,6 +68,7 @@ def _check(kind, value):
         raise TypeError(f"weir: a whole number was expected, and {value!r} was given") from None
     if not least <= number <= most:
         raise ConfigError(f"weir: {number} was given; it must be from {least} to {most}")
+    return number
 
 
 def path():
@@ -119,9 +121,8 @@ def library():
 def call(name, *arguments):
     """Calls `weir_try_<name>`, and raises what went wrong."""
     loaded = library()
-    for kind, value in zip(_ARGUMENTS[name], arguments):
-        _check(kind, value)
-    status = getattr(loaded, "weir_try_" + name)(*arguments)
+    values = [_checked(kind, value) for kind, value in zip(_ARGUMENTS[name], arguments)]
+    status = getattr(loaded, "weir_try_" + name)(*values)
     if status != 0:
         raise _ERRORS[status](loaded.weir_error_text().decode(errors="replace"))
 

@@ -63,6 +63,13 @@ class Memory(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "weir: a whole number was expected, and '?1"):
                 weir.allocate(**{"device": 1, **wrong})
 
+    def test_numbers_may_be_of_any_type_that_is_one(self):
+        class Number:  # as numpy's are
+            def __init__(self, value): self.value = value
+            def __index__(self): return self.value
+
+        weir.allocate(Number(1000), Number(1), Number(0)).record_stream(Number(0))
+
     def test_idle_memory_goes_back_to_the_device(self):
         weir.use("device | pool", device=1)
         weir.allocate(3 * MIB, device=1).free()
