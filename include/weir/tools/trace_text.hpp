@@ -82,7 +82,7 @@ inline std::string json_segment(memory_segment const& s) {
 
 inline std::string json_names(std::vector<std::string> const& names) {
   std::string text = "[";
-  for (std::string const& name : names) text += (text.size() == 1 ? "" : ",") + json_string(name);
+  for (std::string const& name : names) (text += text.size() == 1 ? "" : ",") += json_string(name);
   return text + "]";
 }
 
