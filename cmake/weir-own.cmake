@@ -1,6 +1,7 @@
 # How weir compiles its own code: tests, examples, benches and the simulated runtime. Users of weir get none of this.
 
-option(WEIR_WARNINGS_AS_ERRORS "Warnings stop weir's own builds" ON)
+# Who builds no tests only uses weir, perhaps with a compiler that warns of more than those that it is developed with.
+option(WEIR_WARNINGS_AS_ERRORS "Warnings stop weir's own builds" ${WEIR_BUILD_TESTS})
 
 function(weir_own target)
   target_compile_options(${target} PRIVATE
