@@ -2,6 +2,7 @@
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -37,7 +38,8 @@ def command(torch_folder, output, sources, library, *more):
     """What compiles something for the PyTorch in a folder: with its classes and weir's C functions."""
     include, libraries = (os.path.join(torch_folder, name) for name in ("include", "lib"))
     return [
-        os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-DNDEBUG", "-w", "-I" + _sources(), "-isystem", include,
+        *(shlex.split(os.environ.get("CXX", "")) or ["c++"]),
+        "-std=c++20", "-O2", "-DNDEBUG", "-w", "-I" + _sources(), "-isystem", include,
         "-isystem", os.path.join(include, "torch", "csrc", "api", "include"), "-isystem", cuda_headers(),
         *sources, "-o", output, library, "-L" + libraries, "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda",
         "-Wl,--unresolved-symbols=ignore-all", *more,
@@ -65,7 +67,14 @@ def built(torch):
         made = os.path.join(temporary, "extension.so")
         abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
         compile_it = command(os.path.dirname(torch.__file__), made, [source], _library.path(), *AS_LIBRARY, abi)
-        done = subprocess.run(compile_it, capture_output=True, text=True)
+        try:
+            done = subprocess.run(compile_it, capture_output=True, text=True)
+        except OSError as why:
+            raise RuntimeError(
+                f"weir: the allocator for PyTorch {torch.__version__} takes a C++ compiler, and {compile_it[0]} cannot "
+                f"be run ({why.strerror}): install one, or name it in CXX; without it, weir.torch.install() serves, but "
+                "for torch.cuda's statistics"
+            ) from why
         if done.returncode != 0:
             errors = [line for line in done.stderr.splitlines() if "error" in line][:5] or done.stderr.splitlines()[-5:]
             raise RuntimeError(

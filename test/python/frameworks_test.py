@@ -1,12 +1,15 @@
 """What the package does to PyTorch, CuPy and Numba, shown by modules in their place that write down what they are
 given. With the real ones: docs/pytorch.md."""
 import ctypes
+import os
 import sys
+import tempfile
 import types
 import unittest
+import unittest.mock
 
 import weir
-from weir import _library
+from weir import _extension, _library
 
 MIB = 1 << 20
 
@@ -49,6 +52,29 @@ def fake_torch(cuda="13.2", initialized=False):
                                        MemPool=lambda hooks: types.SimpleNamespace(hooks=hooks))
     torch.changed = changed
     return torch
+
+
+class Extension(unittest.TestCase):
+    def test_the_compiler_may_be_a_command_of_several_words(self):
+        for given, words in (("ccache g++ -m64", ["ccache", "g++", "-m64"]), ("", ["c++"])):
+            with unittest.mock.patch.dict(os.environ, CXX=given, CUDA_HOME=self.toolkit()):
+                command = _extension.command("torch", "out.so", ["a.cpp"], "library.so")
+                self.assertEqual(command[:len(words) + 1], [*words, "-std=c++20"])
+
+    def test_a_compiler_that_is_not_there_is_named(self):
+        torch = fake_torch()
+        torch.__file__, torch._C = "torch/__init__.py", types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True)
+        there = dict(CXX="/none/g++", CUDA_HOME=self.toolkit(), XDG_CACHE_HOME=self.toolkit())
+        with unittest.mock.patch.dict(os.environ, **there):
+            with self.assertRaisesRegex(RuntimeError, "takes a C.. compiler, and /none/g.. cannot be run .No such"):
+                _extension.built(torch)
+
+    def toolkit(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.mkdir(os.path.join(folder.name, "include"))
+        open(os.path.join(folder.name, "include", "cuda_runtime_api.h"), "w").close()
+        return folder.name
 
 
 class PyTorch(unittest.TestCase):
