@@ -28,24 +28,19 @@ void order_checker::capture_ended(capture_state const& c) {
 }
 
 host_function_place order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {
+  if (t.capture != nullptr) {
+    add_to_capture(t, graph);
+    return {};
+  }
   vector_clock& last = executions_[execution];
   slot_number const slot = slot_of(t);
   streams_[slot].clock.join(last);
   mark const m = operate(t);
   last = streams_[slot].clock;
   auto const found = captures_.find(graph);
-  host_function_place place{t.capture == nullptr ? number_ : 0, m, last};
+  host_function_place place{number_, m, last};
   if (found == captures_.end()) return place;  // captured before the check began
   captured_work& done = found->second;
-  if (captured_work* const outer = work_captured_by(&t)) {  // its launches will do all this
-    outer->own.insert(done.own.begin(), done.own.end());
-    outer->frees.insert(done.frees.begin(), done.frees.end());
-    for (auto const& [use, writes] : done.uses) {
-      bool& any = outer->uses[use];
-      any = any || writes;
-    }
-    return place;
-  }
   for (auto const& [begin, memory] : done.leaves) allocate_again(begin, memory, m, last);
   for (auto const& [use, writes] : done.uses) {
     if (use.owner == 0)
@@ -54,6 +49,21 @@ host_function_place order_checker::launched(timeline const& t, std::uint64_t exe
       replay_on_blocks(done, use, writes, m, last);
   }
   return place;
+}
+
+// It is no launch of the executable graph, and comes after none: those of the outer graph will do all this.
+void order_checker::add_to_capture(timeline const& t, std::uint64_t graph) {
+  operate(t);
+  auto const found = captures_.find(graph);
+  if (found == captures_.end()) return;
+  captured_work const& inner = found->second;
+  captured_work& outer = *work_captured_by(&t);
+  outer.own.insert(inner.own.begin(), inner.own.end());
+  outer.frees.insert(inner.frees.begin(), inner.frees.end());
+  for (auto const& [use, writes] : inner.uses) {
+    bool& any = outer.uses[use];
+    any = any || writes;
+  }
 }
 
 std::string order_checker::name_of_replay(captured_use const& use, mark m) const {

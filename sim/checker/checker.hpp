@@ -156,7 +156,8 @@ class order_checker {
 
   // ---- captures and graphs, which go by the capture's id
   void capture_ended(capture_state const& c);
-  /// Returns where the graph's host functions stand: after the launch, as far as that is known.
+  /// Returns where the graph's host functions stand: after the launch, as far as that is known. In a capture, where
+  /// nothing runs, nowhere.
   host_function_place launched(timeline const& t, std::uint64_t execution, std::uint64_t graph);
   void graph_gone(std::uint64_t graph) { captures_.erase(graph); }
   void execution_gone(std::uint64_t execution) { executions_.erase(execution); }
@@ -263,6 +264,8 @@ class order_checker {
 
   /// What `t` is capturing; null if it is not.
   captured_work* work_captured_by(timeline const* t);
+  /// `t`, which captures, is given all that the graph does.
+  void add_to_capture(timeline const& t, std::uint64_t graph);
   /// Memory of its own that a launch leaves live.
   void allocate_again(std::uintptr_t begin, left_memory const& memory, mark m, vector_clock const& known);
   void replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,

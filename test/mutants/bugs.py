@@ -1366,6 +1366,10 @@ BUGS = [
     bug(0, "a capture is broken by memory that is mapped in it", "sim/api/addresses.cpp",
         'adding_call("cuMemMap"', 'removing_call("cuMemMap"', "sim/virtual_memory", random=False,
         case="a capture lets"),
+    bug(0, "the host knows what a graph did, once that was launched into a capture", "sim/checker/capture.cpp",
+        "    add_to_capture(t, graph);\n",
+        "    add_to_capture(t, graph);\n    streams_[slot_of(t)].clock.join(executions_[execution]);\n", "sim/capture",
+        random=False, case="a launch into a capture is no launch"),
 
     # ---- vector and scalar
     bug(0, "the bytes of too many elements wrap around", "containers/vector.hpp",

@@ -657,6 +657,33 @@ TEST_CASE_FIXTURE(checking, "a second launch of one executable graph comes after
   CHECK_EQ(sim::report_count(), 0);
 }
 
+TEST_CASE_FIXTURE(checking, "a launch into a capture is no launch: it comes after none, and none comes after it") {
+  sim::set_mode(sim::mode::lazy);
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocHost(&p, 4096));
+  begin(a);
+  write(a, p);
+  executable const graph(a);
+  begin(b);
+  SUBCASE("the host did not wait for the launch before it") {
+    graph.launch(a);
+    graph.launch(b);
+    executable const outer(b);
+    sim::host_access(p, 4096, access::read);
+    CHECK_EQ(the_report().kind, order_problem::host_access_not_after_use);
+  }
+  SUBCASE("the launch after it comes after the one before it") {
+    graph.launch(a);
+    graph.launch(b);
+    executable const outer(b);
+    graph.launch(b);
+    ok(cudaStreamSynchronize(b));
+    sim::host_access(p, 4096, access::read);
+  }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
 TEST_CASE_FIXTURE(checking, "memory that a graph only reads may be read by others meanwhile") {
   cudaStream_t const a = make_stream();
   void* const to = take();
