@@ -5,7 +5,6 @@
 #include "checker/checker.hpp"
 #include "model/heap.hpp"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -36,10 +35,8 @@ void give_capacity_back(runtime& r, allocation const& a) {
 
 void forget_pending(allocation const& a, std::uintptr_t address) {
   if (a.pool == nullptr) return;
-  auto& pending = a.pool->pending;
-  auto const [first, last] = pending.equal_range({a.freed_at.stream, a.bytes});
-  auto const found = std::find_if(first, last, [address](auto const& block) { return block.second == address; });
-  if (found != last) pending.erase(found);
+  auto const found = a.pool->pending.find({a.bytes, a.freed_at.stream, a.freed_at.sequence});
+  if (found != a.pool->pending.end() && found->second == address) a.pool->pending.erase(found);
 }
 
 // The registration that covers `address`, if one does.

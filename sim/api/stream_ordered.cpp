@@ -20,7 +20,7 @@ namespace {
 bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
   std::vector<point> wanted;
   for (auto const& [key, address] : pool.pending) {
-    if (timeline const* const t = find_timeline(r, key.first)) wanted.push_back(t->end());
+    if (timeline const* const t = find_timeline(r, key.stream)) wanted.push_back(t->end());
   }
   if (wanted.empty()) return false;
   force(r, held, std::move(wanted));
@@ -119,7 +119,7 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
     std::uint64_t const number = begin_free(r, *a);
     a->freed_at = {t->id, t->submitted + 1};
     if (a->pool != nullptr && a->graph == 0 && r.how != mode::immediate)
-      a->pool->pending.emplace(std::pair{t->id, a->bytes}, address);
+      a->pool->pending.emplace(pending_free{a->bytes, t->id, a->freed_at.sequence}, address);
     auto const finish = [&r, address, number](held_lock&) { finish_free(r, address, number); };
     submit(r, held, *t, finish, operation_kind::free);
     return cudaSuccess;

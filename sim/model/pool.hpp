@@ -27,6 +27,13 @@ struct kept_block {
   std::uint64_t freed_on = 0;  // id of the stream
 };
 
+/// A free that is queued: of how many bytes, and its place in the work of its stream, which goes by its id.
+struct pending_free {
+  std::size_t bytes = 0;
+  std::uint64_t stream = 0, sequence = 0;
+  friend auto operator<=>(pending_free const&, pending_free const&) = default;  // NOLINT(modernize-use-nullptr)
+};
+
 /// What memory a pool gives: pinned or managed, and where it lies, or prefers to lie.
 struct pool_home {
   bool managed = false;
@@ -48,8 +55,8 @@ struct pool_state {
   std::uint64_t reserved = 0, reserved_high = 0;
   std::uint64_t used = 0, used_high = 0;
   std::array<cudaMemAccessFlags, max_devices> access{};
-  // Blocks whose free is still queued, by stream id and size: the same stream may have them at once.
-  std::multimap<std::pair<std::uint64_t, std::size_t>, std::uintptr_t> pending;
+  std::map<pending_free, std::uintptr_t>
+      pending;                   // blocks whose free is still queued: its stream may have them at once
   std::vector<kept_block> kept;  // the latest last
   cudaMemPool_t handle = nullptr;
   unsigned handle_types = 0;             // by which it may be exported

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -64,6 +65,7 @@ struct timeline {
   std::uint64_t planned = 0;      // and how far it got here
   std::uint64_t rank = 0;         // in pct mode: the highest runs first; 0: not drawn yet
   std::deque<operation> waiting;  // the operations after `completed`, in order
+  std::map<std::uint64_t, std::uint64_t> comes_after;  // kept by `comes_after`, for its next question
   [[no_unique_address]] fibers_of_stream fibers = new_fibers();
   std::shared_ptr<capture_state> capture;  // set: work is not queued, it becomes part of a graph
 

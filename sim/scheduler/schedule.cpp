@@ -4,7 +4,6 @@
 #include "scheduler/random.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace weir::sim::detail {
@@ -137,23 +136,24 @@ void wait_for(runtime& r, timeline& t, point p) {
   enqueue(r, t, std::move(after), [reached = p.reached](held_lock&) { come_after(reached); });
 }
 
-bool comes_after(runtime& r, timeline const& t, point p) {
-  std::map<std::uint64_t, std::uint64_t> seen;  // how far each stream was looked at
+// Each queued operation is looked at once, however often this is asked: it waits for the same as long as it is queued.
+std::map<std::uint64_t, std::uint64_t> const& comes_after(runtime& r, timeline& t) {
+  auto& known = t.comes_after;
+  std::erase_if(known, [&](auto const& upto) { return done(r, point{upto.first, upto.second}); });
   std::vector<point> open = implicit_order(r, t);
   open.push_back(t.end());
   while (!open.empty()) {
     point const next = open.back();
     open.pop_back();
-    if (next.stream == p.stream && next.sequence >= p.sequence) return true;
     timeline const* const in = find_timeline(r, next.stream);
-    if (in == nullptr) continue;
-    std::uint64_t& upto = seen[next.stream];
+    if (in == nullptr || in->completed >= next.sequence) continue;
+    std::uint64_t& upto = known[next.stream];
     for (upto = std::max(upto, in->completed); upto < next.sequence; ++upto) {
       auto const& after = in->waiting[static_cast<std::size_t>(upto - in->completed)].after;
       open.insert(open.end(), after.begin(), after.end());
     }
   }
-  return false;
+  return known;
 }
 
 bool done(runtime& r, point p) {

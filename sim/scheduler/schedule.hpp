@@ -5,6 +5,8 @@
 #include "model/runtime.hpp"
 #include "scheduler/capture.hpp"
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,8 +19,9 @@ std::vector<point> implicit_order(runtime& r, timeline const& t);
 void enqueue(runtime& r, timeline& t, std::vector<point> after, work run,
              operation_kind kind = operation_kind::device_work);
 
-/// Whether the next operation of `t` comes after `p`, by what it and the operations before it wait for.
-bool comes_after(runtime& r, timeline const& t, point p);
+/// How much of each stream's work the next operation of `t` comes after, by what it and the operations before it wait
+/// for: streams by their ids, and those alone of which it is not done yet.
+std::map<std::uint64_t, std::uint64_t> const& comes_after(runtime& r, timeline& t);
 
 /// Puts an operation into a stream, or into the graph that the stream captures. In immediate mode it runs before this
 /// returns.

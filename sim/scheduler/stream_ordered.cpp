@@ -5,6 +5,8 @@
 #include "scheduler/schedule.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -32,17 +34,17 @@ void* take_kept(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& 
   return p;
 }
 
-// A block whose free is still queued, but comes before what `t` gets next: freed by another stream, or by `t` itself.
-void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, std::size_t bytes, bool elsewhere) {
-  auto chosen = pool.pending.end();
-  std::uint64_t latest = 0;
-  for (auto one = pool.pending.begin(); one != pool.pending.end(); ++one) {
-    if (one->first.second != bytes || (one->first.first != t.id) != elsewhere) continue;
-    allocation const& a = r.allocations.at(one->second);
-    if (a.free_number < latest || (elsewhere && !comes_after(r, t, a.freed_at))) continue;
-    chosen = one;
-    latest = a.free_number;
-  }
+using pending_block = std::map<pending_free, std::uintptr_t>::iterator;
+
+// The block of that size which `stream` freed last, by its first `upto` operations; `end()` if there is none.
+pending_block last_freed(pool_state& pool, std::size_t bytes, std::uint64_t stream, std::uint64_t upto) {
+  auto const after = pool.pending.upper_bound({bytes, stream, upto});
+  if (after == pool.pending.begin()) return pool.pending.end();
+  auto const last = std::prev(after);
+  return last->first.bytes == bytes && last->first.stream == stream ? last : pool.pending.end();
+}
+
+void* take_over(runtime& r, held_lock& held, pool_state& pool, timeline& t, pending_block chosen) {
   if (chosen == pool.pending.end()) return nullptr;
   std::uintptr_t const address = chosen->second;
   pool.pending.erase(chosen);
@@ -50,6 +52,28 @@ void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, s
   auto* const p = reinterpret_cast<void*>(address);
   submit_allocation(r, held, t, p);
   return p;
+}
+
+// A block that `t` itself freed, whose free is still queued.
+void* take_own(runtime& r, held_lock& held, pool_state& pool, timeline& t, std::size_t bytes) {
+  return take_over(r, held, pool, t, last_freed(pool, bytes, t.id, t.submitted));
+}
+
+// A block that another stream freed, whose free is still queued, but comes before what `t` gets next.
+void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, std::size_t bytes) {
+  auto const first = pool.pending.lower_bound({bytes, 0, 0});
+  if (first == pool.pending.end() || first->first.bytes != bytes) return nullptr;
+  auto chosen = pool.pending.end();
+  std::uint64_t latest = 0;
+  for (auto const& [stream, upto] : comes_after(r, t)) {
+    auto const found = stream == t.id ? pool.pending.end() : last_freed(pool, bytes, stream, upto);
+    if (found == pool.pending.end()) continue;
+    std::uint64_t const number = r.allocations.at(found->second).free_number;
+    if (number < latest) continue;
+    chosen = found;
+    latest = number;
+  }
+  return take_over(r, held, pool, t, chosen);
 }
 
 }  // namespace
@@ -84,8 +108,8 @@ void* reuse(runtime& r, held_lock& held, std::shared_ptr<pool_state> const& pool
   void* p = nullptr;
   if (pool->may_reuse(cudaMemPoolReuseAllowOpportunistic)) p = take_kept(r, held, pool, t, bytes, true);
   if (p == nullptr && pool->may_reuse(cudaMemPoolReuseFollowEventDependencies))
-    p = take_pending(r, held, *pool, t, bytes, true);
-  if (p == nullptr) p = take_pending(r, held, *pool, t, bytes, false);
+    p = take_pending(r, held, *pool, t, bytes);
+  if (p == nullptr) p = take_own(r, held, *pool, t, bytes);
   if (p == nullptr) p = take_kept(r, held, pool, t, bytes, false);
   return p;
 }

@@ -347,6 +347,31 @@ TEST_CASE_FIXTURE(fresh, "a pool hands out first what another stream freed last,
   sim::run_all();
 }
 
+// Looked at one by one, each with all that is queued, they would take hours.
+TEST_CASE_FIXTURE(fresh_and_lazy, "many blocks whose frees are queued are handed out in no time") {
+  constexpr std::size_t count = 20'000;
+  cudaStream_t const a = make_stream(), b = make_stream();
+  cudaEvent_t const half = make_event();
+  std::vector<void*> freed(count), taken(count);
+  for (void*& p : freed) ok(cudaMallocAsync(&p, 256, a));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i == count / 2) ok(cudaEventRecord(half, a));
+    ok(cudaFreeAsync(freed[i], a));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i == count / 2) ok(cudaStreamWaitEvent(b, half, 0));
+    ok(cudaMallocAsync(&taken[i], 256, b));
+  }
+  std::size_t reused = 0;
+  for (std::size_t i = 0; i < count / 2; ++i) {
+    if (taken[count / 2 + i] == freed[count / 2 - 1 - i]) ++reused;  // the last one first
+  }
+  CHECK_EQ(reused, count / 2);
+  for (void* const p : taken) ok(cudaFreeAsync(p, b));
+  ok(cudaDeviceSynchronize());
+  CHECK_EQ(sim::live_allocations(), 0);
+}
+
 TEST_CASE_FIXTURE(fresh, "what a pool keeps is handed out with the size asked for, and within its maximum") {
   cudaStream_t const a = make_stream(), b = make_stream();
   void *p = nullptr, *q = nullptr;
