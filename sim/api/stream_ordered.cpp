@@ -16,12 +16,10 @@
 namespace weir::sim::detail {
 namespace {
 
-// Runs the pool's queued frees, as a driver does before it refuses. False if there are none.
+// Runs the pool's queued frees, and what they come after, as a driver does before it refuses. False if there are none.
 bool finish_frees(runtime& r, held_lock& held, pool_state const& pool) {
   std::vector<point> wanted;
-  for (auto const& [key, address] : pool.pending) {
-    if (timeline const* const t = find_timeline(r, key.stream)) wanted.push_back(t->end());
-  }
+  for (auto const& [free, address] : pool.pending) wanted.push_back({free.stream, free.sequence});
   if (wanted.empty()) return false;
   force(r, held, std::move(wanted));
   return true;

@@ -1370,6 +1370,9 @@ BUGS = [
         "    add_to_capture(t, graph);\n",
         "    add_to_capture(t, graph);\n    streams_[slot_of(t)].clock.join(executions_[execution]);\n", "sim/capture",
         random=False, case="a launch into a capture is no launch"),
+    bug(0, "a full pool waits for all that is queued behind its frees", "sim/api/stream_ordered.cpp",
+        "wanted.push_back({free.stream, free.sequence});", "wanted.push_back(find_timeline(r, free.stream)->end());",
+        "sim/pools", random=False, case="a full pool waits"),
 
     # ---- vector and scalar
     bug(0, "the bytes of too many elements wrap around", "containers/vector.hpp",
