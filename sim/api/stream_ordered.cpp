@@ -42,7 +42,7 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     return cudaSuccess;
   }
   if (t.capture != nullptr) {
-    void* const node = capture_allocation(r, t, bytes, pool);
+    void* const node = capture_allocation(r, t, bytes, *pool);
     if (node == nullptr) return refuse_allocation(r, memory_of(pool, bytes));
     *p = node;
     if (r.check != nullptr) r.check->allocated(&t, node, bytes);

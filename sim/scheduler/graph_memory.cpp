@@ -27,6 +27,14 @@ allocation& allocation_of(runtime& r, graph_memory const& m) {
   return r.allocations.at(reinterpret_cast<std::uintptr_t>(m.p));
 }
 
+// The graph owns its memory, and not the pool that it was asked of: that says where the memory lies and who reaches it.
+std::shared_ptr<pool_state> pool_of_graph(pool_state const& like) {
+  auto own = std::make_shared<pool_state>(like.home);
+  own->access = like.access;
+  own->destroyed = true;  // holds what is live in it and nothing else
+  return own;
+}
+
 // High watermarks.
 void note_size(runtime& r, int device) {
   graph_memory_sizes const now = memory_of_graphs(r, device);
@@ -44,12 +52,12 @@ std::shared_ptr<graph_state> make_graph(std::uint64_t number) {
   return {new graph_state{.number = number, .open = true, .nodes = {}, .memory = {}}, end};
 }
 
-void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared_ptr<pool_state> pool) {
+void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, pool_state const& pool) {
   allocation made;
   made.bytes = bytes;
   made.kind = memory_kind::async;
-  made.device = pool->device;
-  made.pool = std::move(pool);
+  made.device = pool.device;
+  made.pool = pool_of_graph(pool);
   made.graph = t.capture->id;
   t.capture->graph->memory.reserve(t.capture->graph->memory.size() + 1);
   void* const p = make_allocation(r, std::move(made));

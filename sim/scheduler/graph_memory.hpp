@@ -13,8 +13,9 @@ namespace weir::sim::detail {
 /// A graph that gives its memory back when its last owner is gone, which has to hold the runtime's mutex then.
 std::shared_ptr<graph_state> make_graph(std::uint64_t number);
 
-/// An allocation node of the graph that `t` captures; null if there is too little memory.
-void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, std::shared_ptr<pool_state> pool);
+/// An allocation node of the graph that `t` captures, with the properties of a pool; null if there is too little
+/// memory.
+void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, pool_state const& pool);
 /// A free node. False if `p` is no live memory of the graph that `t` captures.
 bool capture_free(runtime& r, timeline& t, void* p);
 

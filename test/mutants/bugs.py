@@ -1373,6 +1373,9 @@ BUGS = [
     bug(0, "a full pool waits for all that is queued behind its frees", "sim/api/stream_ordered.cpp",
         "wanted.push_back({free.stream, free.sequence});", "wanted.push_back(find_timeline(r, free.stream)->end());",
         "sim/pools", random=False, case="a full pool waits"),
+    bug(0, "memory of a graph counts in the pool that it was asked of", "sim/scheduler/graph_memory.cpp",
+        "own->destroyed = true;", "own->max_bytes = like.max_bytes;", "sim/capture", random=False,
+        case="memory of a graph is no pool"),
 
     # ---- vector and scalar
     bug(0, "the bytes of too many elements wrap around", "containers/vector.hpp",

@@ -318,6 +318,40 @@ TEST_CASE_FIXTURE(fresh, "memory allocated and freed in a capture is the graph's
   CHECK_EQ(sim::live_bytes(0), 0);
 }
 
+TEST_CASE_FIXTURE(fresh, "memory of a graph is no pool's, and lies where the pool's would") {
+  cudaStream_t const s = make_stream();
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = 1;
+  properties.maxSize = 100;
+  cudaMemPool_t pool = nullptr;
+  ok(cudaMemPoolCreate(&pool, &properties));
+  auto const bytes = [&](cudaMemPoolAttr which) {
+    std::uint64_t value = 77;
+    ok(cudaMemPoolGetAttribute(pool, which, &value));
+    return value;
+  };
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocFromPoolAsync(&p, 4096, pool, s));
+  {
+    executable const graph(s);
+    graph.launch(s);
+    CHECK_EQ(sim::live_bytes(1), 4096);
+    for (cudaMemPoolAttr const which : {cudaMemPoolAttrUsedMemHigh, cudaMemPoolAttrReservedMemHigh})
+      CHECK_EQ(bytes(which), 0);
+    ok(cudaMemPoolDestroy(pool));
+    ok(cudaFreeAsync(p, s));
+    graph.launch(s);
+    ok(cudaFreeAsync(p, s));
+  }
+  ok(cudaSetDevice(1));
+  std::size_t free = 0, total = 0;
+  ok(cudaMemGetInfo(&free, &total));
+  CHECK_EQ(free, total);
+}
+
 TEST_CASE_FIXTURE(fresh,
                   "memory allocated in a capture and not freed there is live after a launch, until it is freed") {
   cudaStream_t const s = make_stream();

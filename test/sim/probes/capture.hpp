@@ -336,6 +336,28 @@ inline void memory_of_a_graph_is_freed_between_launches(verdict& v) {
   v.ok("synchronise", cudaStreamSynchronize(s));
 }
 
+// cudaMallocAsync: during capture "the allocation is owned by the graph instead of the memory pool".
+inline void memory_of_a_graph_is_no_pools(verdict& v) {
+  cudaMemPool_t pool = nullptr;
+  v.ok("cudaDeviceGetMemPool", cudaDeviceGetMemPool(&pool, 0));
+  auto const used = [&] {
+    std::uint64_t bytes = 0;
+    v.ok("cudaMemPoolGetAttribute", cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &bytes));
+    return bytes;
+  };
+  std::uint64_t const before = used();
+  stream const s;
+  void* p = nullptr;
+  capture c(v, s);
+  v.ok("cudaMallocAsync", cudaMallocAsync(&p, 4096, s));
+  executable const graph(v, c);
+  v.ok("launch", graph.launch(s));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+  v.equal("what the pool has in use", used(), before);
+  v.ok("cudaFreeAsync", cudaFreeAsync(p, s));
+  v.ok("synchronise", cudaStreamSynchronize(s));
+}
+
 inline void memory_that_a_graph_frees_lets_it_be_launched_again(verdict& v) {
   stream const s;
   void* p = nullptr;
@@ -681,6 +703,7 @@ inline constexpr probe capture_probes[] = {
     {"waits_bring_streams_into_a_capture", needs::nothing, &waits_bring_streams_into_a_capture},
     {"captures_have_ids", needs::nothing, &captures_have_ids},
     {"memory_of_a_graph_is_freed_between_launches", needs::nothing, &memory_of_a_graph_is_freed_between_launches},
+    {"memory_of_a_graph_is_no_pools", needs::nothing, &memory_of_a_graph_is_no_pools},
     {"memory_that_a_graph_frees_lets_it_be_launched_again", needs::nothing,
      &memory_that_a_graph_frees_lets_it_be_launched_again},
     {"captures_free_memory_of_graphs_only", needs::nothing, &captures_free_memory_of_graphs_only},
