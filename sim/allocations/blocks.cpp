@@ -51,12 +51,16 @@ allocation const* registered(runtime& r, std::uintptr_t address, std::size_t& of
 }  // namespace
 
 void count_live(runtime& r, allocation const& a) {
-  r.device(a.device).live_bytes += a.bytes;
+  device_state& device = r.device(a.device);
+  device.live_bytes += a.bytes;
+  if (a.graph != 0) device.for_graphs.used += a.bytes;
   ++r.live_allocations;
 }
 
 void count_freed(runtime& r, allocation const& a) {
-  r.device(a.device).live_bytes -= a.bytes;
+  device_state& device = r.device(a.device);
+  device.live_bytes -= a.bytes;
+  if (a.graph != 0) device.for_graphs.used -= a.bytes;
   --r.live_allocations;
 }
 

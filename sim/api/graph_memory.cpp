@@ -1,13 +1,12 @@
 // How much memory graphs have. It is given back with the graph, so that there is never any to trim.
 
-#include "scheduler/graph_memory.hpp"
 #include "api/entry.hpp"
 
 namespace weir::sim::detail {
 namespace {
 
 cudaError_t read(runtime& r, int device, cudaGraphMemAttributeType which, std::uint64_t& value) {
-  graph_memory_sizes const now = memory_of_graphs(r, device);
+  graph_memory_sizes const& now = r.device(device).for_graphs;
   graph_memory_sizes const& most = r.device(device).most_for_graphs;
   switch (which) {
     case cudaGraphMemAttrUsedMemCurrent:
@@ -29,7 +28,7 @@ cudaError_t read(runtime& r, int device, cudaGraphMemAttributeType which, std::u
 
 // The high watermarks can be written, and only with zero, which puts them to what is there now.
 cudaError_t write(runtime& r, int device, cudaGraphMemAttributeType which, std::uint64_t value) {
-  graph_memory_sizes const now = memory_of_graphs(r, device);
+  graph_memory_sizes const& now = r.device(device).for_graphs;
   graph_memory_sizes& most = r.device(device).most_for_graphs;
   if (value != 0) return cudaErrorInvalidValue;
   switch (which) {

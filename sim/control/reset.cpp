@@ -70,7 +70,7 @@ void drop_memory(runtime& r) {
     d.reaches = {};
     d.flags = 0;
     d.limits.clear();
-    d.most_for_graphs = {};
+    d.for_graphs = d.most_for_graphs = {};
   }
   for (auto& [home, pools] : r.other_pools) {
     begin_anew(*pools.default_pool);

@@ -39,6 +39,7 @@ struct device_state {
   std::vector<timeline*> timelines;  // all on this device, the legacy one too
   std::shared_ptr<pool_state> default_pool, current_pool;
   [[no_unique_address]] device_landmarks landmarks{};
+  graph_memory_sizes for_graphs;            // of allocation nodes' memory
   graph_memory_sizes most_for_graphs;       // since the program reset it
   std::array<bool, max_devices> reaches{};  // devices whose `cudaMalloc` memory it may use
 };

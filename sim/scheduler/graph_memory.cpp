@@ -11,13 +11,21 @@
 namespace weir::sim::detail {
 namespace {
 
+// The memory is nothing else than the program's now, if it is live.
+void leave_graph(runtime& r, allocation& a) {
+  graph_memory_sizes& sizes = r.device(a.device).for_graphs;
+  sizes.reserved -= a.bytes;
+  if (!a.freeing) sizes.used -= a.bytes;
+  a.graph = 0;
+}
+
 void release_memory(graph_state const& graph) {
   runtime& r = state();
   if (r.check != nullptr) r.check->graph_gone(graph.number);
   for (graph_memory const& m : graph.memory) {
     auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(m.p));
     if (found == r.allocations.end() || found->second.graph != graph.number) continue;
-    found->second.graph = 0;
+    leave_graph(r, found->second);
     // Otherwise a free that is still queued finishes it.
     if (found->second.kept_for_graph || m.freed) finish_free(r, found->first, found->second.free_number, true);
   }
@@ -36,9 +44,9 @@ std::shared_ptr<pool_state> pool_of_graph(pool_state const& like) {
 }
 
 // High watermarks.
-void note_size(runtime& r, int device) {
-  graph_memory_sizes const now = memory_of_graphs(r, device);
-  graph_memory_sizes& high = r.device(device).most_for_graphs;
+void note_size(device_state& device) {
+  graph_memory_sizes const now = device.for_graphs;
+  graph_memory_sizes& high = device.most_for_graphs;
   high = {std::max(high.used, now.used), std::max(high.reserved, now.reserved)};
 }
 
@@ -63,7 +71,9 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, pool_state 
   void* const p = make_allocation(r, std::move(made));
   if (p == nullptr) return nullptr;
   t.capture->graph->memory.push_back({p, false});
-  note_size(r, t.device);
+  device_state& device = r.device(pool.device);
+  device.for_graphs.reserved += bytes;
+  note_size(device);
   auto const begin = [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); };
   capture_operation(r, t, begin, operation_kind::allocation);
   return p;
@@ -85,19 +95,9 @@ bool revive_memory(runtime& r, graph_state const& graph, bool frees_at_launch) {
   for (graph_memory const& m : graph.memory) {
     allocation& a = allocation_of(r, m);
     if (!m.freed && a.freeing) revive(r, a);
-    note_size(r, a.device);
+    note_size(r.device(a.device));
   }
   return true;
-}
-
-graph_memory_sizes memory_of_graphs(runtime const& r, int device) {
-  graph_memory_sizes sizes;
-  for (auto const& [address, a] : r.allocations) {
-    if (a.graph == 0 || a.device != device) continue;
-    sizes.reserved += a.bytes;
-    if (!a.freeing) sizes.used += a.bytes;
-  }
-  return sizes;
 }
 
 }  // namespace weir::sim::detail

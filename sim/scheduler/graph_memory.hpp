@@ -23,7 +23,4 @@ bool capture_free(runtime& r, timeline& t, void* p);
 /// still in use since the launch before, unless this launch is to free it.
 bool revive_memory(runtime& r, graph_state const& graph, bool frees_at_launch);
 
-/// Memory of graphs on a device: what is allocated now, and what is kept for graphs.
-graph_memory_sizes memory_of_graphs(runtime const& r, int device);
-
 }  // namespace weir::sim::detail

@@ -318,6 +318,24 @@ TEST_CASE_FIXTURE(fresh, "memory allocated and freed in a capture is the graph's
   CHECK_EQ(sim::live_bytes(0), 0);
 }
 
+// Were each of them counted for each node of each launch, this would take minutes.
+TEST_CASE_FIXTURE(fresh, "graphs with memory are launched in no time, however many other allocations there are") {
+  constexpr int others = 50'000, nodes = 500, launches = 100;
+  cudaStream_t const s = make_stream();
+  for (int i = 0; i < others; ++i) take(256);
+  void* p = nullptr;
+  begin(s);
+  for (int i = 0; i < nodes; ++i) ok(cudaMallocAsync(&p, 256, s));
+  cudaGraph_t const graph = end(s);
+  cudaGraphExec_t run = nullptr;
+  ok(cudaGraphInstantiate(&run, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
+  for (int i = 0; i < launches; ++i) ok(cudaGraphLaunch(run, s));
+  CHECK_EQ(sim::live_bytes(0), (others + nodes) * 256);
+  std::uint64_t used = 0;
+  ok(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &used));
+  CHECK_EQ(used, nodes * 256);
+}
+
 TEST_CASE_FIXTURE(fresh, "memory of a graph is no pool's, and lies where the pool's would") {
   cudaStream_t const s = make_stream();
   cudaMemPoolProps properties{};
