@@ -25,6 +25,13 @@ void order_checker::capture_ended(capture_state const& c) {
     ended_slots_.push_back(found->second);
     slots_.erase(found);
   }
+  // What it leaves live is there once the graph was launched, and until then is as good as freed.
+  if (auto const work = captures_.find(c.id); work != captures_.end()) {
+    for (auto const& [begin, memory] : work->second.leaves) {
+      memory_.erase(begin);
+      remember_freed_memory(begin, {memory.end, 0, act(nullptr), {}, memory.allocated});
+    }
+  }
 }
 
 host_function_place order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {

@@ -8,6 +8,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 
 using namespace sim_test;
 using sim::access;
@@ -831,6 +832,33 @@ TEST_CASE_FIXTURE(graph_with_memory, "memory that a graph leaves live is allocat
     ok(cudaFree(p));
     ok(cudaGraphLaunch(run, a));
   }
+  CHECK_EQ(sim::report_count(), 0);
+}
+
+TEST_CASE_FIXTURE(checking, "memory that a capture leaves live is nobody's before a launch") {
+  cudaStream_t const a = make_stream();
+  void* p = nullptr;
+  begin(a);
+  ok(cudaMallocAsync(&p, 4096, a));
+  cudaGraph_t graph = end(a);
+  SUBCASE("a use of it is reported") {
+    CHECK_EQ(cudaMemsetAsync(p, 0, 4096, a), cudaErrorInvalidValue);
+    CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  }
+  SUBCASE("and it is no allocation any more, which whoever has its address next were taken for") {
+    ok(cudaGraphDestroy(std::exchange(graph, nullptr)));
+    CHECK_EQ(cudaFreeAsync(p, a), cudaErrorInvalidValue);
+    CHECK_EQ(the_report().kind, order_problem::double_free);
+  }
+  SUBCASE("a launch makes it the program's") {
+    cudaGraphExec_t run = nullptr;
+    ok(cudaGraphInstantiate(&run, graph, 0));
+    ok(cudaGraphLaunch(run, a));
+    write(a, p);
+    ok(cudaFreeAsync(p, a));
+    ok(cudaGraphExecDestroy(run));
+  }
+  if (graph != nullptr) ok(cudaGraphDestroy(graph));
   CHECK_EQ(sim::report_count(), 0);
 }
 
