@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace weir::sim::detail {
 
@@ -72,10 +73,12 @@ class in_call {
   thread_state& me_;
 };
 
-/// While one lives, the thread runs a host function in place of the simulated runtime's own work.
+/// While one lives, the thread runs a host function in place of the simulated runtime's own work. On a GPU another
+/// thread does, which has a last error of its own.
 class in_host_function {
  public:
-  explicit in_host_function(host_function_place const* place) : me_(this_thread()), was_in_call_(me_.in_call) {
+  explicit in_host_function(host_function_place const* place)
+      : me_(this_thread()), was_in_call_(me_.in_call), last_error_(std::exchange(me_.last_error, cudaSuccess)) {
     me_.in_call = false;
     me_.in_host_function = true;
     me_.host_function = place;
@@ -84,6 +87,7 @@ class in_host_function {
     me_.host_function = nullptr;
     me_.in_host_function = false;
     me_.in_call = was_in_call_;
+    me_.last_error = last_error_;
   }
   in_host_function(in_host_function const&) = delete;
   in_host_function& operator=(in_host_function const&) = delete;
@@ -91,6 +95,7 @@ class in_host_function {
  private:
   thread_state& me_;
   bool was_in_call_;
+  cudaError_t last_error_;
 };
 
 }  // namespace weir::sim::detail

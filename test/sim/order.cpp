@@ -215,3 +215,25 @@ TEST_CASE_FIXTURE(fresh, "a host function must not call CUDA") {
   int device = -1;
   CHECK_EQ(cudaGetDevice(&device), cudaSuccess);
 }
+
+TEST_CASE_FIXTURE(fresh_and_lazy, "a host function has a last error of its own, whichever thread runs it") {
+  auto const call_cuda = [](void* data) {
+    int device = 0;
+    static_cast<void>(cudaGetDevice(&device));
+    *static_cast<cudaError_t*>(data) = cudaGetLastError();
+  };
+  cudaStream_t const s = make_stream();
+  cudaError_t seen = cudaSuccess;
+  SUBCASE("which is no error of that thread") {
+    ok(cudaLaunchHostFunc(s, call_cuda, &seen));
+    ok(cudaStreamSynchronize(s));
+    CHECK_EQ(cudaGetLastError(), cudaSuccess);
+  }
+  SUBCASE("nor takes one away from it") {
+    ok(cudaLaunchHostFunc(s, call_cuda, &seen));
+    CHECK_EQ(cudaMalloc(nullptr, 1), cudaErrorInvalidValue);
+    ok(cudaStreamSynchronize(s));
+    CHECK_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+  }
+  CHECK_EQ(seen, cudaErrorNotPermitted);
+}

@@ -108,6 +108,7 @@ inline void host_functions_may_not_call(verdict& v) {
   v.ok("launch", cudaLaunchHostFunc(s, call, &inside));
   v.ok("synchronise", cudaStreamSynchronize(s));
   v.code("inside", inside, {cudaErrorNotPermitted, cudaSuccess});
+  v.ok("the last error of the thread that waited", cudaGetLastError());
 }
 
 inline constexpr probe error_probes[] = {
