@@ -80,6 +80,7 @@ cudaError_t CUDARTAPI cudaDeviceReset(void) {
     r.current_device().reaches = {};
     for (sim::device_state& other : r.devices) other.reaches[static_cast<std::size_t>(device)] = false;
     r.current_device().flags = 0;
+    r.current_device().limits.clear();
     return cudaSuccess;
   });
 }

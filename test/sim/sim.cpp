@@ -250,6 +250,17 @@ TEST_CASE_FIXTURE(fresh, "handles that are live are counted: streams, events and
   CHECK_EQ(sim::live_handles(), before);
 }
 
+TEST_CASE_FIXTURE(fresh, "a device's limits are kept until it is reset") {
+  std::size_t before = 0, now = 0;
+  ok(cudaDeviceGetLimit(&before, cudaLimitStackSize));
+  ok(cudaDeviceSetLimit(cudaLimitStackSize, before + 4096));
+  ok(cudaDeviceGetLimit(&now, cudaLimitStackSize));
+  CHECK_EQ(now, before + 4096);
+  ok(cudaDeviceReset());
+  ok(cudaDeviceGetLimit(&now, cudaLimitStackSize));
+  CHECK_EQ(now, before);
+}
+
 TEST_CASE_FIXTURE(fresh, "device flags are kept for each device until it is reset") {
   unsigned flags = 0;
   ok(cudaGetDeviceFlags(&flags));
