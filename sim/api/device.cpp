@@ -73,7 +73,7 @@ cudaError_t CUDARTAPI cudaDeviceReset(void) {
       if (a.device == device && a.kind != sim::memory_kind::async && !a.freeing) addresses.push_back(address);
     }
     for (std::uintptr_t const address : addresses) {
-      if (r.check != nullptr) r.check->forget(reinterpret_cast<void*>(address));
+      if (r.check != nullptr) r.check->taken_back(reinterpret_cast<void*>(address));
       sim::finish_free(r, address, sim::begin_free(r, r.allocations.at(address)));
     }
     sim::forget_registrations(r, device);

@@ -114,6 +114,8 @@ class order_checker {
   /// `waits_for`: the device that the call waits for; -1: none. The free comes after its work, but the program may not
   /// rely on that for anything else.
   void freed(timeline const* t, void const* p, int waits_for = -1);
+  /// CUDA took it back, after the work on it, and nobody freed it.
+  void taken_back(void const* p);
   void forget(void const* p);
   /// A free that CUDA refused.
   void refused_free(timeline const* t, void const* p);

@@ -77,6 +77,14 @@ void order_checker::remember_freed_memory(std::uintptr_t begin, freed_range g) {
   if (dead != freed_memory_.end() && dead->second.freed.operation == freed) freed_memory_.erase(dead);
 }
 
+void order_checker::taken_back(void const* p) {
+  auto const found = memory_.find(address_of(p));
+  if (found == memory_.end()) return;
+  forget_freed_blocks(found->first, found->second.end);
+  remember_freed_memory(found->first, {found->second.end, 0, act(nullptr), {}, found->second.allocated.operation});
+  memory_.erase(found);
+}
+
 void order_checker::forget(void const* p) {
   auto const found = memory_.find(address_of(p));
   if (found == memory_.end()) return;

@@ -1378,6 +1378,8 @@ BUGS = [
         case="memory of a graph is no pool"),
     bug(0, "what a capture left live stays an allocation, though it was never launched", "sim/checker/capture.cpp",
         "      memory_.erase(begin);\n", "", "sim/capture", random=False, case="memory that a capture leaves"),
+    bug(0, "what a device's reset took back was never allocated", "sim/api/device.cpp", "taken_back(", "forget(",
+        "sim/check_order", random=False, case="what cudaDeviceReset"),
 
     # ---- vector and scalar
     bug(0, "the bytes of too many elements wrap around", "containers/vector.hpp",

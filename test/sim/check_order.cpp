@@ -277,6 +277,21 @@ TEST_CASE_FIXTURE(checking, "cudaFree waits for work on what cudaMalloc gave, cu
   }
 }
 
+TEST_CASE_FIXTURE(checking, "what cudaDeviceReset took back is used and freed no more") {
+  void *p = nullptr, *q = nullptr;
+  ok(cudaMalloc(&p, 4096));
+  ok(cudaMallocHost(&q, 4096));
+  sim::touch(nullptr, p, 4096, access::write);
+  ok(cudaDeviceReset());
+  CHECK_EQ(sim::report_count(), 0);
+  for (void* const each : {p, q}) {
+    CHECK_EQ(cudaMemset(each, 0, 4096), cudaErrorInvalidValue);
+    CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  }
+  CHECK_EQ(cudaFree(p), cudaErrorInvalidValue);
+  CHECK_EQ(the_report().kind, order_problem::double_free);
+}
+
 TEST_CASE_FIXTURE(checking, "a copy that the host waits for orders what comes after it") {
   cudaStream_t const a = make_stream(cudaStreamDefault), b = make_stream();
   void* const p = take(a);
