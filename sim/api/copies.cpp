@@ -75,9 +75,9 @@ void check_rows(order_checker& check, timeline const& t, mark m, void const* fir
   });
 }
 
-void carry_rows(order_checker& check, void* to, void const* from, rows const& what) {
+void carry_rows(order_checker& check, timeline const& t, void* to, void const* from, rows const& what) {
   each_row(what, [&](std::size_t target, std::size_t source) {
-    check.carry_unwritten(static_cast<unsigned char const*>(from) + source, static_cast<unsigned char*>(to) + target,
+    check.carry_unwritten(t, static_cast<unsigned char const*>(from) + source, static_cast<unsigned char*>(to) + target,
                           what.width);
   });
 }
@@ -153,7 +153,7 @@ cudaError_t submit_copy(runtime& r, held_lock& held, void* to, void const* from,
   auto const tell = [&](order_checker& check, mark m) {
     check_rows(check, *t, m, from, what, ends.to.device_only() ? use::read : use::read_back);
     check_rows(check, *t, m, to, what, use::write);
-    if (ends.on_device()) carry_rows(check, to, from, what);
+    if (ends.on_device()) carry_rows(check, *t, to, from, what);
   };
   if (from_pageable && (streams_are_fibers || r.how != mode::immediate)) {
     rows stored = what;

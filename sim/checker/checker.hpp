@@ -126,8 +126,9 @@ class order_checker {
   bool quarantine(void* p, std::size_t bytes);
   /// The operation `m` of `t` reads or writes a range; `valid` is false if CUDA's bookkeeping says that it may not.
   void access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how);
-  /// A copy within devices: what was not written at its source is not written at its target either.
-  void carry_unwritten(void const* from, void const* to, std::size_t bytes);
+  /// A copy of `t` within devices: what was not written at its source is not written at its target either. One in a
+  /// capture, which does not run, counts within the graph's own memory alone.
+  void carry_unwritten(timeline const& t, void const* from, void const* to, std::size_t bytes);
   /// The calling thread, or the host function that it runs, reads or writes a range.
   void host_access(void const* p, std::size_t bytes, bool valid, use how);
 

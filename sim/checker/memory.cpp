@@ -254,10 +254,13 @@ regions::value_type* order_checker::innermost_at(std::uintptr_t address) {
   return last;
 }
 
-void order_checker::carry_unwritten(void const* from, void const* to, std::size_t bytes) {
+void order_checker::carry_unwritten(timeline const& t, void const* from, void const* to, std::size_t bytes) {
   regions::value_type* const source = innermost_at(address_of(from));
   regions::value_type* const target = innermost_at(address_of(to));
   if (!options_.read_back || source == nullptr || target == nullptr) return;
+  captured_work const* const graph = work_captured_by(&t);
+  auto const is_own = [&](regions::value_type const& r) { return graph->own.contains(r.second.allocated.operation); };
+  if (graph != nullptr && !(is_own(*source) && is_own(*target))) return;
   std::uintptr_t const first = address_of(from) - source->first;
   written_ranges& written = written_in(target->second);
   written_in(source->second).for_each_gap(first, first + bytes, [&](std::uintptr_t begin, std::uintptr_t end) {

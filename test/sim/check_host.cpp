@@ -384,6 +384,28 @@ TEST_CASE_FIXTURE(fresh, "what a skipped kernel would have written is reported w
     ok(cudaMemcpyAsync(on_host, middle + 15, 1, cudaMemcpyDeviceToHost, s));
     CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
   }
+  SUBCASE("but not where the copy is part of a capture, and did not run") {
+    cudaGraph_t graph = nullptr;
+    ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    ok(cudaMemcpyAsync(copy, unwritten, 64, cudaMemcpyDeviceToDevice, s));
+    ok(cudaStreamEndCapture(s, &graph));
+    ok(cudaGraphDestroy(graph));
+    ok(cudaMemcpyAsync(on_host, copy, 64, cudaMemcpyDeviceToHost, s));
+    CHECK_EQ(sim::report_count(), 0);
+  }
+  SUBCASE("or a copy of it within the memory of a graph") {
+    cudaGraph_t graph = nullptr;
+    void *own = nullptr, *own_copy = nullptr;
+    ok(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    ok(cudaMallocAsync(&own, 64, s));
+    ok(cudaMallocAsync(&own_copy, 64, s));
+    ok(cudaMemsetAsync(own_copy, 1, 64, s));
+    ok(cudaMemcpyAsync(own_copy, own, 64, cudaMemcpyDeviceToDevice, s));
+    ok(cudaMemcpyAsync(on_host, own_copy, 64, cudaMemcpyDeviceToHost, s));
+    ok(cudaStreamEndCapture(s, &graph));
+    ok(cudaGraphDestroy(graph));
+    CHECK_EQ(the_report().kind, order_problem::uninitialised_read);
+  }
   SUBCASE("but not what is copied over it") {
     ok(cudaMemcpyAsync(copy, unwritten, 64, cudaMemcpyDeviceToDevice, s));
     ok(cudaMemcpyAsync(copy, written, 64, cudaMemcpyDeviceToDevice, s));
