@@ -19,7 +19,7 @@ std::string order_checker::name(slot_number slot) const {
   if (s.thread != 0) return "host thread " + std::to_string(s.thread);
   if (slot == host_slot) return "the host";
   if (s.legacy) return "the legacy stream of device " + std::to_string(s.device);
-  return "stream " + std::to_string(s.id) + (s.captured ? ", being captured," : "");
+  return "stream " + std::to_string(s.id) + (s.captured ? " (being captured)" : "");
 }
 
 std::string order_checker::describe(mark m) const {

@@ -683,7 +683,9 @@ TEST_CASE_FIXTURE(checking, "branches of a capture have to be joined like stream
   ok(cudaMallocAsync(&p, 4096, a));
   SUBCASE("unordered") {
     write(b, p);
-    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+    sim::order_report const found = the_report();
+    CHECK_EQ(found.kind, order_problem::use_before_allocation);
+    CHECK_NE(found.text.find("(being captured), was allocated by"), std::string::npos);
   }
   SUBCASE("ordered") {
     order(a, b);
