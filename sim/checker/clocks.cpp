@@ -14,9 +14,12 @@ slot_number order_checker::slot_of(timeline const& t) {
   if (!is_new) return found->second;
   vector_clock const known = host();
   slot_number slot = static_cast<slot_number>(streams_.size());
-  auto const reusable = std::find_if(ended_slots_.begin(), ended_slots_.end(),
-                                     [&](slot_number ended) { return known[ended] >= streams_[ended].clock[ended]; });
-  if (reusable != ended_slots_.end()) {
+  // What asks for the end of a legacy stream is no work of it, and must not order it: those have slots of their own.
+  auto const reusable = std::find_if(ended_slots_.begin(), ended_slots_.end(), [&](slot_number ended) {
+    return !t.legacy && known[ended] >= streams_[ended].clock[ended];
+  });
+  bool const is_reused = reusable != ended_slots_.end();
+  if (is_reused) {
     slot = *reusable;
     ended_slots_.erase(reusable);
   } else {
@@ -30,7 +33,7 @@ slot_number order_checker::slot_of(timeline const& t) {
   s.blocking = !s.captured && t.blocking();
   s.legacy = t.legacy;
   s.open = true;
-  s.clock = known;
+  if (is_reused) s.clock = known;  // otherwise its operations will say what they come after
   return found->second = slot;
 }
 
@@ -127,6 +130,7 @@ void order_checker::wait(timeline const& t, event_state& e) {
 }
 
 vector_clock order_checker::end_of(timeline const& t) {
+  if (!t.legacy && !slots_.contains(acting_id(t))) return {};  // it did nothing yet
   stream_state const& s = streams_[slot_of(t)];
   return s.legacy ? ahead(s) : s.clock;
 }

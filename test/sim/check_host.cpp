@@ -141,6 +141,20 @@ TEST_CASE_FIXTURE(two_streams, "with a clock each, memory for all is for those w
     in_thread([&] { use_on_b(); });
     CHECK(has(the_report().text, "was allocated by host thread 1's cudaMalloc (operation 1), "));
   }
+  SUBCASE("not passed on by asking a stream, which is no work of that") {
+    SUBCASE("one that did nothing yet") {}
+    SUBCASE("a legacy stream") { b = cudaStreamLegacy; }
+    SUBCASE("a legacy stream, after others have ended") {
+      b = cudaStreamLegacy;
+      cudaStream_t const gone = make_stream();
+      ok(cudaMemsetAsync(p, 0, 4096, gone));
+      ok(cudaStreamSynchronize(gone));
+      ok(cudaStreamDestroy(gone));
+    }
+    ok(cudaStreamQuery(b));
+    in_thread([&] { use_on_b(); });
+    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  }
 }
 
 TEST_CASE_FIXTURE(fresh, "what a thread saw inside a stack, the stack knows in every thread, and its callers do not") {
