@@ -156,6 +156,56 @@ TEST_CASE("while a thread that is out of memory waits for a stream, others alloc
   memory.deallocate(host_order, q, 3_MiB);
 }
 
+TEST_CASE("a thread that waited in vain, since another one was faster, waits for what that one freed") {
+  lazy_world const world;
+  weir::stream const a, b;
+  auto memory = make(device{} | pool{.initial_bytes = 7_MiB, .max_bytes = 7_MiB});
+  use(memory, b);  // so that its list comes first
+  void* const first = memory.allocate(a, 3_MiB);
+  void* const second = memory.allocate(b, 3_MiB);
+  door d, never_closed;
+  never_closed.open();
+  queue(a, d);
+  queue(b, never_closed);
+  memory.deallocate(a, first, 3_MiB);
+  void *faster = nullptr, *slower = nullptr;
+  CHECK(goes_on_behind(
+      d, [&] { slower = memory.allocate(host_order, 3_MiB); },
+      [&] {
+        faster = memory.allocate(a, 3_MiB);
+        memory.deallocate(b, second, 3_MiB);
+      }));
+  CHECK(slower != nullptr);
+  CHECK(memory.numbers().out_of_memory == 0);
+  memory.deallocate(a, faster, 3_MiB);
+  memory.deallocate(host_order, slower, 3_MiB);
+}
+
+TEST_CASE("a thread that waited in vain has what another one gave back meanwhile") {
+  lazy_world const world;
+  weir::stream const a, b;
+  source_state state;
+  auto memory = make(source{&state} | pool{.max_bytes = 6_MiB, .growth_bytes = 2_MiB});
+  void* const kept = memory.allocate(a, 2_MiB);
+  void* const pending = memory.allocate(a, 2_MiB);
+  void* const idle = memory.allocate(b, 2_MiB);
+  door d;
+  queue(a, d);
+  memory.deallocate(a, pending, 2_MiB);
+  void *own = nullptr, *slower = nullptr;
+  CHECK(goes_on_behind(
+      d, [&] { slower = memory.allocate(host_order, 2_MiB); },
+      [&] {
+        own = memory.allocate(a, 2_MiB);
+        memory.deallocate(host_order, idle, 2_MiB);
+        memory.trim();
+      }));
+  CHECK(slower != nullptr);
+  CHECK(memory.numbers().out_of_memory == 0);
+  for (void* const p : {kept, own}) memory.deallocate(a, p, 2_MiB);
+  memory.deallocate(host_order, slower, 2_MiB);
+}
+
 TEST_CASE("while one arena's thread waits, another's goes on") {
   lazy_world const world;
   weir::stream const a, b;

@@ -91,12 +91,14 @@ class block_search {
     return noting_reuse(who, r, [&] { return own_only ? heap_.take_own(who, r) : heap_.take_ready(who, r); });
   }
 
-  /// Lets the host wait until all work on freed blocks is done, which are everyone's then.
-  void wait_for_all() noexcept {
+  /// Lets the host wait until all work on freed blocks is done, which are everyone's then. False if CUDA could not wait
+  /// for some of it.
+  bool wait_for_all() noexcept {
     ++numbers_.synchronizations;
     lent_.gather_all();
-    heap_.synchronize(lock_);
+    bool const all_done = heap_.synchronize(lock_);
     lent_.gather_all();
+    return all_done;
   }
 
   /// Before the peaks start again: how much may lie idle goes on by the most that was ever live.
@@ -116,19 +118,27 @@ class block_search {
     return grown != 0 ? grown : take_waiting(who, r, looked_at);
   }
 
-  /// Before a request is refused.
+  /// Before a request is refused. Other threads go on while the host waits, and may have what is done first: so it
+  /// waits for what they freed in its place too.
   block_id last_resort(stream_identity const& who, request const& r, lists const& looked_at, pool_attempts& tried) {
     if (!looked_at.are_all())
       if (block_id const id = take_freed(who, r, heap_.all_lists()); id != 0) return id;
-    if (options_.synchronize) {
-      std::size_t const free_before = heap_.free_bytes();
-      wait_for_all();
-      tried.waited = true;
-      tried.done = heap_.free_bytes() - lesser(heap_.free_bytes(), free_before);
-      if (block_id const id = take_done(who, r, heap_.all_lists()); id != 0) return id;
+    for (unsigned round = 0;; ++round) {
+      std::uint64_t const moved = segments_.calls().successes();
+      bool all_done = false;
+      if (options_.synchronize) {
+        std::size_t const free_before = heap_.free_bytes();
+        all_done = wait_for_all();
+        tried.waited = true;
+        tried.done += heap_.free_bytes() - lesser(heap_.free_bytes(), free_before);
+        if (block_id const id = take_freed(who, r, heap_.all_lists()); id != 0) return id;
+      }
+      std::size_t const given_back = idle_.release_idle(0);
+      tried.given_back += given_back;
+      if (given_back != 0 || segments_.calls().successes() != moved || segments_.calls().are_under_way())
+        if (block_id const id = take_grown(who, r, heap_.all_lists()); id != 0) return id;
+      if (!all_done || round == most_rounds || !heap_.has_room_for(r)) return 0;
     }
-    tried.given_back = idle_.release_idle(0);
-    return tried.given_back != 0 ? take_grown(who, r, heap_.all_lists()) : 0;
   }
 
   /// For a stream in a capture: takes a block by `take`, and tells the layers above how much of it was the capture's.
@@ -226,7 +236,7 @@ class block_search {
   std::size_t most_live() noexcept { return greater(numbers_.allocated.current + lent_.bytes(), most_allocated()); }
   std::size_t most_allocated() noexcept { return greater(peak_before_, lent_.count().allocated.peak); }
 
-  static constexpr unsigned searches_before_room = 64;
+  static constexpr unsigned searches_before_room = 64, most_rounds = 64;
   static constexpr std::size_t room_above_live = std::size_t{8} << 20;
 
   pool const& options_;

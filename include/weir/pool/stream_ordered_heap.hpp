@@ -153,6 +153,12 @@ class stream_ordered_heap : public ordered_range {
     });
   }
 
+  /// True if a request fits into one free block, once the work on that is done.
+  bool has_room_for(request const& r) const noexcept {
+    auto const in = [&](list_id list) { return tracker_.is_captured(list) ? 0 : heap_.find(list, r); };
+    return heap_.find(shared, r) != 0 || all_lists().first_of(heap_, in) != 0;
+  }
+
   // ---- What streams have at hand for small requests: see `small_blocks`.
   using slot = small_blocks::slot;
 

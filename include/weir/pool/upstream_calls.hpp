@@ -113,6 +113,9 @@ class upstream_calls {
     if (::pthread_equal(repeats_, ::pthread_self()) == 0) ++successes_;
   }
 
+  /// How many have.
+  std::uint64_t successes() const noexcept { return successes_; }
+
   /// Waits, without the lock, until the attempts that other threads have under way now have ended; false if there is
   /// none. Nor does a thread wait that is in a call itself, here or below, since an upstream may use what stands on it:
   /// two of those would wait for each other. So might two that are in calls elsewhere, as reclaimers are that use each
