@@ -112,8 +112,8 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
   }
 
   /// Throws the `out_of_memory` of the upstream if the second stack refuses too, with the lines of both; and whatever
-  /// else one of them throws. A plain `std::bad_alloc`, which only a resource of the program's own throws, is a
-  /// refusal, too.
+  /// else one of them throws. A plain `std::bad_alloc`, of a resource of the program's own or of the host's memory, is
+  /// a refusal, too.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     try {
@@ -127,7 +127,7 @@ class fallback_resource : public detail::adaptor_base<fallback_resource<Upstream
       refused_.add(1);
       failure.passed_through(by_both);
       throw;
-    } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+    } catch (std::bad_alloc const&) {  // of a resource of the program's own, or of the host's memory
       refusal not_told{*this, {}};
       if (void* const p = ask_second(stream, bytes, alignment, not_told)) return p;
       refused_.add(1);

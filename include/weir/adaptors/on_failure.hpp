@@ -129,7 +129,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
         label_(options.name.empty() ? "on_failure" : printable(options.name) + ": on_failure") {}
 
   /// Throws the last `out_of_memory` of the upstream, with a line for each reclaimer, and whatever else the upstream
-  /// throws. A plain `std::bad_alloc`, which only a resource of the program's own throws, is a refusal, too.
+  /// throws. A plain `std::bad_alloc`, of a resource of the program's own or of the host's memory, is a refusal, too.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     for (attempt made(*this, {bytes, 0, stream});;) try {
@@ -142,7 +142,7 @@ class on_failure_resource : public detail::passing_adaptor<on_failure_resource<U
         count_refusal();
         failure.passed_through(made);
         throw;
-      } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+      } catch (std::bad_alloc const&) {  // of a resource of the program's own, or of the host's memory
         if (made.reclaim(this->taken(bytes, alignment))) continue;
         count_refusal();
         throw;

@@ -74,9 +74,9 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
         spiller_(*this, options.to, detail::device_for(upstream_)) {}
 
   /// Throws the `out_of_memory` of the upstream once no idle handle is left that the host takes, and whatever
-  /// else the upstream throws. A plain `std::bad_alloc`, which only a resource of the program's own throws, is a
-  /// refusal, too. What CUDA refuses to copy is not spilled, and nothing for a step by which a pool above
-  /// would grow and which it can do without.
+  /// else the upstream throws. A plain `std::bad_alloc`, of a resource of the program's own or of the host's memory, is
+  /// a refusal, too. What CUDA refuses to copy is not spilled, and nothing for a step by which a pool above would grow
+  /// and which it can do without.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     for (detail::spiller::progress seen;;) try {
@@ -85,7 +85,7 @@ class spill_resource : public detail::adaptor_base<spill_resource<Upstream>, Ups
         if (make_room(stream, bytes, alignment, seen)) continue;
         failure.passed_through(*this);
         throw;
-      } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+      } catch (std::bad_alloc const&) {  // of a resource of the program's own, or of the host's memory
         if (!make_room(stream, bytes, alignment, seen)) throw;
       }
   }

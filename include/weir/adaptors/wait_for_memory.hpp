@@ -80,7 +80,7 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
         label_(options.name.empty() ? "wait_for_memory" : printable(options.name) + ": wait_for_memory") {}
 
   /// Throws the last `out_of_memory` of the upstream when the time is over, and whatever else the upstream throws. A
-  /// plain `std::bad_alloc`, which only a resource of the program's own throws, is a refusal, too.
+  /// plain `std::bad_alloc`, of a resource of the program's own or of the host's memory, is a refusal, too.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     if (queue_.is_closed() && reason_not_to_wait(stream, bytes, alignment) == nullptr) [[unlikely]] {
@@ -96,7 +96,7 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
         failure.passed_through(line{*this, why_not});
         throw;
       }
-    } catch (std::bad_alloc const&) {  // of a resource of the program's own, which has no report
+    } catch (std::bad_alloc const&) {  // of a resource of the program's own, or of the host's memory
       if (detail::can_do_with_less::is_set() || reason_not_to_wait(stream, bytes, alignment) != nullptr) throw;
     }
     return wait(stream, bytes, alignment);
