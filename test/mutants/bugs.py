@@ -2678,7 +2678,7 @@ BUGS = [
         "live->allocated_in != 0 ? live->allocated_in : capture, 0}",
         "capture, 0}",
         "adaptors/scrub", random=False, case="what one capture allocated and another"),
-    bug(0, "a block that is given where another one was held stays in the list of those", "adaptors/detail/scrubbed_blocks.hpp",
+    bug(0, "a block that is given where another one was held stays in their list", "adaptors/detail/scrubbed_blocks.hpp",
         "if (at->second.held_for != 0) stop_holding(p);", "", "adaptors/detail/scrubbed_blocks", random=False,
         case="what is given at the address"),
     bug(0, "a scrub forgets whose a block is that it holds for another capture", "adaptors/detail/scrubbed_blocks.hpp",
