@@ -123,6 +123,17 @@ check("and on to another one", 0, [], "convert", torch, "--to", "torch", "-o", s
 again = pickle.loads((folder / "again.pickle").read_bytes())
 expect("which has them too", [s["total_size"] for s in again["segments"]] == [4 * MIB], str(again["segments"]))
 
+# Two devices at the same time, each on its default stream.
+def life(address, begin, end):
+    return [event("alloc", address, MIB, begin), event("free_requested", address, MIB, end), event("free_completed", address, MIB, end)]
+two = file("two.pickle", pickle.dumps({"segments": [], "device_traces": [life(0x1000000, 1, 5), life(0x9000000, 2, 4)]}))
+check("a snapshot of two devices", 0, ["peak in use         2.00 MiB (2097152 B) at event 2", "2 streams"], "summary", two)
+# One stream, whose requests a second stack of host memory served too.
+lines = ['{"weir_trace":1,"layers":["top"]}'] + [
+    f'{{"action":"allocate","device":{device},"address":"{at:#x}","bytes":1,"stream":"{stream}"}}'
+    for at, device, stream in ((1, 0, "0x7f0"), (2, "null", "0x7f0"), (3, 0, "0x1"), (4, "null", "0x1"))]
+check("streams of two kinds of memory", 0, ["2 streams"], "summary", file("kinds.json", "\n".join(lines) + "\n"))
+
 check("a replay", 0, ["4 blocks, peak in use 4.00 MiB", "async | pool\n    held ", "CUDA calls"], "replay", log)
 check("on stacks of one's own", 0, ["device\n    held 4.00 MiB, 1.000 of the peak; ", "smallest device 4.00 MiB"], "replay", log, "--stack", "device", "--smallest")
 check("that is out of memory", 1, ["out of memory at event 3 of 6", "refused by limit"], "replay", log, "--stack", "device | limit(3MiB)")

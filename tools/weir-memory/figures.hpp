@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weir::memory_tool {
@@ -43,11 +44,13 @@ struct figures {
 inline figures figures_of(recorded_trace const& trace) {
   memory_timeline const timeline = timeline_of(trace);
   figures f{.events = trace.events.size(), .lost = trace.lost};
-  std::set<std::uint64_t> streams, threads;
+  std::set<std::pair<std::int32_t, std::uint64_t>> streams;
+  std::set<std::uint64_t> threads;
   std::vector<bool> const is_below = detail::layers_below(trace);
   for (trace_event const& e : trace.events) {
     if (!is_request(e.action)) continue;
-    streams.insert(e.stream);
+    // Each device has default streams of its own, whose handles are the smallest numbers; others are one stream each.
+    streams.emplace(e.stream <= 2 ? std::max(e.device, 0) : 0, e.stream);
     threads.insert(e.thread);
     f.refused += e.action == trace_action::out_of_memory && !is_below[e.layer];
   }
