@@ -181,6 +181,30 @@ TEST_CASE("a thread that waited in vain, since another one was faster, waits for
   memory.deallocate(host_order, slower, 3_MiB);
 }
 
+TEST_CASE("so does a thread that waited for all arenas in vain") {
+  lazy_world const world;
+  weir::stream const a, b;
+  auto memory = make(device{} | arena{.max_bytes = 8_MiB, .growth_bytes = 4_MiB, .max_arenas = 1});
+  memory.deallocate(b, memory.allocate(b, 3_MiB), 3_MiB);  // so that its list comes first
+  void* const second = memory.allocate(b, 3_MiB);
+  void* const first = memory.allocate(a, 3_MiB);
+  door d, never_closed;
+  never_closed.open();
+  queue(a, d);
+  queue(b, never_closed);
+  memory.deallocate(a, first, 3_MiB);
+  void *faster = nullptr, *slower = nullptr;
+  CHECK(goes_on_behind(
+      d, [&] { slower = memory.allocate(host_order, 3_MiB); },
+      [&] {
+        faster = memory.allocate(a, 3_MiB);
+        memory.deallocate(b, second, 3_MiB);
+      }));
+  CHECK(slower != nullptr);
+  memory.deallocate(a, faster, 3_MiB);
+  memory.deallocate(host_order, slower, 3_MiB);
+}
+
 TEST_CASE("a thread that waited in vain has what another one gave back meanwhile") {
   lazy_world const world;
   weir::stream const a, b;

@@ -274,6 +274,8 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
       if (one* const a = existing(i); a != nullptr) f(*a);
   }
 
+  static constexpr unsigned most_rounds = 64;
+
   /// Out of memory: takes what another arena has; then lets all give back what is idle, and grows; then waits for work.
   void* gather(one& own, stream_ref stream, std::size_t bytes, std::size_t alignment) {
     bool const captured_only = detail::captured_memory_only::is_set();  // which no arena gets by giving back or waiting
@@ -287,9 +289,13 @@ class arena_resource : public detail::adaptor_base<arena_resource<Upstream>, Ups
       return own.pool.allocate(stream, bytes, alignment, detail::pool_effort::grow);
     };
     void* p = from_any();
-    if (p == nullptr && options_.synchronize && !captured_only) {
+    bool may_wait = options_.synchronize && !captured_only;
+    for (unsigned round = 0; p == nullptr && may_wait && round != most_rounds; ++round) {
+      std::uint64_t const frees = numbers().deallocations;
       synchronize();
       p = from_any();
+      // Others may have had what was done first: then the host waits for what they freed in its place, too.
+      may_wait = p == nullptr && numbers().deallocations != frees && largest_free() >= bytes;
     }
     return p != nullptr ? p : refuse(stream, bytes, alignment);
   }
