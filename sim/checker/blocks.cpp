@@ -140,7 +140,10 @@ void order_checker::block_freed(owner const& o, std::vector<timeline const*> con
     report(order_problem::free_not_after_use, what() + ", was " + (unused ? "allocated" : "last used") + " by " +
                                                   describe(*missing) + not_after(*missing, m.slot, known));
   }
-  if (t == nullptr && options_.host == host_clocks::per_thread) stacks_.join(known);
+  if (t == nullptr && options_.host == host_clocks::per_thread) {
+    stacks_.join(known);
+    stacks_.set(m.slot, m.operation);
+  }
   vector_clock const before = with_stacks(known);
   release_range(o.id, begin, r, m, from_outside ? nullptr : &before);
   freed_range g{r.end, o.id, m, std::move(r.uses), r.allocated.operation};

@@ -182,6 +182,24 @@ TEST_CASE_FIXTURE(fresh, "what a thread saw inside a stack, the stack knows in e
   });
 }
 
+TEST_CASE_FIXTURE(fresh, "a block that a thread of the host freed may be handed out by every thread") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  int flag = 0;
+  void* memory = nullptr;
+  sim::check_order(true, per_thread);
+  ok(cudaMalloc(&memory, 4096));
+  sim::checked_blocks blocks("stack");
+  sim::host_release(&flag);
+  blocks.allocated(a, memory, 4096, 256);
+  ok(cudaStreamSynchronize(a));
+  blocks.freed_by_host(memory, 4096, 256);
+  in_thread([&] {
+    sim::host_acquire(&flag);
+    blocks.allocated(b, memory, 4096, 256);
+  });
+  CHECK_EQ(sim::report_count(), 0);
+}
+
 TEST_CASE_FIXTURE(pinned_memory, "the host waits for writes before it reads, and for all uses before it writes") {
   SUBCASE("before anything is queued") { host(access::read), host(access::write); }
   SUBCASE("a read while it is written") {
