@@ -2,6 +2,7 @@
 // Functions of the driver that do what one of the runtime does, internal: made of that one.
 
 #include "model/thread.hpp"
+#include "model/tsan_fibers.hpp"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -13,6 +14,7 @@ namespace weir::sim::detail {
 /// Does a runtime's call for the driver, whose calls leave the last error alone. The two number their errors alike.
 template <class Call>
 CUresult in_driver(Call call) {
+  own_work const not_the_streams;
   thread_state& me = this_thread();
   cudaError_t const before = me.last_error;
   cudaError_t const code = call();

@@ -43,6 +43,7 @@ cudaError_t counted(call which, Body&& body) {
 /// A call of the runtime, which remembers its error for `cudaGetLastError`.
 template <class Body>
 cudaError_t api(call which, Body&& body) {
+  own_work const not_the_streams;
   cudaError_t const code = counted(which, std::forward<Body>(body));
   if (code != cudaSuccess) [[unlikely]]
     this_thread().last_error = code;
