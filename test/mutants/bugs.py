@@ -250,7 +250,7 @@ BUGS = [
     bug(0, "a request whose memory another thread was faster to have waits once, and is refused", SEARCH,
         "if (!all_done || round == most_rounds || !heap_.has_room_for(r)) return 0;", "return 0;", "adaptors/pool_liveness",
         random=False, case="a thread that waited in vain, since"),
-    bug(0, "a request whose memory another arena's thread was faster to have waits once, and is refused",
+    bug(0, "a request whose memory another arena's thread was faster to have waits once",
         "adaptors/arena.hpp", "may_wait = p == nullptr && numbers().deallocations != frees && largest_free() >= bytes;",
         "may_wait = false;", "adaptors/pool_liveness", random=False, case="so does a thread that waited"),
     bug(0, "what others gave back while the host waited is not asked for", SEARCH,

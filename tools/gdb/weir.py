@@ -20,8 +20,8 @@ OWNED = ("held_", "object_", "held")  # of any_resource: its owner, the pointer 
 NO_STACK = "weir::detail::erased_stack"  # what is there in one that was moved from
 FUNCTIONS = "functions_"  # of any_ref: the table of calls, whose name in the program has the type of what it refers to
 ATOMIC = "value_"  # of a number that threads share
-LIMIT = {"budget": "max_", "charges": "used_", "refused": "refused_", "name": "label_"}
-CHARGES = {"charged": "now_", "peak": "peak_"}  # of a limit
+LIMIT = {"charges": "used_", "refused": "refused_", "name": "label_"}
+CHARGES = {"budget": "max_", "charged": "now_", "peak": "peak_"}  # of a limit
 ARENAS = "arenas_"  # an array of pointers, null where no thread has that arena
 BLOCK_BYTES = "block_bytes_"  # of fixed_size
 BINS, BIN_BYTES = "count_", "bytes_"  # of binning: how many, and the largest request of each
@@ -140,8 +140,8 @@ def describe_binning(layer):
 
 
 def describe_limit(layer):
-    budget, refused = (number(member(layer, LIMIT[name])) for name in ("budget", "refused"))
-    charged, peak = (number(member(member(layer, LIMIT["charges"]), CHARGES[name])) for name in ("charged", "peak"))
+    refused, charges = number(member(layer, LIMIT["refused"])), member(layer, LIMIT["charges"])
+    budget, charged, peak = (number(member(charges, CHARGES[name])) for name in ("budget", "charged", "peak"))
     return f"{size(budget)}, {size(charged)} charged, {size(budget - charged)} left; peak {size(peak)}, {refused} refused"
 
 
