@@ -41,7 +41,8 @@ class Scripts(unittest.TestCase):
         said = self.call("examples/run", "--help")
         self.assertEqual((said.returncode, said.stderr), (0, ""))
         self.assertIn("build/examples", said.stdout)
-        for script in ("test/gpu/run", "test/fuzz/run", "test/soak"):
+        for script in ("test/gpu/run", "test/fuzz/run", "test/soak", "cmake/get-rmm", "bench/peers/get-torch",
+                       "docs/pictures/make"):
             said = self.call(script, "--help")
             self.assertEqual((said.returncode, said.stderr), (0, ""), script)
             self.assertNotEqual(said.stdout, "")
@@ -57,7 +58,8 @@ class Scripts(unittest.TestCase):
 
     def test_what_is_unknown_is_refused_in_one_line(self):
         for script, argument in (("test/run", "drev"), ("test/run", "--all"), ("examples/run", "--jobs"),
-                                 ("test/gpu/run", "pool"), ("test/fuzz/run", "nothing")):
+                                 ("test/gpu/run", "pool"), ("test/fuzz/run", "nothing"), ("cmake/get-rmm", "here"),
+                                 ("bench/peers/get-torch", "here"), ("docs/pictures/make", "all")):
             said = self.call(script, argument)
             self.assertEqual((said.returncode, said.stdout), (2, ""))
             self.assertEqual(len(said.stderr.splitlines()), 1, said.stderr)

@@ -69,6 +69,20 @@ TEST_CASE("a layer stands below others where it did in the trace that it is take
   CHECK(below == std::vector<std::string>{"other", "pool"});
 }
 
+TEST_CASE("where one trace knows what stands below others, the others' segments show it") {
+  auto first = trace(0, {"x", "source"}, {{.address = 1}, {.nanoseconds = 2, .address = 9, .layer = 1}});
+  first.below = {1};
+  auto const second = trace(0, {"y", "segments"},
+                            {{.nanoseconds = 3, .address = 8},
+                             {.nanoseconds = 4, .address = 8, .layer = 1, .action = weir::trace_action::grow}});
+  auto const both = weir::merged({first, second});
+  std::vector<std::string> below;
+  for (std::uint32_t const layer : both.below) below.push_back(both.layers.at(layer));
+  std::sort(below.begin(), below.end());
+  CHECK(below == std::vector<std::string>{"segments", "source"});
+  CHECK(weir::merged({second, second}).below.empty());
+}
+
 TEST_CASE("one trace stays as it is, and none is none") {
   auto const one = trace(7, {"x"}, {{.nanoseconds = 5, .address = 1, .tag = 1}});
   CHECK(weir::merged({one}) == one);

@@ -60,10 +60,15 @@ inline recorded_trace merged(std::vector<recorded_trace> const& traces) {
       out.events.push_back(e);
     }
   }
-  for (auto const& [layer, number] : layers) {
-    recorded_trace const& from = traces[sources[layer].trace];
-    auto const in_it = std::find(from.layers.begin(), from.layers.end(), layer) - from.layers.begin();
-    if (std::find(from.below.begin(), from.below.end(), in_it) != from.below.end()) out.below.push_back(number);
+  // Where one trace knows it, it is said of the layers of all, guessed for those of the others.
+  bool const is_known = std::any_of(traces.begin(), traces.end(), [](auto const& each) { return !each.below.empty(); });
+  for (std::size_t i = 0; i < traces.size() && is_known; ++i) {
+    std::vector<bool> const is_below = detail::layers_below(traces[i]);
+    for (std::size_t layer = 0; layer < traces[i].layers.size(); ++layer) {
+      auto const found = layers.find(traces[i].layers[layer]);
+      if (found != layers.end() && sources[found->first].trace == i && is_below[layer])
+        out.below.push_back(found->second);
+    }
   }
   std::stable_sort(out.events.begin(), out.events.end(),
                    [](trace_event const& a, trace_event const& b) { return a.nanoseconds < b.nanoseconds; });
