@@ -383,9 +383,7 @@ class allocator final : public base {
     std::string const report = weir_error_text();
     ++ooms_.at(static_cast<size_t>(device));
     uint64_t free = 0, total = 0;
-    weir_totals held{};
     weir_try_device_memory(&free, &total, device);
-    weir_try_totals(&held, device);
     if (history_.is_on()) history_.refused({size, stream, device}, free);
     std::vector<caching::OutOfMemoryObserver> observers;
     {
