@@ -26,8 +26,8 @@ void order_checker::capture_ended(capture_state const& c) {
     slots_.erase(found);
   }
   // What it leaves live is there once the graph was launched, and until then is as good as freed.
-  if (auto const work = captures_.find(c.id); work != captures_.end()) {
-    for (auto const& [begin, memory] : work->second.leaves) {
+  if (auto const found = captures_.find(c.id); found != captures_.end()) {
+    for (auto const& [begin, memory] : found->second.leaves) {
       memory_.erase(begin);
       remember_freed_memory(begin, {memory.end, 0, act(nullptr), {}, memory.allocated});
     }

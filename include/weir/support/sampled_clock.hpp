@@ -10,7 +10,7 @@
 namespace weir::detail {
 
 /// The two clocks that a `sampled_clock` looks at.
-struct [[gnu::visibility("default")]] machine_clocks {
+struct __attribute__((visibility("default"))) machine_clocks {
   static std::uint64_t ticks() noexcept { return tick_count(); }
   /// Another number after each tick of the kernel's timer, which comes every 1 to 10 ms, mostly every 4. That is a
   /// number in memory: where a look at the processor's clock takes 15 ns, as on some virtual machines, this takes 4.
