@@ -1,8 +1,8 @@
 #pragma once
 // How a pool serves requests: whose they are, what is at hand for them, and what they count as.
 //
-//   allocate, deallocate        first `hot_path`: the lock's owner, and what its stream has at hand; else as follows
-//   allocate                    the stream's key: CUDA is asked only where a stream may end or may be captured
+//   allocate                    first `hot_path`: the lock's owner, and what its stream has at hand; else the stream's
+//                               key: CUDA is asked only where a stream may end or may be captured
 //     take_by_thread            while threads wait for each other: what the thread's own cache has (`lend_to` fills it)
 //     heap: take_small          what the stream has at hand: a slot of its slabs, a block that it freed of late
 //     heap: make_small          the same after making a new slab
@@ -12,14 +12,11 @@
 //   allocate_unasked            the same for a stream that may end, where it does not matter who it is
 //   allocate_in_capture         the same for a stream that is being captured
 //
-// Frees stand in free_path.hpp.
-//
-// Nothing that is called here calls back.
+// Frees are in free_path.hpp. Nothing that is called here calls back.
 
 #include <weir/core/call_note.hpp>
 #include <weir/core/error.hpp>
 #include <weir/core/resource.hpp>
-#include <weir/cuda/stream_list.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/block_sizes.hpp>
 #include <weir/pool/free_path.hpp>
