@@ -59,7 +59,7 @@ def member(value, name):
     return None
 
 
-def inside(value, is_wanted, depth=6):
+def inside(value, is_wanted, depth=8):
     """The outermost part of `value` that `is_wanted(field, part)`, not looking into the layers below; None if none is."""
     level = [value]
     for _ in range(depth):
