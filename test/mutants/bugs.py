@@ -2692,7 +2692,7 @@ BUGS = [
         "if (at->second.held_for != 0) stop_holding(p);", "", "adaptors/detail/scrubbed_blocks", random=False,
         case="what is given at the address"),
     bug(0, "a scrub forgets whose a block is that it holds for another capture", "adaptors/detail/scrubbed_blocks.hpp",
-        "(b.held_for == capture || b.allocated_in == capture)",
+        "b.held_for == capture || b.allocated_in == capture",
         "b.held_for == capture",
         "adaptors/detail/scrubbed_blocks", random=False, case="a block that is held is not live"),
     bug(0, "a reserve that cannot be had is refused as a request is", LIMIT,

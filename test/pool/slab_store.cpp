@@ -337,6 +337,7 @@ TEST_CASE_FIXTURE(store_on_a_heap,
   CHECK(heap.valid());
   CHECK(store.count() == 0);
   CHECK_FALSE(store.find(odd));
+  for (std::size_t const i : {2u, 3u, 5u}) CHECK_FALSE(find(live[i]));
   CHECK(take() == nullptr);
   CHECK_FALSE(store.needs(la));
   CHECK_FALSE(store.needs(lb));
