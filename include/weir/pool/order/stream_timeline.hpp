@@ -75,7 +75,7 @@ class stream_timeline {
       stream_state& l = lists_[found];
       issued_[found] = l.covered = l.completed = last_;
       l.count = l.unconfirmed = 0;  // the handles stay, to be recorded anew
-      for (auto& k : l.knows) k = {};
+      l.knows = {};
     }
     if (found != shared) remember({key, found});
     return found;
@@ -204,20 +204,22 @@ class stream_timeline {
   /// `taker` has been made to wait for everything up to `upto` on `giver`.
   void joined(list_id taker, list_id giver, sequence_number upto) noexcept {
     stream_state& l = lists_[taker];
-    for (auto& k : l.knows) {
-      if (k.giver != giver) continue;
-      if (k.upto < upto) k.upto = upto;
+    for (int i = 0; i < known_lists; ++i) {
+      if (l.knows.giver[i] != giver) continue;
+      if (l.knows.upto[i] < upto) l.knows.upto[i] = upto;
       return;
     }
-    l.knows[l.next_known] = {giver, upto};
+    l.knows.giver[l.next_known] = giver;
+    l.knows.upto[l.next_known] = upto;
     l.next_known = (l.next_known + 1) % known_lists;
   }
 
   /// May `taker` use at once what `giver` freed with sequence number `t`?
   bool available(list_id taker, list_id giver, sequence_number t) const noexcept {
     if (taker == giver || t <= lists_[giver].completed) return true;
-    for (auto const& k : lists_[taker].knows)
-      if (k.giver == giver) return t <= k.upto;
+    known const& knows = lists_[taker].knows;
+    for (int i = 0; i < known_lists; ++i)
+      if (knows.giver[i] == giver) return t <= knows.upto[i];
     return false;
   }
 
@@ -259,8 +261,8 @@ class stream_timeline {
     unsigned records = 0;
   };
   struct known {
-    list_id giver = shared;
-    sequence_number upto{};
+    list_id giver[known_lists] = {};
+    sequence_number upto[known_lists] = {};
   };
   struct stream_state {
     sequence_number covered{};
@@ -270,7 +272,7 @@ class stream_timeline {
     int count = 0;
     int unconfirmed = 0;  // the latest of them
     int next_known = 0;
-    known knows[known_lists] = {};  // the latest few; a forgotten one costs another wait, never an error
+    known knows;  // the latest few; a forgotten one costs another wait, never an error
   };
   struct slot {
     Key key{};
