@@ -156,13 +156,12 @@ TEST_CASE("while a thread that is out of memory waits for a stream, others alloc
   memory.deallocate(host_order, q, 3_MiB);
 }
 
-TEST_CASE("a thread that waited in vain, since another one was faster, waits for what that one freed") {
-  lazy_world const world;
-  weir::stream const a, b;
-  auto memory = make(device{} | pool{.initial_bytes = 7_MiB, .max_bytes = 7_MiB});
-  use(memory, b);  // so that its list comes first
-  void* const first = memory.allocate(a, 3_MiB);
-  void* const second = memory.allocate(b, 3_MiB);
+namespace {
+
+/// Waits in host order for the work on `first`, which another thread is faster to have again; that one frees `second`
+/// then, which serves after one more wait. Both have 3 MiB, the first of `a`, the other of `b`.
+template <class Memory>
+void be_slower(Memory& memory, stream_ref a, stream_ref b, void* first, void* second) {
   door d, never_closed;
   never_closed.open();
   queue(a, d);
@@ -176,9 +175,21 @@ TEST_CASE("a thread that waited in vain, since another one was faster, waits for
         memory.deallocate(b, second, 3_MiB);
       }));
   CHECK(slower != nullptr);
-  CHECK(memory.numbers().out_of_memory == 0);
   memory.deallocate(a, faster, 3_MiB);
   memory.deallocate(host_order, slower, 3_MiB);
+}
+
+}  // namespace
+
+TEST_CASE("a thread that waited in vain, since another one was faster, waits for what that one freed") {
+  lazy_world const world;
+  weir::stream const a, b;
+  auto memory = make(device{} | pool{.initial_bytes = 7_MiB, .max_bytes = 7_MiB});
+  use(memory, b);  // so that its list comes first
+  void* const first = memory.allocate(a, 3_MiB);
+  void* const second = memory.allocate(b, 3_MiB);
+  be_slower(memory, a, b, first, second);
+  CHECK(memory.numbers().out_of_memory == 0);
 }
 
 TEST_CASE("so does a thread that waited for all arenas in vain") {
@@ -188,21 +199,7 @@ TEST_CASE("so does a thread that waited for all arenas in vain") {
   memory.deallocate(b, memory.allocate(b, 3_MiB), 3_MiB);  // so that its list comes first
   void* const second = memory.allocate(b, 3_MiB);
   void* const first = memory.allocate(a, 3_MiB);
-  door d, never_closed;
-  never_closed.open();
-  queue(a, d);
-  queue(b, never_closed);
-  memory.deallocate(a, first, 3_MiB);
-  void *faster = nullptr, *slower = nullptr;
-  CHECK(goes_on_behind(
-      d, [&] { slower = memory.allocate(host_order, 3_MiB); },
-      [&] {
-        faster = memory.allocate(a, 3_MiB);
-        memory.deallocate(b, second, 3_MiB);
-      }));
-  CHECK(slower != nullptr);
-  memory.deallocate(a, faster, 3_MiB);
-  memory.deallocate(host_order, slower, 3_MiB);
+  be_slower(memory, a, b, first, second);
 }
 
 TEST_CASE("a thread that waited in vain has what another one gave back meanwhile") {
