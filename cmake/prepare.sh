@@ -32,6 +32,7 @@ is_there() {
     benchmark) g++ -x c++ -fsyntax-only - <<<'#include <benchmark/benchmark.h>' 2>/dev/null ;;
     zlib) g++ -x c++ -fsyntax-only - <<<'#include <zlib.h>' 2>/dev/null ;;
     clang-sanitizers) clang++ -fsanitize=address -x c++ -o /dev/null - <<<'int main() {}' 2>/dev/null ;;
+    lld) command -v ld.lld >/dev/null ;;
     matplotlib) [ -n "$(python_with matplotlib)" ] ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     *) command -v "$1" >/dev/null ;;

@@ -20,8 +20,10 @@ test passes without a bug is what ctest shows.
 """
 import argparse
 import concurrent.futures
+import functools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,7 @@ RMM_COMPILER = "g++"
 RMM_HEADERS = [f"-isystem{RMM / folder}" for folder in ("librmm/include/rapids", "librmm/include", "rapids_logger/include")]
 RMM_LIBRARIES = [word for library in (RMM / "librmm/lib64/librmm.so", RMM / "rapids_logger/lib64/librapids_logger.so")
                  for word in (str(library), f"-Wl,-rpath,{library.parent}")]
+LINKER = "lld" if shutil.which("ld.lld") else "gold"  # which takes a tenth of a second longer, a thousand times
 ENDLESS = 20  # seconds; a bug may well keep a test from ending
 
 
@@ -91,9 +94,45 @@ def with_case_only(bug, text):
 
 USES_PARSED = re.compile(r"\bparse[(<]|\bstack_from_environment\(")
 
-# What most tests include of others': compiled once.
-OTHERS_HEADERS = ["doctest/doctest.h", "cuda_runtime_api.h", "algorithm", "atomic", "map", "memory", "memory_resource",
-                  "mutex", "optional", "string", "thread", "vector"]
+# Headers that are compiled once: each line is a base, which holds the lines above it too. A test is compiled on the last
+# base that none of the changed headers is part of.
+BASES = [
+    ["doctest/doctest.h", "cuda_runtime_api.h", "dlfcn.h", "sys/mman.h", "unistd.h", "cxxabi.h",
+     "algorithm", "array", "atomic", "bit", "chrono", "concepts", "condition_variable", "cstdio", "cstdlib", "cstring",
+     "ctime", "deque", "fstream", "functional", "future", "iostream", "iterator", "limits", "map", "memory",
+     "memory_resource", "mutex", "new", "numeric", "optional", "random", "set", "source_location", "span", "sstream",
+     "stdexcept", "string", "string_view", "system_error", "thread", "tuple", "type_traits", "unordered_map",
+     "unordered_set", "variant", "vector"],
+    ["weir/cuda.hpp", "weir/sim/sim.hpp", "weir/support/address_map.hpp", "weir/support/biased_lock.hpp"],
+    ["weir/core.hpp"],
+    ["weir/pool/slab_store.hpp", "weir/pool/stream_ordered_heap.hpp"],
+    ["weir/sources.hpp", "weir/adaptors/arena.hpp", "weir/adaptors/pool.hpp"],
+    ["weir/adaptors.hpp", "weir/containers.hpp"],
+    ["weir/tools.hpp"],
+]
+
+
+@functools.cache
+def included(header):
+    """A header and what it includes, as far as it is weir's."""
+    text = (ROOT / "include" / header).read_text()
+    return {header}.union(*(included(name) for name in re.findall(r"#include <(weir/[^>]*)>", text)))
+
+
+@functools.cache
+def held_by(base):
+    """Weir's headers in a base."""
+    headers = [name for line in BASES[: base + 1] for name in line if name.startswith("weir/")]
+    return set().union(*(included(name) for name in headers))
+
+
+def base_for(bug, test_text):
+    """The last base that a test can be compiled on. What a test defines before it includes anything has to come before
+    all of weir."""
+    if re.search(r"^#define ", test_text.split("#include <weir/")[0], re.MULTILINE):
+        return 0
+    changed = {f"weir/{name}" for name, *_ in bug.edits if not is_source(name)}
+    return max(base for base in range(len(BASES)) if not held_by(base) & changed)
 
 
 def rooms():
@@ -122,8 +161,11 @@ class Bench:
         cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
         folders = [Path(path) for path in [*options.include, cuda]]
         folders += [path / "cccl" for path in folders if (path / "cccl").is_dir()]  # where toolkit 13 has cuda::mr
-        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in folders), f"-I{ROOT / 'test'}", "-fuse-ld=gold"]
+        self.flags = ["-std=c++20", *(f"-isystem{path}" for path in folders), f"-I{ROOT / 'test'}", f"-fuse-ld={LINKER}"]
+        self.is_clang = "clang" in self.compiler
         self.objects = {}
+        self.bases = {}
+        self.one_base = threading.Lock()  # is compiled at a time
         self.turns = threading.Semaphore(jobs)  # to compile
 
     @staticmethod
@@ -142,11 +184,26 @@ class Bench:
     def name_of(self, kind, name):
         return self.folder / f"{kind[0]}{'fast' if kind[1] else ''}.{name}"
 
-    def compile_header(self, header, kind):
-        more = ["-fpch-instantiate-templates"] if "clang" in self.compiler else []
-        command = [self.compiler, *self.flags, *self.level(*kind), *more, "-xc++-header", str(header), "-o", f"{header}.gch"]
-        if (result := run(command)).returncode != 0:
-            raise Broken(result.stdout)
+    def on_base(self, base, kind):
+        """What the compiler is told to start with a base, and what to link with it: clang++ compiles the functions of the
+        headers once as well, into an object of their own. Compiled when a test first needs it."""
+        with self.one_base:
+            if (base, kind) not in self.bases:
+                self.bases[base, kind] = self.compile_base(base, kind)
+            return self.bases[base, kind]
+
+    def compile_base(self, base, kind):
+        header = self.name_of(kind, f"base{base}.hpp")
+        header.write_text("".join(f"#include <{name}>\n" for line in BASES[: base + 1] for name in line))
+        compiled, functions = f"{header}.gch", f"{header}.o"
+        flags = [*self.flags, f"-I{ROOT / 'include'}", *self.level(*kind)]
+        more = ["-fpch-instantiate-templates", "-fpch-codegen"] if self.is_clang else []
+        commands = [[self.compiler, *flags, *more, "-xc++-header", str(header), "-o", compiled]]
+        commands += [[self.compiler, *self.level(*kind), "-c", compiled, "-o", functions]] if self.is_clang else []
+        for command in commands:
+            if (result := run(command)).returncode != 0:
+                raise Broken(" ".join(command) + "\n" + result.stdout)
+        return ["-include", str(header)], [functions] if self.is_clang else []
 
     def compile_room(self, sources, name, tree, kind):
         """Some of the simulated runtime's sources, as one."""
@@ -155,12 +212,9 @@ class Bench:
         self.compile(together, name, tree, *kind, f"-I{ROOT / 'sim'}", "-c")
 
     def prepare(self, kinds, jobs):
-        """The simulated runtime, the tests' main and the headers of others, once for each (sanitizer, optimised)."""
+        """The simulated runtime and the tests' main, once for each (sanitizer, optimised)."""
         work = []
         for kind in kinds:
-            headers = self.name_of(kind, "others.hpp")
-            headers.write_text("".join(f"#include <{name}>\n" for name in OTHERS_HEADERS))
-            work.append((self.compile_header, headers, kind))
             main = str(self.name_of(kind, "main.o"))
             work.append((self.compile, ROOT / "test/support/main.cpp", main, ROOT, *kind, "-c"))
             self.objects[kind] = [main]
@@ -175,17 +229,19 @@ class Bench:
         kind = (sanitizer, optimised)
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             tree = Path(place)
-            objects = self.objects[kind]
             changed = put_in(bug, tree)
-            for source in changed.values():
-                first = str(source.with_suffix(".o"))
-                self.compile(source, first, tree, *kind, f"-I{ROOT / 'sim'}", "-c")
-                objects = [first, *objects, FIRST_COUNTS]
             source = ROOT / "test" / f"{test}.cpp"
-            others = ["-include", str(self.name_of(kind, "others.hpp"))]
             text = source.read_text()
+            objects, start, functions = self.objects[kind], [], []
             if "int main(" in text:  # without doctest
-                objects, others = [o for o in objects if not o.endswith(".main.o")], []
+                objects = [o for o in objects if not o.endswith(".main.o")]
+            elif not bug.needs_rmm:
+                start, functions = self.on_base(base_for(bug, text) if kind == ("", False) else 0, kind)
+            for source_changed in changed.values():
+                first = str(source_changed.with_suffix(".o"))
+                self.compile(source_changed, first, tree, *kind, f"-I{ROOT / 'sim'}", *start, "-c")
+                objects = [first, *objects, FIRST_COUNTS]
+            objects = [*objects, *functions]
             if bug.case and test == bug.test:
                 objects = [f"-iquote{source.parent}", *objects]
                 source = tree / source.name
@@ -197,7 +253,7 @@ class Bench:
             if bug.needs_rmm:
                 self.compile(source, program, tree, *kind, *objects, *RMM_LIBRARIES, "-lpthread", with_rmm=True)
             else:
-                self.compile(source, program, tree, *kind, *objects, *others, "-lpthread")
+                self.compile(source, program, tree, *kind, *objects, *start, "-lpthread")
 
     def try_bug(self, bug, test, environment, sanitizer, optimised):
         """Whether the test failed, what it printed, and how long it ran."""
