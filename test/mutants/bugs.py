@@ -27,6 +27,7 @@ SMALL = "pool/small_blocks.hpp"
 CLASSES = "pool/heap/slot_class.hpp"
 SLAB = "pool/heap/slab.hpp"
 SLAB_MAP = "pool/heap/slab_map.hpp"
+SLAB_LEAF = "pool/heap/slab_leaf.hpp"
 SLABS = "pool/slab_store.hpp"
 CACHE = "pool/block_cache.hpp"
 SEGMENTS = "pool/upstream_segments.hpp"
@@ -1804,13 +1805,25 @@ BUGS = [
         random=False),
     bug(0, "of what was freed elsewhere one slot comes back, the others never", SLAB,
         "while (first_away_ != none) {", "if (first_away_ != none) {", "pool/heap/slab", random=False),
-    bug(0, "a slab is found only in its first page", SLAB_MAP,
-        "at < of.begin() + of.bytes()", "at == of.begin()", "pool/heap/slab_map", random=False),
-    bug(0, "of a slab's pages all but the first are taken for the first", SLAB_MAP,
-        "pages_a_leaf], place++);", "pages_a_leaf], place);", "pool/heap/slab_map", random=False, case="a page knows"),
-    bug(0, "a slab is found under an address that has bits of the map", SLAB_MAP,
-        "& (class_mask | place_mask)) == 0", "& class_mask) == 0", "pool/heap/slab_map", random=False,
+    bug(0, "a slab is found only in its first page", SLAB_LEAF,
+        "page <= last; ++page) numbers_[page] = number", "page == first; ++page) numbers_[page] = number",
+        "pool/heap/slab_leaf", random=False),
+    bug(0, "of a slab's pages all but the first are taken for the first", SLAB_LEAF,
+        "slab::slot_at(address % span +", "slab::slot_at(address % slab::page_bytes +", "pool/heap/slab_map",
+        random=False, case="a page knows"),
+    bug(0, "a slab is found under an address that has bits of the map", SLAB_LEAF,
+        "& (class_mask | begin_mask)) == 0", "& class_mask) == 0", "pool/heap/slab_map", random=False,
         case="a slab in host"),
+    bug(0, "a slab that begins in the leaf before is taken for one that begins with the leaf", SLAB_LEAF,
+        "(of->begin() + slab::most_bytes - leaf)", "((of->begin() < leaf ? leaf : of->begin()) + slab::most_bytes - leaf)",
+        "pool/heap/slab_leaf", random=False, case="a word knows"),
+    bug(0, "a leaf that grows forgets its slabs", SLAB_LEAF,
+        "words()[n] = old->words()[n];", "words()[n] = {};", "pool/heap/slab_leaf", random=False, case="a leaf is made"),
+    bug(0, "a slab that goes leaves no room for another one", SLAB_LEAF,
+        "    words()[numbers_[first]] = {};\n", "", "pool/heap/slab_leaf", random=False, case="what a slab leaves"),
+    bug(0, "the second leaf that a slab lies in does not know it", SLAB_MAP,
+        "from = down(from) + leaf_span)", "from = last(of) + 1)", "pool/heap/slab_map", random=False,
+        case="a slab may lie"),
     bug(0, "slabs that lie lower than all others hide those", SLAB_MAP,
         "wider[(begin_ - begin) / leaf_span + i]", "wider[i]", "pool/heap/slab_map", random=False),
     bug(0, "slabs that lie higher than a new one are forgotten", SLAB_MAP,

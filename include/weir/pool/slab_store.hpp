@@ -78,7 +78,7 @@ class slab_store {
   /// The live slot at `p`, whatever it was asked for as.
   place find(void const* p) const noexcept {
     auto const address = reinterpret_cast<std::uintptr_t>(p);
-    slab_map::page const found = map_.find(address);
+    slab_map::word const found = map_.find(address);
     if (!found) return {};
     slab* const s = found.in();
     slab::slot const slot = s->at(address);
@@ -87,7 +87,7 @@ class slab_store {
   /// The same, if it was asked for so.
   [[gnu::always_inline]] place find(void const* p, std::size_t bytes, unsigned alignment_log) const noexcept {
     auto const address = reinterpret_cast<std::uintptr_t>(p);
-    slab_map::page const found = map_.find(address);
+    slab_map::word const found = map_.find(address);
     if (!found) return {};
     slab* const s = found.in();
     slab::slot const slot = found.slot_at(address);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 using namespace weir::detail;
 
@@ -52,7 +53,7 @@ TEST_CASE("a page knows where the slots of its slab begin, whatever their class"
 }
 
 TEST_CASE("a slab in host memory whose addresses have no bits to spare is not for the map") {
-  using entry = slab_map::page;
+  using entry = slab_map::word;
   auto const at = [](std::uintptr_t address) { return reinterpret_cast<slab*>(address); };
   CHECK(entry::can_be_of(at(0x7fff'ffff'ffc0)));
   CHECK(entry::can_be_of(at(std::uintptr_t{0xab} << 56 | 0x40)));  // a tag in the highest byte
@@ -105,10 +106,22 @@ TEST_CASE("the tables count as host memory once, where they are used") {
   CHECK(map.host_bytes() == 0);
   owned const first = quarters(base, 4), near = quarters(base + page, 4), far = quarters(base - 9 * leaf, 4);
   REQUIRE(map.add(first.get()));
-  std::size_t const one = map.host_bytes(), words = leaf / page * sizeof(void*);
-  CHECK(one == words + sizeof(void*));
+  std::size_t const one = map.host_bytes(), leaf_bytes = 2 * 64;
+  CHECK(one == leaf_bytes + sizeof(void*));
   REQUIRE(map.add(near.get()));
   CHECK(map.host_bytes() == one);
   REQUIRE(map.add(far.get()));
-  CHECK(map.host_bytes() == 2 * words + 10 * sizeof(void*));
+  CHECK(map.host_bytes() == 2 * leaf_bytes + 10 * sizeof(void*));
+  map.remove(*far);
+  REQUIRE(map.add(far.get()));
+  CHECK(map.host_bytes() == 2 * leaf_bytes + 10 * sizeof(void*));
+}
+
+TEST_CASE("a leaf may be full of slabs of a page each") {
+  slab_map map;
+  std::vector<owned> slabs;
+  for (std::uintptr_t at = base; at < base + leaf; at += page)
+    REQUIRE(map.add(slabs.emplace_back(quarters(at, 4)).get()));
+  for (owned const& s : slabs) CHECK(map.find(s->begin() + page - 1).in() == s.get());
+  CHECK(map.host_bytes() == 10 * 64 + sizeof(void*));
 }
