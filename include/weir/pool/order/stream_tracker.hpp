@@ -7,6 +7,7 @@
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/heap/size_class.hpp>
+#include <weir/pool/order/spare_lists.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_timeline.hpp>
 #include <weir/pool/order/thread_registry.hpp>
@@ -41,33 +42,27 @@ class stream_tracker {
   stream_tracker& operator=(stream_tracker const&) = delete;
 
   /// True if few free lists are left for streams not seen before.
-  bool is_short_of_lists() const noexcept { return !has_spare(spare_); }
+  bool is_short_of_lists() const noexcept { return !has_spare(spare_.wanted()); }
   bool has_spare(std::size_t lists) const noexcept { return timeline_.closed_count() >= lists; }
   /// Half as many again; at first as many as a program with one stream needs.
   std::size_t lists_to_add() const noexcept {
-    std::size_t const missing = spare_ + 1 - lesser(spare_, timeline_.closed_count());
+    std::size_t const missing = spare_.wanted() + 1 - lesser(spare_.wanted(), timeline_.closed_count());
     return lesser(greater(missing, timeline_.list_count() / 2), timeline::max_lists - timeline_.list_count());
   }
   /// True if there are too few for one allocation.
-  bool lacks_lists() const noexcept { return !has_spare(least_spare); }
-  /// The host waits for what a stream freed, for which there was no list: from now on one more is kept spare, so that a
-  /// program that frees on many new streams at a time waits once, and not each time.
-  [[gnu::noinline, gnu::cold]] void missed_list(stream_key key) noexcept {
-    std::uint64_t const place = static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u >> 54;
-    std::uint64_t const bit = std::uint64_t{1} << place % 64;
-    bool const is_known = (std::exchange(missed_[place / 64], missed_[place / 64] | bit) & bit) != 0;
-    if (!is_known && !has_spare(1) && spare_ != most_spare) ++spare_;
-  }
+  bool lacks_lists() const noexcept { return !has_spare(spare_.least); }
+  /// The host waits for what a stream freed, for which there was no list.
+  [[gnu::noinline, gnu::cold]] void missed_list(stream_key key) noexcept { spare_.missed(key, !has_spare(1)); }
   /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
   bool has_few_lists() const noexcept { return timeline_.list_count() < few_lists; }
   /// True if most of the streams met since this was asked before had been forgotten shortly before.
-  bool most_come_again() noexcept { return 2 * std::exchange(met_again_, 0u) > std::exchange(met_, 0u); }
+  bool most_come_again() noexcept { return spare_.most_come_again(); }
   /// May throw `std::bad_alloc`.
   void add_lists() {
     std::size_t const more = lists_to_add();
     streams_.grow(timeline_.list_count() + more);
     timeline_.reserve(timeline_.closed_count() + more);
-    for (std::uint64_t& some : missed_) some = 0;
+    spare_.made_room();
   }
   std::size_t list_count() const noexcept { return timeline_.list_count(); }
   std::size_t open_count() const noexcept { return timeline_.open_count(); }
@@ -97,7 +92,7 @@ class stream_tracker {
       timeline_.close(list);
       return shared;
     }
-    if (opened) count_met(key);
+    if (opened) spare_.met(key);
     return list;
   }
 
@@ -351,14 +346,13 @@ class stream_tracker {
       end_wait(second);
       --joint_count_;
     }
-    forgotten_[next_forgotten_++ % places] = timeline_.key(list);
+    spare_.forgot(timeline_.key(list));
     timeline_.close(list);
   }
 
  private:
   using identity = stream_identity;
-  static constexpr std::size_t least_spare = 4, most_spare = 256, few_lists = 9;
-  static constexpr std::size_t places = 64;
+  static constexpr std::size_t few_lists = 9, places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
   // Four in the worst order open six lists, and more ever more, most of them for nothing.
@@ -411,15 +405,6 @@ class stream_tracker {
     timeline_.issue_again(second);
     leave_event(first);
     leave_event(second);
-  }
-
-  void count_met(stream_key key) noexcept {
-    ++met_;
-    for (stream_key const& forgotten : forgotten_) {
-      if (forgotten != key) continue;
-      ++met_again_;
-      return;
-    }
   }
 
   /// Whether there is a list for one more stream.
@@ -532,11 +517,9 @@ class stream_tracker {
   trailing_stream trailing_;
   list_id trailing_list_ = shared;      // until there is one
   list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
-  stream_key forgotten_[places] = {};   // the last ones
-  std::size_t next_forgotten_ = 0, joint_count_ = 0;
-  std::size_t spare_ = least_spare;
-  std::uint64_t missed_[16] = {};  // a bit for each stream that found no list, by its key's hash
-  unsigned met_ = 0, met_again_ = 0, questions_ = 0;
+  spare_lists spare_;
+  std::size_t joint_count_ = 0;
+  unsigned questions_ = 0;
 };
 
 }  // namespace weir::detail
