@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+
 using namespace weir;
 
 TEST_CASE("the guard makes a device current and gives the one before back") {
@@ -32,6 +34,21 @@ TEST_CASE("a device that does not exist is an error, and the current one stays")
   sim::reset();
   CHECK_THROWS_AS(static_cast<void>(device_guard(7)), cuda_error);
   CHECK(current_device() == 0);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("the error names the device that was asked for, and those that there are") {
+  sim::reset();
+  for (int const asked : {-1, 7}) {
+    std::string said;
+    try {
+      static_cast<void>(memory_info(asked));
+    } catch (cuda_error const& failed) {
+      said = failed.what();
+    }
+    CHECK(said.find("cudaSetDevice(" + std::to_string(asked) + ") (this process sees 2 devices, numbered from 0)") !=
+          std::string::npos);
+  }
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 

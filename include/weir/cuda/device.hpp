@@ -4,6 +4,7 @@
 #include <weir/cuda/error.hpp>
 
 #include <cstddef>
+#include <string>
 
 namespace weir {
 
@@ -26,12 +27,26 @@ struct device_memory_info {
   std::size_t total_bytes;
 };
 
+namespace detail {
+
+/// Throws `cuda_error` that says which device could not be made current, and which there are.
+[[gnu::noinline, gnu::cold]] inline void refuse_device(int device, cudaError_t code) {
+  std::string call = "cudaSetDevice(" + std::to_string(device) + ")";
+  int count = 0;
+  if (code == cudaErrorInvalidDevice && succeeded(cudaGetDeviceCount(&count)))
+    call += " (this process sees " + std::to_string(count) + " devices, numbered from 0)";
+  check(code, call.c_str());
+}
+
+}  // namespace detail
+
 /// Makes `device` current for this thread until the end of the scope. Costs one CUDA call when it is current already.
 class device_guard {
  public:
   [[nodiscard]] explicit device_guard(int device) : previous_(current_device()) {
     if (device == previous_) return;
-    detail::check(cudaSetDevice(device), "cudaSetDevice");
+    if (cudaError_t const code = cudaSetDevice(device); code != cudaSuccess) [[unlikely]]
+      detail::refuse_device(device, code);
     changed_ = true;
   }
   ~device_guard() {
