@@ -86,6 +86,9 @@ TEST_CASE("a pool of memory knows them without a CUDA call") {
 TEST_CASE("none is no pool, and where CUDA makes too few nothing is lost") {
   test::fresh_world const world;
   CHECK_THROWS_AS(stream_pool(0), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(stream_pool(static_cast<std::size_t>(-1)),
+                       doctest::Contains("count is 18446744073709551615; it must be at least 1"),
+                       std::invalid_argument);
   { stream_pool const all(40); }  // kept for the next
   std::size_t const handles = sim::live_handles();
   sim::fail_call("cudaStreamCreateWithFlags", 3, cudaErrorUnknown);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace weir {
@@ -15,11 +16,14 @@ namespace weir {
 /// must not wait for each other, since they may get the same stream; there, make a `weir::stream` for each.
 class stream_pool {
  public:
-  /// Makes all streams. Throws `std::invalid_argument` for a `count` of 0, and `cuda_error`.
+  /// Makes all streams. Throws `std::invalid_argument` for a `count` of 0, or of more than can be counted (a number
+  /// below zero), `std::bad_alloc`, and `cuda_error`.
   template <class = void>  // so that only those pay for compiling it who use it
   explicit stream_pool(std::size_t count = 16, stream::kind kind = stream::kind::non_blocking) {
-    if (count == 0)
-      throw std::invalid_argument("weir: stream_pool: count is 0; it must be at least 1, as many as run at once");
+    if (count == 0 || count > streams_.max_size())
+      throw std::invalid_argument("weir: stream_pool: count is " + std::to_string(count) +
+                                  "; it must be at least 1, as many as run at once" +
+                                  (count == 0 ? "" : ": look where it comes from, it may have gone below zero"));
     streams_.reserve(count);
     while (streams_.size() < count) streams_.emplace_back(kind);
   }
