@@ -57,6 +57,8 @@ class buffer {
     size_ = bytes;
   }
   ~buffer() { give_back(); }
+  buffer(buffer const&) = delete;             // weir: a copy is explicit and names its stream: `x.copy(stream)`
+  buffer& operator=(buffer const&) = delete;  // weir: a copy is explicit and names its stream: `y = x.copy(stream)`
   buffer(buffer&& other) noexcept
       : memory_(std::move(other.memory_)),
         work_(other.work_),
