@@ -2,6 +2,7 @@
 // The current memory of each device: for libraries that are not told what to allocate from.
 
 #include <weir/core/any_resource.hpp>
+#include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/device.hpp>
@@ -9,6 +10,7 @@
 #include <weir/sources/source_device.hpp>
 #include <weir/support/mutex.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -106,6 +108,20 @@ inline int device_to_set(int device, any_resource const& memory) {
   return chosen;
 }
 
+/// A stack, which somebody else owns, or a recipe, which nobody has made.
+template <class M>
+concept memory_without_owner = (resource<M> || recipe<M>)&&!std::convertible_to<M const&, any_resource>;
+
+/// Not to be called: says what a scope is given.
+template <class M>
+any_resource owner_of() {
+  static_assert(never<M>,
+                "weir: per_device_scope owns the memory that it sets: give it `weir::any_resource(weir::async{} | "
+                "weir::pool{})`, or `weir::any_resource(weir::share(memory))` for a stack that outlives it and all who "
+                "ask");
+  return any_resource(async{});
+}
+
 }  // namespace detail
 
 /// The current memory of `device` (-1: of the device that is current): what the scope that began last for it gives, or
@@ -133,6 +149,11 @@ class per_device_scope {
       : entry_{detail::device_to_set(device, memory), std::move(memory)}, in_(detail::current_memories::instance()) {
     in_.begin(entry_);
   }
+  /// Not to be called: says what a scope is given.
+  template <detail::memory_without_owner M>
+  explicit per_device_scope(M const&) : per_device_scope(-1, detail::owner_of<M>()) {}
+  template <detail::memory_without_owner M>
+  per_device_scope(int device, M const&) : per_device_scope(device, detail::owner_of<M>()) {}
   ~per_device_scope() {
     if (made_after_ == detail::forks) in_.end(entry_);
   }
