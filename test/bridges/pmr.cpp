@@ -50,6 +50,9 @@ TEST_CASE("the type is found from the stack or from a handle to it") {
   weir::pmr_resource owning(erased);
   weir::pmr_resource<weir::any_host_resource> same(erased);
   CHECK(std::pmr::vector<int>(3, 5, &owning)[2] == 5);
+  weir::pmr_resource of_temporary(weir::any_host_resource{recipe_of_host_memory()});
+  static_assert(std::is_same_v<decltype(of_temporary), weir::pmr_resource<weir::any_host_resource>>);
+  CHECK(std::pmr::vector<int>(3, 5, &of_temporary)[2] == 5);
 }
 
 TEST_CASE("resources are equal if memory and stream are the same") {

@@ -82,6 +82,10 @@ TEST_CASE("the type may name the stack, a handle to it, or nothing") {
     static_assert(std::is_same_v<std::remove_const_t<decltype(deduced)>, vector_on<int>>);
     static_assert(std::is_same_v<decltype(weir::allocator_for<int>(weir::share(memory))),
                                  decltype(weir::allocator_for<int>(memory))>);
+    auto const handle = weir::share(memory);
+    auto same_handle = handle;
+    static_assert(std::is_same_v<decltype(weir::allocator_for<int>(handle)), weir::allocator<int, pinned_memory>>);
+    static_assert(std::is_same_v<decltype(weir::allocator_for<int>(same_handle)), weir::allocator<int, pinned_memory>>);
     CHECK(memory.live.size() == 5);
     CHECK(erased.get_allocator() == erased_handle.get_allocator());
   }
@@ -95,6 +99,18 @@ TEST_CASE("an owning handle stays alive as long as its containers") {
   kept.clear();
   kept.shrink_to_fit();
   CHECK(copy[2] == 5);
+}
+
+TEST_CASE("the type is found from a handle that is a temporary, too") {
+  std::vector kept({1, 2}, weir::allocator_for<int>(weir::any_host_resource(recipe_of_host_memory())));
+  static_assert(std::is_same_v<decltype(kept)::allocator_type, weir::allocator<int, weir::any_host_resource>>);
+  kept.resize(1000);
+  CHECK(kept[1] == 2);
+  weir::any_host_resource const owner{recipe_of_host_memory()};
+  static_assert(
+      std::is_same_v<decltype(weir::allocator_for<int>(owner)), weir::allocator<int, weir::any_host_resource>>);
+  pinned_memory memory;
+  CHECK(weir::allocator_for<int>(weir::any_host_ref(memory)) == weir::allocator<int>(memory));
 }
 
 TEST_CASE("a container that was moved from keeps its owning handle, and may be used again") {

@@ -63,7 +63,12 @@ template <resource R>
 pmr_resource(R&) -> pmr_resource<R>;
 template <resource R>
 pmr_resource(R&, stream_ref) -> pmr_resource<R>;
-// A handle from `share` gives the same type as the stack it refers to.
+// A handle is copied, so it may be a temporary.
+template <handle H>
+pmr_resource(H const&) -> pmr_resource<H>;
+template <handle H>
+pmr_resource(H const&, stream_ref) -> pmr_resource<H>;
+// One from `share` gives the same type as the stack it refers to.
 template <resource R>
 pmr_resource(resource_ref<R>) -> pmr_resource<R>;
 template <resource R>

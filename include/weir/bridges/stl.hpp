@@ -80,10 +80,16 @@ class allocator {
 
 /// The allocator whose type is found from `memory`: `std::vector v({1, 2, 3}, weir::allocator_for<int>(memory));`
 template <class T, resource R>
+requires held_by_reference<R>
 [[nodiscard]] allocator<T, R> allocator_for(R& memory, stream_ref freed_on = host_order) noexcept {
   return allocator<T, R>(memory, freed_on);
 }
-/// A handle from `share` gives the same type as the stack it refers to.
+/// A handle is copied, so it may be a temporary; an owning one keeps its stack alive.
+template <class T, handle H>
+[[nodiscard]] allocator<T, H> allocator_for(H const& memory, stream_ref freed_on = host_order) noexcept {
+  return allocator<T, H>(memory, freed_on);
+}
+/// One from `share` gives the same type as the stack it refers to.
 template <class T, resource R>
 [[nodiscard]] allocator<T, R> allocator_for(resource_ref<R> const& memory, stream_ref freed_on = host_order) noexcept {
   return allocator<T, R>(memory.upstream(), freed_on);
