@@ -265,7 +265,7 @@ TEST_CASE("a fraction is of the total memory of the device that is current, wher
   auto second = make(source{&state} | limit{.fraction = 1});
   CHECK(second.max_bytes() == 16_MiB);
   CHECK(contains(refusal({.fraction = 1e-9}), "less than one granularity"));
-  CHECK(contains(refusal({.fraction_of_free = 1e-9}), "fraction_of_free is 0.000000, which is 0 B"));
+  CHECK(contains(refusal({.fraction_of_free = 1e-9}), "fraction_of_free is 1e-09, which is 0 B"));
   void* taken = nullptr;
   REQUIRE(cudaMalloc(&taken, 8_MiB) == cudaSuccess);
   auto third = make(source{&state} | limit{.fraction_of_free = 0.5});

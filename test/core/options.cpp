@@ -65,6 +65,14 @@ TEST_CASE("a wrong field is named with its value and what is allowed") {
     CHECK(problem({.part = part}).find("; it must be 0 (not given) or above 0 and at most 1") != std::string::npos);
 }
 
+TEST_CASE("a part is told with as many digits as make it what it is") {
+  CHECK(problem({.part = 1 + std::numeric_limits<double>::epsilon()}) ==
+        "layer: part is 1.0000000000000002; it must be 0 (not given) or above 0 and at most 1");
+  CHECK(problem({.part = -0.5}) == "layer: part is -0.5; it must be 0 (not given) or above 0 and at most 1");
+  CHECK(problem({.part = 1e300}).find("layer: part is 1e+300;") == 0);
+  CHECK(problem({.part = -1e-12}).find("layer: part is -1e-12;") == 0);
+}
+
 TEST_CASE("the first of several problems is told") {
   CHECK(problem({.most = 1, .mode = 01000}).find("layer: most is 1 B") == 0);
 }

@@ -118,7 +118,7 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(mentions(refused("async | limit(60)").what, "for a part of the device write limit(60%)"));
   CHECK(mentions(refused("async | limit(fraction=5)").what, "limit's fraction is '5'; it can be a percentage"));
   CHECK(mentions(refused("async | limit(120%)").what, "limit's fraction is '120%'; it can be above 0% and at most"));
-  CHECK(mentions(refused("host | limit(60%)").what, "limit: fraction is 0.600000, a part of a device's memory, and"));
+  CHECK(mentions(refused("host | limit(60%)").what, "limit: fraction is 0.6, a part of a device's memory, and"));
   CHECK(refused("host | limit(60%)").column == 8);
   CHECK(mentions(refused("async | limit").what,
                  "no budget is given: max_bytes, fraction and fraction_of_free are 0; give exactly one"));

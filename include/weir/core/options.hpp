@@ -4,6 +4,8 @@
 #include <weir/core/bytes.hpp>
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
 
@@ -14,6 +16,14 @@
 /// The first word is what a text says (`max=1GiB`), the second the member's name. What the values of one field may be
 /// stands here; what several fields may not be together stands in `problem`.
 namespace weir::option {
+
+/// `0.5`; with all digits where fewer would be another number, so that 1.0000000000000002 does not seem to be 1.
+inline std::string exact_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", number);
+  if (std::strtod(text, nullptr) != number) std::snprintf(text, sizeof text, "%.17g", number);
+  return text;
+}
 
 /// How the number of an option is written.
 enum class form { bytes, count, octal, part };
@@ -91,6 +101,7 @@ struct number {
   /// A value as a page writes it: `64 KiB`, `0600`, `0.5`.
   std::string text(T value) const {
     if (written == form::bytes) return exact_bytes(static_cast<std::size_t>(value));
+    if constexpr (std::is_floating_point_v<T>) return exact_text(value);
     if (written != form::octal) return std::to_string(value);
     std::string digits;
     for (auto rest = static_cast<unsigned long long>(value); rest != 0; rest /= 8)

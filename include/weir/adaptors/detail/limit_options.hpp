@@ -58,8 +58,8 @@ struct limit {
     if (given_ones == 0)
       return "limit: no budget is given: max_bytes, fraction and fraction_of_free are 0; give exactly one of them";
     if (given_ones != 1)
-      return "limit: max_bytes is " + std::to_string(max_bytes) + ", fraction is " + std::to_string(fraction) +
-             " and fraction_of_free is " + std::to_string(fraction_of_free) +
+      return "limit: max_bytes is " + std::to_string(max_bytes) + ", fraction is " + option::exact_text(fraction) +
+             " and fraction_of_free is " + option::exact_text(fraction_of_free) +
              "; give exactly one of them a value above 0";
     if (on_soft && soft_bytes == 0) return "limit: on_soft is given, but soft_bytes is not; give it, too";
     if (reserve_bytes != 0 && round_up_or_zero(reserve_bytes, granularity) == 0)
@@ -96,8 +96,9 @@ std::size_t budget_of(limit const& options, int device) {
       static_cast<std::size_t>(static_cast<double>(of_free ? has.free_bytes : has.total_bytes) * fraction);
   if (bytes >= options.granularity && bytes >= options.soft_bytes) return bytes;
   throw std::invalid_argument(
-      std::string("weir: limit: ") + (of_free ? "fraction_of_free" : "fraction") + " is " + std::to_string(fraction) +
-      ", which is " + std::to_string(bytes) + " B of device " + std::to_string(device) + " and less than " +
+      std::string("weir: limit: ") + (of_free ? "fraction_of_free" : "fraction") + " is " +
+      option::exact_text(fraction) + ", which is " + std::to_string(bytes) + " B of device " + std::to_string(device) +
+      " and less than " +
       (bytes < options.granularity ? "one granularity" : "soft_bytes, " + std::to_string(options.soft_bytes)));
 }
 
@@ -110,7 +111,7 @@ std::size_t budget_on(Upstream const& upstream, limit const& options) {
     bool const of_free = options.fraction_of_free != 0;
     if (weir::device_of(upstream) < 0)
       throw std::invalid_argument(std::string("weir: limit: ") + (of_free ? "fraction_of_free" : "fraction") + " is " +
-                                  std::to_string(of_free ? options.fraction_of_free : options.fraction) +
+                                  option::exact_text(of_free ? options.fraction_of_free : options.fraction) +
                                   ", a part of a device's memory, and this is memory of the host, of no device; give "
                                   "max_bytes in its place (in a text: limit(8GiB))");
   }
