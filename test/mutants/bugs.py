@@ -1005,6 +1005,8 @@ BUGS = [
     bug(0, "two threads get the same turn of a pool of streams", "cuda/stream_pool.hpp",
         "__atomic_fetch_add(&next_, 1, __ATOMIC_RELAXED)", "next_++", "cuda/stream_pool", sanitizer=THREADS, random=False,
         case="threads that take"),
+    bug(0, "a pool of less than no streams is the standard library's length error", "cuda/stream_pool.hpp",
+        "count == 0 || count > streams_.max_size()", "count == 0", "cuda/stream_pool", random=False, case="none is no pool"),
     bug(0, "a pool of streams hands out all but the last", "cuda/stream_pool.hpp",
         "__ATOMIC_RELAXED) % streams_.size()", "__ATOMIC_RELAXED) % (streams_.size() - 1)", "cuda/stream_pool",
         random=False, case="it hands out"),
@@ -3130,6 +3132,11 @@ BUGS = [
     bug(0, "a snapshot may hold histories of more devices than a machine has", "tools/torch_history.hpp",
         "if (in.items(*devices).size() > most_devices)", "if (false)", "tools/torch_history", random=False,
         case="histories of more"),
+
+    # ---- options in words
+    bug(0, "a part that is hardly more than 1 is refused as 1, which may be at most 1", "core/options.hpp",
+        'if (std::strtod(text, nullptr) != number) std::snprintf(text, sizeof text, "%.17g", number);', "", "core/options",
+        random=False, case="a part is told"),
 
     # ---- scalars that were moved from
     bug(0, "a scalar that was moved from is set to zero, and has no value", "containers/scalar.hpp",
