@@ -1,4 +1,5 @@
 #include <weir/bridges/pmr.hpp>
+#include <weir/core/any_ref.hpp>
 #include <weir/core/any_resource.hpp>
 
 #include <doctest/doctest.h>
@@ -65,6 +66,8 @@ TEST_CASE("resources are equal if memory and stream are the same") {
   CHECK_FALSE(a.is_equal(d));
   CHECK(d.is_equal(e));
   CHECK_FALSE(a.is_equal(*std::pmr::new_delete_resource()));
+  weir::pmr_resource const other_type(weir::any_host_ref{one});  // another way of holding the same memory
+  CHECK_FALSE(a.is_equal(other_type));
 }
 
 TEST_CASE("memory is asked for in the host's order and given back there or on the stream") {

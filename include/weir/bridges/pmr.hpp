@@ -16,9 +16,10 @@ namespace weir {
 ///     std::pmr::vector<int> v(&on_pinned);
 ///
 /// Without a stream it lives in host order; with one, freed memory is reused only after the work queued there so far
-/// (as in `weir::allocator`). Two of them are equal if they have the same memory and stream; compiled with `-fno-rtti`,
-/// which cannot tell what the other one is, only if they are the same object. As thread-safe as the stack is; throws
-/// what the stack throws, so alignments above `max_alignment` are `std::invalid_argument`.
+/// (as in `weir::allocator`). Two of one type are equal if they have the same memory and stream, those of other types
+/// are not; compiled with `-fno-rtti`, which cannot tell what the other one is, two are equal only if they are the same
+/// object. As thread-safe as the stack is; throws what the stack throws, so alignments above `max_alignment` are
+/// `std::invalid_argument`.
 template <resource R>
 class pmr_resource final : public std::pmr::memory_resource {
   static_assert(host_accessible<R>,
