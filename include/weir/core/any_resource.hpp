@@ -43,7 +43,11 @@ struct erased_stack {
   virtual bool holds_captured(std::uint64_t) const noexcept { return false; }
 
   static constexpr char const* moved_from = "this any_resource was moved from; assign a stack to it first";
+
+ protected:
+  ~erased_stack() = default;
 };
+struct no_stack final : erased_stack {};
 
 template <resource R>
 struct made_stack final : erased_stack {
@@ -163,8 +167,8 @@ class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Devic
   friend class basic_any_resource;
 
   static detail::shared_owner<detail::erased_stack> none() noexcept {
-    static constinit detail::erased_stack no_stack;
-    return detail::shared_owner<detail::erased_stack>::unowned(no_stack);
+    static constinit detail::no_stack none;
+    return detail::shared_owner<detail::erased_stack>::unowned(none);
   }
 
   detail::shared_owner<detail::erased_stack> held_;

@@ -66,8 +66,8 @@ class report {
     std::size_t at = name.size(), open = 0;
     do {
       --at;
-      open += name[at] == ')' ? 1 : 0;
-      open -= name[at] == '(' ? 1 : 0;
+      if (name[at] == ')') ++open;
+      if (name[at] == '(') --open;
     } while (open != 0 && at != 0);
     return name.substr(0, at);
   }

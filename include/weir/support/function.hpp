@@ -46,6 +46,9 @@ class function<Result(Arguments...)> {
 
   struct callable {
     virtual Result call(Arguments... arguments) = 0;
+
+   protected:
+    ~callable() = default;
   };
   template <class F>
   struct calling final : callable {
