@@ -49,6 +49,23 @@ TEST_CASE("a request goes no further than it may") {
   CHECK(memory.deallocate(host_order, p, 2_MiB, 256));
 }
 
+TEST_CASE("a thread that only looks for what is there gets no cache, which all searches would enter") {
+  source_state state;
+  source_resource upstream(state);
+  allocator memory(upstream, pool{.thread_caches = true}, 0);
+  weir::stream const s;
+  void* const p = memory.allocate(s, 1000, 256, pool_effort::grow);
+  CHECK(memory.deallocate(s, p, 1000, 256));
+  std::size_t const before = memory.snapshot().host_bytes;
+  std::thread([&] {
+    void* const q = memory.allocate(s, 1000, 256, pool_effort::reuse);
+    CHECK(q != nullptr);
+    CHECK(memory.deallocate(s, q, 1000, 256));
+  }).join();
+  CHECK(memory.snapshot().host_bytes < before + sizeof(detail::thread_cache));
+  CHECK(memory.numbers().growths == 1);
+}
+
 TEST_CASE("a block may be larger than the request, which is what counts as requested") {
   source_state state;
   source_resource upstream(state);

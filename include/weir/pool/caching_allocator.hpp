@@ -11,6 +11,7 @@
 //     block_search: find        nothing is ready
 //   allocate_unasked            the same for a stream that may end, where it does not matter who it is
 //   allocate_in_capture         the same for a stream that is being captured
+//   reuse                       the same for a thread whose own pool lacks it: nothing new, and no cache
 //
 // Frees are in free_path.hpp. Nothing that is called here calls back.
 
@@ -49,6 +50,7 @@ class caching_allocator : public free_path<Upstream> {
   /// `bytes` from 1 to `most_bytes`, `alignment` a valid one.
   [[gnu::always_inline]] void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment, pool_effort effort,
                                         std::size_t least_block = 0, pool_refusal* refused = nullptr) {
+    if (effort == pool_effort::reuse) return reuse(stream, sizes_.of(bytes, alignment, least_block), refused);
     bool at_hand = may_be_at_hand(greater(bytes, least_block), alignment);
     if (at_hand && least_block == 0) {
       void* const taken = this->take_as_owner(stream, bytes, alignment);
@@ -213,6 +215,17 @@ class caching_allocator : public free_path<Upstream> {
     heap_.keep_for_capture(id, who);
     return hand_out(id, r);
   }
+  /// For a thread that has a pool of its own and looks here for what that lacks. It gets no cache: each search enters
+  /// all that there are.
+  [[gnu::noinline]] void* reuse(stream_ref stream, request const& r, pool_refusal* refused) {
+    stream_identity const who{.stream = stream, .key = stream_identity::known_key(stream, streams_last())};
+    if (stream_identity::must_ask(stream, who.key))
+      return allocate_after_asking(stream, who.key, r, pool_effort::reuse, refused);
+    auto const lock = enter_to_allocate();
+    void* const p = allocate_known(who, r);
+    return p != nullptr ? p : allocate_by_search(who, r, pool_effort::reuse, refused);
+  }
+
   // ---- Threads' caches: see `lent_blocks`.
 
   /// Null where there is none: for a stream that may end, and without host memory. Without the lock.
@@ -250,7 +263,7 @@ class caching_allocator : public free_path<Upstream> {
       if (void* const p = heap_.take_small(who.key, size_class, record, lent.alignment_log); p != nullptr) return p;
       if (void* const p = heap_.make_small(who, lent, segments_.held()); p != nullptr) return p;
       block_id id = heap_.take_ready(who, lent);
-      if (id == 0 && effort != pool_effort::reuse) id = search_.grow_first(who, lent);
+      if (id == 0) id = search_.grow_first(who, lent);
       if (id == 0) id = search(who, lent, effort, refused);
       if (id == 0) return nullptr;
       heap_.count_small(id, who.key);
