@@ -252,6 +252,18 @@ TEST_CASE("what captures freed stays charged until it is released: graphs cannot
   CHECK(over.memory.peak() == 4_MiB);
 }
 
+TEST_CASE("a budget that nobody asks does not collect captures whose memory was released") {
+  budget_over over(pool_on_device, 4_MiB);
+  weir::stream const s;
+  capture_scope const declared;
+  for (int i = 0; i < 1000; ++i) {
+    capture(s, [&] { over.memory.deallocate(s, over.memory.allocate(s, 1_KiB), 1_KiB); });
+    over.below.release_captured();
+  }
+  CHECK(over.memory.peak() < 200_KiB);
+  CHECK(over.memory.used() == 0);
+}
+
 TEST_CASE("a capture uses what it freed again and is not charged for it twice") {
   budget_over over(pool_on_device, 2_MiB);
   weir::stream const s;

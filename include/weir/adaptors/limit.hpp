@@ -284,8 +284,10 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// Credits what captures kept whose memory was released since, for limits above too.
   void credit_released() const noexcept {
     above_.credit_released();
-    if (captured_.total() == 0) [[likely]]
-      return;
+    if (captured_.total() != 0) [[unlikely]]
+      credit_own_released();
+  }
+  void credit_own_released() const noexcept {
     auto const is_held = [&](std::uint64_t capture) { return weir::holds_captured(upstream_, capture); };
     captured_.release(is_held, [&](std::size_t released) {
       if (reserve_.bytes() != 0)
@@ -299,12 +301,13 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   [[gnu::noinline, gnu::cold]] std::size_t credit_reused(std::size_t charge, std::size_t bytes,
                                                          std::size_t alignment) noexcept {
     detail::call_note const call = detail::last_call;
-    captured_.reserve();
+    bool const are_many = captured_.reserve();
     bool const all = call.reused >= weir::taken(upstream_, bytes, alignment);
     std::size_t const reused = all ? charge : call.reused & ~(granularity_ - 1);
     std::size_t const again = captured_.take(call.capture, reused);
     credit(again);
     if (reserve_.bytes() != 0) below_.use_captured_again(call.capture, reused - again);
+    if (are_many) credit_own_released();
     return again;
   }
 

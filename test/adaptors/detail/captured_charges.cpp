@@ -65,3 +65,19 @@ TEST_CASE("captures without a place share one, which nobody takes from until not
   CHECK(released(charges, [](std::uint64_t capture) { return capture == 0; }) == 0);
   CHECK(released(charges, [](std::uint64_t) { return false; }) == 1500);
 }
+
+TEST_CASE("it is time to look what is held once there are twice as many as were") {
+  captured_charges charges;
+  std::uint64_t capture = 0;
+  auto const keep_until_time = [&] {
+    for (std::uint64_t const before = capture;;) {
+      if (charges.reserve()) return capture - before;
+      charges.keep(++capture, 1);
+    }
+  };
+  CHECK(keep_until_time() <= captured_charges::places + 1);
+  CHECK(released(charges, [](std::uint64_t) { return true; }) == 0);
+  CHECK(keep_until_time() >= captured_charges::places);
+  CHECK(released(charges, [](std::uint64_t) { return false; }) == capture);
+  CHECK(keep_until_time() <= captured_charges::places + 2);
+}

@@ -23,11 +23,16 @@ class captured_charges {
   /// The sum of all. One load.
   std::size_t total() const noexcept { return total_.load(); }
 
-  /// Makes room for one more capture, if there is host memory for that.
-  void reserve() noexcept try {
+  /// Makes room for one more capture, if there is host memory for that: else captures share a place. True if it is time
+  /// to `release`: all are looked through at each `keep`, and there are twice as many as that left.
+  bool reserve() noexcept {
     spin_guard const lock(mutex_);
-    accounts_.grow(count_ + 1);
-  } catch (std::bad_alloc const&) {  // then captures share a place
+    try {
+      accounts_.grow(count_ + 1);
+    } catch (std::bad_alloc const&) {
+      return true;
+    }
+    return count_ > 2 * held_ + places;
   }
 
   /// Adds to what is charged for a capture.
@@ -76,6 +81,7 @@ class captured_charges {
       if (a.bytes != 0 || i == 0) continue;
       a = accounts_[--count_];
     }
+    held_ = count_;
     if (released == 0) return;
     credit(released);
     total_.subtract(released);
@@ -106,6 +112,7 @@ class captured_charges {
   spin_lock mutex_;
   grown_array<account> accounts_;  // the first is that of those without a place
   std::size_t count_ = 1;
+  std::size_t held_ = 0;  // of which some had bytes at the last `release`
   atomic<std::size_t> total_;
 };
 
