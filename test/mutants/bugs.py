@@ -48,6 +48,7 @@ LIMIT = "adaptors/limit.hpp"
 LIMIT_OPTIONS = "adaptors/detail/limit_options.hpp"
 CHARGES = "adaptors/detail/charges.hpp"
 BIASED = "support/biased_lock.hpp"
+BARRIER = "support/process_barrier.hpp"
 SAMPLED = "support/sampled_clock.hpp"
 STATISTICS = "adaptors/statistics.hpp"
 COUNTERS = "adaptors/detail/statistics_counters.hpp"
@@ -2972,6 +2973,11 @@ BUGS = [
     bug(0, "a budget that nobody asks collects captures that are gone", LIMIT,
         "    if (are_many) credit_own_released();\n", "", "adaptors/accounts", random=False,
         case="a budget that nobody"),
+    bug(0, "a child waits for what a thread of its parent was about to find out", BARRIER,
+        "    int const known = __atomic_load_n(&known_, __ATOMIC_RELAXED);\n"
+        "    return (known != not_asked ? known : ask()) == yes;\n",
+        "    static int const known = ask();\n    return known == yes;\n", "support/process_barrier", random=False,
+        case="a child that is forked"),
     bug(0, "a thread that looks into another one's arena gets a cache there", ALLOCATOR,
         "if (effort == pool_effort::reuse) return reuse(", "if (false) return reuse(", "pool/caching_allocator",
         random=False, case="a thread that only"),

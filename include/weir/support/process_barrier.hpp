@@ -18,8 +18,8 @@ class process_barrier {
   /// False where there is no such call: not on Linux, or a filter of system calls forbids it. Under the thread
   /// sanitizer too, which does not know it. The same for the whole life of the process.
   static bool exists() noexcept {
-    static bool const registered = is_possible && call(register_private) == 0;
-    return registered;
+    int const known = __atomic_load_n(&known_, __ATOMIC_RELAXED);
+    return (known != not_asked ? known : ask()) == yes;
   }
 
   /// The frequent side: sets a flag, and then looks.
@@ -56,6 +56,19 @@ class process_barrier {
 #else
   static constexpr bool is_possible = true;
 #endif
+
+  static constexpr int not_asked = 0, yes = 1, no = 2;
+
+  /// Threads that come at one time all ask. This is no function's static variable: what another thread was just about
+  /// to find out, which takes some milliseconds, a forked child would wait for without end.
+  [[gnu::noinline, gnu::cold]] static int ask() noexcept {
+    int first = not_asked;
+    int const mine = is_possible && call(register_private) == 0 ? yes : no;
+    bool const is_first = __atomic_compare_exchange_n(&known_, &first, mine, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return is_first ? mine : first;
+  }
+
+  static inline constinit int known_ = not_asked;
 
   static long call([[maybe_unused]] int command) noexcept {
 #ifdef SYS_membarrier
