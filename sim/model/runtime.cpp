@@ -1,8 +1,38 @@
 #include "model/runtime.hpp"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace weir::sim::detail {
+
+namespace {
+
+// A child has a copy of the runtime as it is between two calls.
+void before_fork() { state().mutex.lock(); }
+void after_fork() { state().mutex.unlock(); }
+
+// What another thread was executing, which the child does not have, is done.
+void in_child() {
+  runtime& r = state();
+  if (!this_thread().in_host_function) {
+    for (auto const& t : r.timelines)
+      if (t != nullptr && t->busy) {
+        t->busy = false;
+        t->waiting.front().run = [](held_lock&) {};
+      }
+    r.running = false;
+    r.under_way = 0;
+  }
+  r.mutex.unlock();
+}
+
+runtime* make_runtime() {
+  ::pthread_atfork(&before_fork, &after_fork, &in_child);
+  return new runtime;
+}
+
+}  // namespace
 
 runtime::runtime() {
   timelines.emplace_back();  // id 0 is no stream's
@@ -18,7 +48,7 @@ runtime::runtime() {
 }
 
 runtime& state() {
-  static runtime* const the_runtime = new runtime;
+  static runtime* const the_runtime = make_runtime();
   return *the_runtime;
 }
 

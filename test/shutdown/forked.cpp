@@ -212,6 +212,47 @@ TEST_CASE("a child ends, though other threads of its parent were inside the stac
   CHECK(ended_well == 40);
 }
 
+TEST_CASE("a child may call the simulated runtime, whatever other threads of its parent were doing there") {
+  sim::reset();
+  sim::set_mode(sim::mode::lazy);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      cudaStream_t stream = nullptr;
+      cudaStreamCreate(&stream);
+      void* p = nullptr;
+      cudaMalloc(&p, 1'000'000);
+      while (!stop) {
+        int device = 0;
+        cudaGetDevice(&device);
+        cudaMemsetAsync(p, 1, 1'000'000, stream);
+        cudaStreamSynchronize(stream);
+      }
+      cudaFree(p);
+      cudaStreamDestroy(stream);
+    });
+  int ended_well = 0;
+  for (; ended_well < 40; ++ended_well) {
+    std::fflush(nullptr);
+    ::pid_t const child = ::fork();
+    if (child == 0) {
+      ::alarm(10);
+      void* p = nullptr;
+      bool const good = cudaMalloc(&p, 1000) == cudaSuccess && cudaMemsetAsync(p, 1, 1000, nullptr) == cudaSuccess &&
+                        cudaDeviceSynchronize() == cudaSuccess && cudaFree(p) == cudaSuccess;
+      ::_exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    if (status != 0) break;
+  }
+  stop = true;
+  for (auto& t : threads) t.join();
+  CHECK(ended_well == 40);
+  sim::reset();
+}
+
 TEST_CASE("a child that frees through a log of its parent's does not ask for the local time") {
   sim::reset();
   auto memory = make(host{} | logging{.path = "/dev/null"});
