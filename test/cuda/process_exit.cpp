@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <thread>
+#include <vector>
 
 using weir::detail::captures_declared;
 using weir::detail::process_exit;
@@ -32,6 +35,38 @@ process_exit* asked = nullptr;  // exit functions take no arguments
 bool earlier_one_was_over = false;
 
 }  // namespace
+
+// Before all others, which watch forks from then on.
+TEST_CASE("a child that is forked while another thread makes the first object can make its own") {
+  int ended_well = 0;
+  for (; ended_well < 50; ++ended_well) {
+    int const status = status_of_child([delay = ended_well % 10 * 5'000] {
+      std::vector<char> const large(32 << 20, 'x');  // which takes a fork a while
+      std::atomic<bool> is_there{false}, forks{false};
+      std::thread other([&] {
+        is_there = true;
+        while (!forks) continue;
+        for (int volatile i = 0; i < delay; i = i + 1) continue;
+        process_exit const first;
+      });
+      std::fflush(nullptr);
+      while (!is_there) continue;
+      forks = true;
+      ::pid_t const child = ::fork();
+      if (child == 0) {
+        ::alarm(10);
+        process_exit const own;
+        ::_exit(7);
+      }
+      int status_there = -1;
+      ::waitpid(child, &status_there, 0);
+      other.join();
+      return WIFEXITED(status_there) ? WEXITSTATUS(status_there) : 1;
+    });
+    if (status != 7) break;
+  }
+  CHECK(ended_well == 50);
+}
 
 TEST_CASE("a child's parent's objects are over, its own and the parent's are not") {
   process_exit life;

@@ -48,7 +48,7 @@ class process_exit {
   static constexpr unsigned most_exit_functions = 1000;
 
   static flag* in_this_process() noexcept {
-    [[maybe_unused]] static int const watched = ::pthread_atfork(nullptr, nullptr, &end_in_child);
+    watch_forks();
     flag* known = __atomic_load_n(&this_process, __ATOMIC_ACQUIRE);
     if (known != nullptr) return known;
     auto* const made = static_cast<flag*>(std::calloc(1, sizeof(flag)));
@@ -57,6 +57,13 @@ class process_exit {
       return made;
     std::free(made);
     return known;
+  }
+  /// Twice does no harm. This is no function's static variable: where another thread was just about to make it, a
+  /// forked child would wait for that without end.
+  static void watch_forks() noexcept {
+    if (__atomic_load_n(&watches_forks, __ATOMIC_ACQUIRE)) return;
+    ::pthread_atfork(nullptr, nullptr, &end_in_child);
+    __atomic_store_n(&watches_forks, true, __ATOMIC_RELEASE);
   }
   static void end_in_child() noexcept {
     if (this_process != nullptr) *this_process = 1;
@@ -69,6 +76,7 @@ class process_exit {
   static inline constinit flag* this_process = nullptr;
   static inline constinit flag never = 0;  // without memory for a flag, CUDA's own answers have to do
   static inline constinit unsigned exit_functions = 0;
+  static inline constinit bool watches_forks = false;
 
   flag* over_;
   bool settled_ = false;
