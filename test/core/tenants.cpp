@@ -135,6 +135,46 @@ TEST_CASE("what is taken without a tenant counts as held, and takes only what no
   CHECK(all.take(b, map));
 }
 
+TEST_CASE("of two that ask for what one of them may have, one is let in") {
+  tenants all(100);
+  program a("a", 0, 0, 40), b("b", 50, 0), c("c", 90, 0);
+  for (program* p : {&a, &b, &c}) all.join(*p);
+  auto const ask = [](program& p, std::size_t own = 0) { p.has.asked = p.has.held - own; };
+  ask(b);
+  ask(c);
+  tenants::claim of_b(&b), of_c(&c);
+  CHECK_FALSE(all.take(c, of_c, 90, [] { return true; }));  // too much, whatever b has
+  CHECK(all.take(b, of_b, 50, [&] {
+    CHECK(b.let_in() == 50);
+    b.has.asked = 0;
+    c.has = {0, 11, 11};
+    CHECK_FALSE(all.take(c, of_c, 11, [] { return true; }));
+    c.has = {0, 10, 10};
+    CHECK(all.take(c, of_c, 10, [] { return true; }));
+    return true;
+  }));
+  CHECK(c.let_in() == 10);
+  CHECK_FALSE(all.take(c, of_c, 0, [] { return false; }));
+  CHECK_FALSE(all.take_outside(60, [] { return true; }));  // beside b's
+}
+
+TEST_CASE("what a tenant moves stays its own, and what it could not have is let go") {
+  tenants all(100);
+  program a("a", 0, 0, 40), b("b", 50, 0), c("c", 20, 0);
+  for (program* p : {&a, &b, &c}) all.join(*p);
+  c.has.asked = 20;
+  {
+    tenants::claim moving(&b, 50);
+    CHECK(b.let_in() == 50);
+    CHECK_FALSE(all.take(c, [] { return true; }));
+    CHECK_FALSE(all.take(b, moving, 10, [] { return false; }));
+    CHECK_THROWS_AS(all.take(b, moving, 10, []() -> bool { throw std::logic_error("no"); }), std::logic_error);
+    CHECK(b.let_in() == 50);
+  }
+  CHECK(b.let_in() == 0);
+  tenants::claim of_nobody(nullptr, 5);
+}
+
 TEST_CASE("what is lacking is what is held and promised beyond the capacity, but for who is promised it") {
   tenants all(100);
   program a("a", 20, 20, 40), b("b", 70, 0), c("c", 0, 0, 20);

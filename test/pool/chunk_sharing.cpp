@@ -264,6 +264,26 @@ TEST_CASE("what is asked for inside of giving back does not wait for that") {
   CHECK(gives.trim() == 8 * chunk);
 }
 
+TEST_CASE("what a pool asks for and cannot have is kept from no other; what it moves is its own") {
+  watched_growable memory(8 * chunk);
+  auto promised = make(share(memory) | pool{.min_bytes = 4 * chunk});
+  auto asks = make(share(memory) | pool{});
+  auto other = make(share(memory) | pool{});
+  void* const idle = asks.allocate(host_order, 2 * chunk);
+  void* const kept = asks.allocate(host_order, chunk);
+  asks.deallocate(host_order, idle, 2 * chunk);
+  void* p = nullptr;
+  memory.meanwhile = [&] {
+    CHECK_THROWS_AS(static_cast<void>(other.allocate(host_order, 2 * chunk)), out_of_memory);
+    CHECK_NOTHROW(p = other.allocate(host_order, chunk));
+  };
+  CHECK_THROWS_AS(static_cast<void>(asks.allocate(host_order, 4 * chunk)), out_of_memory);
+  CHECK(asks.numbers().moved == 0);
+  if (p != nullptr) other.deallocate(host_order, p, chunk);
+  asks.deallocate(host_order, kept, chunk);
+  CHECK(memory.wrong == 0);
+}
+
 TEST_CASE("those under a limit that is used up give what they do not use, and nobody else") {
   shared_growable memory(100 * chunk);
   auto team = make(share(memory) | limit{.max_bytes = 8 * chunk});

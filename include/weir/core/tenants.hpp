@@ -16,8 +16,9 @@ namespace weir {
 
 /// What a tenant has, in bytes.
 struct tenant_usage {
-  std::size_t live = 0;  ///< in blocks that are in use
-  std::size_t held = 0;  ///< with memory, what is on its way included
+  std::size_t live = 0;   ///< in blocks that are in use
+  std::size_t held = 0;   ///< with memory, what is on its way included
+  std::size_t asked = 0;  ///< of that, what is on its way and was not let in yet: see `tenants::claim`
 };
 
 /// A pool that shares a `growable` resource with others. Its functions are called by threads that use other pools, and
@@ -32,6 +33,8 @@ class tenant {
   /// Whether what it holds is charged to `limit`, which stands between it and the resource.
   virtual bool is_under(limit_ref const& /*limit*/) noexcept { return false; }
   virtual std::string name() const = 0;
+  /// Of what is on its way to it, what claims were let in with. For `usage`, with its own lock held.
+  std::size_t let_in() const noexcept { return let_in_.load(); }
 
   std::size_t min_bytes = 0;  ///< that it can always have
   std::size_t low_bytes = 0;  ///< while it holds no more it is asked last to give back
@@ -43,6 +46,7 @@ class tenant {
  private:
   friend class tenants;
   tenant* next_ = nullptr;
+  detail::atomic<std::size_t> let_in_;
 };
 
 /// The pools on one growable resource, which has one of these as `tenancy()`. Thread-safe.
@@ -143,21 +147,55 @@ class tenants {
     return given_.load() != seen;
   }
 
+  /// Memory that is on its way to a tenant, in its usage. Made and ended with the tenant's lock held under which it
+  /// begins and ceases to be on its way. `own`: bytes of it that the tenant gave up for it, which it has whoever else
+  /// asks. The rest counts to others from when `take` lets it in: else two could refuse each other what one may have.
+  class claim {
+   public:
+    explicit claim(tenant* who, std::size_t own = 0) noexcept : who_(who) { add(own); }
+    ~claim() { add(std::size_t{0} - let_in_); }
+    claim(claim const&) = delete;
+    claim& operator=(claim const&) = delete;
+
+   private:
+    friend class tenants;
+    void add(std::size_t bytes) noexcept {
+      let_in_ += bytes;
+      if (who_ != nullptr) who_->let_in_.add(bytes);
+    }
+
+    tenant* who_;
+    std::size_t let_in_ = 0;
+  };
   /// Calls `map()`, which takes memory that is in the caller's usage already, unless that would break a promise to
-  /// others; false then. Who is on the way counts in every usage, so that two of them may be refused where one of them
-  /// would fit, but never both be let in. The list is not locked while `map()` runs: it may call the program.
+  /// others; false then. The list is not locked while `map()` runs: it may call the program.
   template <class F>
   bool take(tenant& who, F map) {
-    return (!has_promises() || keeps_promises(&who)) && map();
+    claim whole(&who);
+    return take(who, whole, 0, map);
+  }
+  /// The same for `fresh` bytes of a claim.
+  template <class F>
+  bool take(tenant& who, claim& of, std::size_t fresh, F map) {
+    if (!let_in(who, of, fresh)) return false;
+    bool done = false;
+    try {
+      done = map();
+    } catch (...) {
+      of.add(std::size_t{0} - fresh);
+      throw;
+    }
+    if (!done) of.add(std::size_t{0} - fresh);
+    return done;
   }
   /// The same for `bytes` that no tenant asks for, as a block of the resource itself is. They count as held until
   /// `give_outside`, and are taken only if what is left serves all minimums.
   template <class F>
   bool take_outside(std::size_t bytes, F map) {
-    add_outside(bytes);
+    if (!let_in_outside(bytes)) return false;
     bool done = false;
     try {
-      done = spares(0) && map();
+      done = map();
     } catch (...) {
       give_outside(bytes);
       throw;
@@ -170,12 +208,15 @@ class tenants {
     outside_ -= bytes < outside_ ? bytes : outside_;
   }
   /// Whether `bytes` more, that no tenant asks for, would leave what is promised.
-  bool spares(std::size_t bytes) const noexcept { return !has_promises() || keeps_promises(nullptr, bytes); }
+  bool spares(std::size_t bytes) const noexcept {
+    detail::mutex_guard const lock(mutex_);
+    return keeps_promises(nullptr, bytes);
+  }
 
   /// A line for each tenant, where there are several or one is promised something.
   void describe(report& out) const {
-    bool const is_promised = has_promises();
     detail::mutex_guard const lock(mutex_);
+    bool const is_promised = has_promises();
     if (count_.load() < 2 && !is_promised) return;
     auto const note = [&out](std::string const& text) { out.note("shared by", text); };
     if (outside_ != 0) note("blocks without a pool: hold " + format_bytes(outside_));
@@ -208,20 +249,31 @@ class tenants {
       }
     return got;
   }
-  void add_outside(std::size_t bytes) noexcept {
+  bool let_in(tenant const& who, claim& of, std::size_t bytes) noexcept {
     detail::mutex_guard const lock(mutex_);
-    outside_ += bytes;
+    if (!keeps_promises(&who)) return false;
+    of.add(bytes);
+    return true;
   }
-  /// What all hold, and what others than `who` are promised beyond that.
+  bool let_in_outside(std::size_t bytes) noexcept {
+    detail::mutex_guard const lock(mutex_);
+    if (!keeps_promises(nullptr, bytes)) return false;
+    outside_ += bytes;
+    return true;
+  }
+
+  // With the list locked.
+
+  /// What all hold, and what others than `who` are promised beyond that. What was not let in counts for `who` alone.
   struct demand {
     std::size_t held = 0, promised = 0;
     bool is_promised = false;  // all that `who` holds, what is on its way included
   };
   demand demand_of_all(tenant const* who) const noexcept {
-    detail::mutex_guard const lock(mutex_);
     demand all{.held = outside_};
     for (tenant* t = first_; t != nullptr; t = t->next_) {
-      std::size_t const held = t->usage().held;
+      tenant_usage const has = t->usage();
+      std::size_t const held = t == who ? has.held : has.held - has.asked;
       all.held += held;
       if (t == who) all.is_promised = held <= t->min_bytes;
       if (t != who && held < t->min_bytes) all.promised += t->min_bytes - held;
@@ -230,16 +282,17 @@ class tenants {
   }
   /// With `more` that nobody has.
   bool keeps_promises(tenant const* who, std::size_t more = 0) const noexcept {
+    if (!has_promises()) return true;
     demand const all = demand_of_all(who);
     return all.is_promised || all.held + all.promised + more <= capacity_;
   }
   std::size_t lacking(tenant const* who, std::size_t more) const noexcept {
+    detail::mutex_guard const lock(mutex_);
     demand const all = demand_of_all(who);
     std::size_t const needed = all.held + (all.is_promised ? 0 : all.promised) + more;
     return capacity_ != 0 && needed > capacity_ ? needed - capacity_ : 0;
   }
   bool has_promises() const noexcept {
-    detail::mutex_guard const lock(mutex_);
     for (tenant* t = first_; t != nullptr; t = t->next_)
       if (t->min_bytes != 0) return true;
     return false;

@@ -57,11 +57,13 @@ class chunk_sharing {
     });
     return got;
   }
-  /// Calls `map()`, unless what it takes is promised to others; see `tenants::take`.
+  /// See `tenants::claim`; with the pool's lock held.
+  tenants::claim claim(std::size_t own = 0) noexcept { return tenants::claim(me_, own); }
+  /// Calls `map()`, unless the `fresh` bytes that it takes are promised to others; see `tenants::take`.
   template <class F>
-  bool take(F map) {
+  bool take(tenants::claim& of, std::size_t fresh, F map) {
     tenants* const all = tenancy();
-    return all == nullptr ? map() : all->take(*me_, map);
+    return all == nullptr ? map() : all->take(*me_, of, fresh, map);
   }
 
  private:

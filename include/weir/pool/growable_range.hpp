@@ -121,6 +121,7 @@ class growable_range {
       if (idle.bytes() == 0) break;
       upstream_calls::attempt const attempt(calls_);
       tenants::giving const others_wait = sharing_.giving();
+      tenants::claim const until_gone = sharing_.claim(idle.bytes());
       calls_.without(lock, idle.bytes(), [&] { return idle.unmap(upstream_); });
       calls_.count_success();
       ++releases_;
@@ -278,12 +279,15 @@ class growable_range {
     if (room() < held.missing) return false;
     piece_list with_views(0);
     if (shown != 0) with_views.show(holes, pending->chunks.pieces());
+    std::size_t const all_moved = idle.bytes() + shown;
+    tenants::claim claim = sharing_.claim(lesser(all_moved, held.missing));
     bool const is_filled = calls_.without(lock, held.missing, [&] {
       if (!idle.unmap(upstream_)) return false;
       from_others -= lesser(from_others, sharing_.relieve_limits(held.missing));
       sharing_.reclaim(from_others, held.missing);
       if (shown != 0) pending->done.record(who.stream);
-      return sharing_.take([&] { return (shown == 0 ? holes : with_views).map(upstream_); });
+      return sharing_.take(claim, held.missing - lesser(all_moved, held.missing),
+                           [&] { return (shown == 0 ? holes : with_views).map(upstream_); });
     });
     if (!is_filled) return false;
     if (shown != 0) {
@@ -292,7 +296,6 @@ class growable_range {
       moves_.add(std::move(pending));
     }
     reserved_.add(held.missing);
-    std::size_t const all_moved = idle.bytes() + shown;
     moved_ += all_moved;
     if (all_moved != 0) note_event(upstream_, trace_action::move, holes.begin()->begin(), all_moved, host_order);
     ++growths_;

@@ -68,7 +68,8 @@ class parking {
     is_changing_ = true;
     bool done = false;
     try {
-      done = calls_.without(lock, bytes_, [&] { return map() && (parked_->load(upstream_, device), true); });
+      tenants::claim claim = sharing_.claim();
+      done = calls_.without(lock, bytes_, [&] { return map(claim) && (parked_->load(upstream_, device), true); });
     } catch (...) {
       is_changing_ = false;
       count();
@@ -146,9 +147,9 @@ class parking {
   /// What the driver refuses is tried again: it may have reported an error of earlier work.
   bool unmap() noexcept { return parked_->unmap(upstream_) || parked_->unmap(upstream_); }
   /// Once others gave back what limits lack; where that is not enough, what is missing; then all of it.
-  bool map() {
-    auto const try_to = [&] { return sharing_.take([&] { return parked_->map(upstream_); }); };
+  bool map(tenants::claim& claim) {
     std::size_t const missing = parked_->bytes() - parked_->mapped_bytes();
+    auto const try_to = [&] { return sharing_.take(claim, missing, [&] { return parked_->map(upstream_); }); };
     sharing_.relieve_limits(missing);
     bool is_mapped = try_to();
     for (std::size_t const bytes : {std::size_t{0}, missing}) {

@@ -67,8 +67,8 @@ class pool_memory {
   tenant_usage usage() const noexcept {
     auto const lock = enter();
     if (!lock) return {};
-    std::size_t const held = segments_.held() + segments_.calls().bytes();
-    return {lesser(numbers_.allocated.current, held), held};
+    std::size_t const coming = segments_.calls().bytes(), held = segments_.held() + coming;
+    return {lesser(numbers_.allocated.current, held), held, coming - lesser(coming, tenant_.let_in())};
   }
   std::size_t give_idle(std::size_t bytes) noexcept {
     auto const lock = enter();

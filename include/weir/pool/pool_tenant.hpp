@@ -28,6 +28,7 @@ class pool_tenant {
           "`share(pages) | pool{...}` with `pages` of weir::virtual_memory; set neither here");
   }
   tenant* get() noexcept { return nullptr; }
+  std::size_t let_in() const noexcept { return 0; }
   void stop_giving() noexcept {}
   void leave(std::size_t = 0) noexcept {}
 
