@@ -6,9 +6,11 @@
 #include <support/filled.hpp>
 #include <support/sim_fixture.hpp>
 
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 using namespace weir;
 using weir::detail::address_ranges;
@@ -357,4 +359,31 @@ TEST_CASE_FIXTURE(scrubbed_ranges, "where nobody can say whether memory is zeroe
   CHECK(chunks.now().mapped == 2 * chunk);
   CHECK_THROWS_AS(clean.map(yours.begin, chunk), cuda_error);
   cudaDeviceSynchronize();
+}
+
+TEST_CASE("a map is not refused because of memory that another thread takes in vain") {
+  test::fresh_world const world;
+  sim::set_capacity(0, 4 * chunk);
+  static std::atomic<bool> is_full, is_refused;
+  is_full = is_refused = false;
+  detail::driver_functions driver = detail::driver();
+  driver.cuMemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t bytes, CUmemAllocationProp const* prop,
+                          unsigned long long flags) {
+    CUresult const code = detail::driver().cuMemCreate(handle, bytes, prop, flags);
+    if (code == CUDA_SUCCESS) return code;
+    (is_full ? is_refused : is_full) = true;
+    while (!is_refused) std::this_thread::yield();
+    return code;
+  };
+  physical_chunks chunks(driver, range_of_a_device::kind(), chunk, 0);
+  address_ranges ranges(driver, chunks, {{range_of_a_device::device(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}});
+  address_range const mine = ranges.reserve(chunk), others = ranges.reserve(8 * chunk);
+  bool served = true;
+  std::thread other([&] { served = ranges.map(others.begin, others.bytes); });
+  while (!is_full) std::this_thread::yield();
+  CHECK(ranges.map(mine.begin, chunk));
+  other.join();
+  CHECK_FALSE(served);
+  CHECK(ranges.release(mine));
+  CHECK(ranges.release(others));
 }

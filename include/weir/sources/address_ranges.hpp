@@ -7,6 +7,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/driver.hpp>
 #include <weir/cuda/process_exit.hpp>
+#include <weir/sources/lone_attempts.hpp>
 #include <weir/sources/physical_chunks.hpp>
 #include <weir/sources/scrubber.hpp>
 
@@ -78,20 +79,9 @@ class address_ranges {
     return true;
   }
 
-  /// As `growable` says.
+  /// As `growable` says. What another thread takes meanwhile and cannot use counts as there.
   bool map(void* p, std::size_t bytes) {
-    auto const [slots, range] = place_of(p, bytes);
-    require(is_empty(slots), "map", p, bytes, "where something is mapped");
-    auto const fresh = chunks_.take(slots);
-    if (!fresh) return false;
-    outcome shown = show(to_address(p), slots);
-    if (shown.code == CUDA_SUCCESS && scrubber_ != nullptr) shown = scrub(p, slots, range);
-    if (shown.code == CUDA_SUCCESS) return true;
-    if (shown.is_undone) {
-      chunks_.drop(slots);
-      chunks_.trim(0, *fresh);
-    }
-    return refused(shown);
+    return mapping_([&] { return try_to_map(p, bytes); });
   }
 
   bool alias(void* to, void* from, std::size_t bytes) {
@@ -165,6 +155,21 @@ class address_ranges {
   }
 
   std::size_t chunk_bytes() const noexcept { return chunks_.chunk_bytes(); }
+
+  bool try_to_map(void* p, std::size_t bytes) {
+    auto const [slots, range] = place_of(p, bytes);
+    require(is_empty(slots), "map", p, bytes, "where something is mapped");
+    auto const fresh = chunks_.take(slots);
+    if (!fresh) return false;
+    outcome shown = show(to_address(p), slots);
+    if (shown.code == CUDA_SUCCESS && scrubber_ != nullptr) shown = scrub(p, slots, range);
+    if (shown.code == CUDA_SUCCESS) return true;
+    if (shown.is_undone) {
+      chunks_.drop(slots);
+      chunks_.trim(0, *fresh);
+    }
+    return refused(shown);
+  }
 
   /// The place with these addresses; no slots where they are not whole chunks of one range. They stay where they are as
   /// long as the range does.
@@ -253,6 +258,8 @@ class address_ranges {
   physical_chunks& chunks_;
   std::vector<CUmemAccessDesc> const users_;
   scrubber const* const scrubber_;
+
+  lone_attempts mapping_;
 
   std::mutex mutable mutex_;
   std::uint64_t made_ = 0;  // ranges, ever
