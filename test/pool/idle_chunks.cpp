@@ -105,6 +105,38 @@ TEST_CASE("what was taken away is a hole, and does not count any more") {
   CHECK(e.heap.valid());
 }
 
+TEST_CASE("however many pieces there are, all are held") {
+  eight_idle e;
+  constexpr std::size_t mapped = 64 * chunk;
+  e.memory.map(static_cast<std::byte*>(e.range.begin) + 8 * chunk, mapped - 8 * chunk);
+  auto const request = [](std::size_t bytes) {
+    return stream_ordered_heap::request::of(bytes, bytes, 256, ~detail::units{0});
+  };
+  e.heap.reserve();
+  auto const rest = e.heap.hold(e.heap.find_window(e.nobody, request(mapped), chunk), e.nobody, [](auto, auto) {});
+  e.heap.put_back(rest, true);
+  e.reserved.add(mapped - 8 * chunk);
+  // 21 times: a chunk and a half that is to be free, and as much that is not.
+  std::vector<detail::block_id> idle_soon;
+  for (std::size_t i = 0; i < 21; ++i)
+    for (std::size_t const halves : {3, 1, 1, 1}) {
+      detail::block_id const taken = e.heap.take_ready(e.nobody, request(halves * chunk / 2));
+      REQUIRE(taken != 0);
+      if (halves == 3) idle_soon.push_back(taken);
+    }
+  for (detail::block_id const id : idle_soon) e.heap.give_done(id);
+  std::size_t const before = e.reserved.current;
+  {
+    idle_chunks idle(e.heap, e.reserved, chunk, mapped);
+    CHECK(idle.bytes() == 22 * chunk);  // one in each, and what was not taken
+    CHECK(idle.pieces().end() - idle.pieces().begin() == 22);
+    CHECK(idle.unmap(e.memory));
+  }
+  CHECK(e.reserved.current == before - 22 * chunk);
+  CHECK(e.memory.wrong == 0);
+  CHECK(e.heap.valid());
+}
+
 TEST_CASE("nothing is held where nothing is asked for") {
   eight_idle e;
   idle_chunks const idle(e.heap, e.reserved, chunk, 0);

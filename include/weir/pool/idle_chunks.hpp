@@ -94,8 +94,9 @@ class idle_chunks {
   idle_chunks(stream_ordered_heap& heap, pool_level& reserved, std::size_t chunk, std::size_t bytes,
               list_id list = shared)
       : heap_(heap), reserved_(reserved), list_(list), held_(round_up_or_zero(bytes, chunk) / chunk) {
-    for (std::size_t missing = round_up_or_zero(bytes, chunk), held = 1; missing != 0 && held != 0; missing -= held)
-      held = hold_largest(chunk, missing);
+    std::size_t missing = round_up_or_zero(bytes, chunk);
+    for (std::size_t pieces = 4, held = 1; missing != 0 && held != 0; missing -= held, pieces *= 2)
+      held = hold_largest(chunk, missing, pieces);
   }
   ~idle_chunks() {
     settle();
@@ -131,19 +132,21 @@ class idle_chunks {
   }
 
  private:
-  /// The end of the largest piece, at most `most` bytes of it. Returns how many: 0 if there is none, or no host memory,
-  /// and then less is moved.
-  std::size_t hold_largest(std::size_t chunk, std::size_t most) noexcept try {
-    heap_.reserve();  // before it looks: that may find work done, and merge what is free
-    stream_ordered_heap::idle_chunks found;
+  /// The largest pieces, as many at most, and `most` bytes of them: of the last one its end. Returns how many bytes: 0
+  /// if there are none, or no host memory, and then less is moved.
+  std::size_t hold_largest(std::size_t chunk, std::size_t most, std::size_t pieces) noexcept try {
+    heap_.reserve_holds(pieces);  // before it looks: that may find work done, and merge what is free
+    piece_list::piece* const first = held_.end();
+    std::size_t bytes = 0;
     heap_.for_each_idle(list_, chunk, [&](stream_ordered_heap::idle_chunks const& idle) {
-      found = idle;
-      return true;
+      std::size_t const part = lesser(most - bytes, idle.end - idle.begin);
+      held_.add({idle.end - part, part, idle.block});
+      bytes += part;
+      return bytes == most || --pieces == 0;
     });
-    if (found.block == 0) return 0;
-    found.begin = found.end - lesser(most, found.end - found.begin);
-    std::size_t const bytes = found.end - found.begin;
-    held_.add({found.begin, bytes, heap_.hold(found)});
+    // Only now, since that changes the list.
+    for (piece_list::piece* p = first; p != held_.end(); ++p)
+      p->block = heap_.hold(stream_ordered_heap::idle_chunks{p->block, p->address, p->address + p->bytes});
     bytes_ += bytes;
     reserved_.current -= bytes;
     return bytes;

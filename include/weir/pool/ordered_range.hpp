@@ -66,6 +66,11 @@ class ordered_range : public ordered_blocks {
   }
   /// The device of the stream whose list it is.
   int device_of(list_id list) const noexcept { return tracker_.device_of(list); }
+  /// Room to hold so many of these. May throw `std::bad_alloc`.
+  void reserve_holds(std::size_t count) {
+    reserve();
+    heap_.reserve_pieces(2 * count);
+  }
   block_id hold(idle_chunks const& idle) noexcept { return heap_.hold(idle); }
   /// Into the list that it was in, which is open.
   void put_back(block_id held, list_id list) noexcept {
