@@ -37,7 +37,7 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes, CUm
   return driver_api("cuMemCreate", [=](runtime& r, held_lock&) {
     if (cudaError_t const code = check_properties(r, properties); code != cudaSuccess) return code;
     if (handle == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0) return cudaErrorInvalidValue;
-    physical_memory const* const made = create_physical(r, properties->location.id, bytes);
+    physical_memory* const made = create_physical(r, properties->location.id, bytes);
     if (made == nullptr) {
       allocation wanted;
       wanted.bytes = bytes;
@@ -45,6 +45,7 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, std::size_t bytes, CUm
       wanted.device = properties->location.id;
       return refuse_allocation(r, wanted);
     }
+    made->handle_types = properties->requestedHandleTypes;
     *handle = handle_of(*made);
     return cudaSuccess;
   });
@@ -84,6 +85,7 @@ CUresult mem_get_allocation_properties_from_handle(CUmemAllocationProp* properti
     properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties->location.id = memory->device;
+    properties->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(memory->handle_types);
     return cudaSuccess;
   });
 }

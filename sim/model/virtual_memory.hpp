@@ -25,6 +25,7 @@ struct physical_memory {
   std::size_t place = 0;    // among the host's pages
   std::size_t handles = 1;  // created or retained, and not released
   std::size_t views = 0;
+  int handle_types = 0;  // in which programs may want to share it
 };
 
 struct virtual_memory_state {

@@ -405,6 +405,18 @@ TEST_CASE_FIXTURE(reserved, "a handle is released once for each time that it was
   CHECK_EQ(cu.retain(nullptr, pointer(base)), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_CASE_FIXTURE(reserved, "in which handles memory may be shared can be asked of it") {
+  CUmemAllocationProp wanted{}, is{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle memory = 0;
+  ok(cu.create_handle(&memory, chunk, &wanted, 0));
+  ok(cu.properties(&is, memory));
+  CHECK_EQ(is.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  ok(cu.release(memory));
+}
+
 TEST_CASE_FIXTURE(reserved, "what memory is can be asked of its handle and of its addresses") {
   auto const memory = cu.create(chunk, 1);
   CUmemAllocationProp is{};
@@ -412,6 +424,7 @@ TEST_CASE_FIXTURE(reserved, "what memory is can be asked of its handle and of it
   CHECK_EQ(is.type, CU_MEM_ALLOCATION_TYPE_PINNED);
   CHECK_EQ(is.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
   CHECK_EQ(is.location.id, 1);
+  CHECK_EQ(is.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
   CHECK_EQ(cu.properties(&is, memory + 16), CUDA_ERROR_INVALID_VALUE);
   CHECK_EQ(cu.export_handle(&is, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_ERROR_NOT_SUPPORTED);
 
