@@ -1,5 +1,6 @@
 #include <weir/cuda/memory.hpp>
 
+#include <weir/cuda/device.hpp>
 #include <weir/cuda/event.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
@@ -76,6 +77,25 @@ TEST_CASE("waiting for a stream waits for its work") {
   CHECK(detail::wait_for(s, 0));
   CHECK(done);
   CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+}
+
+TEST_CASE("waiting for a blocking stream without work waits for the legacy stream, which comes before it") {
+  for (int const device : {0, 1}) {
+    sim::reset();
+    sim::set_mode(sim::mode::lazy);
+    device_guard const on_device(device);
+    weir::stream const blocking(weir::stream::kind::blocking), other;
+    for (stream_ref const s : {stream_ref(blocking), stream_ref(cudaStreamPerThread), stream_ref(other)}) {
+      bool done = false;
+      REQUIRE(cudaLaunchHostFunc(
+                  cudaStreamLegacy, [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
+      device_guard const on_another(s.get() == cudaStreamPerThread ? device : 1 - device);
+      CHECK(detail::wait_for(s, device));
+      CHECK(done == (s.get() != other.get()));
+    }
+    CHECK(sim::calls("cudaDeviceSynchronize") == 0);
+    sim::run_all();
+  }
 }
 
 TEST_CASE("if a stream cannot be waited for, its device is, and the device that was current stays") {
@@ -157,7 +177,7 @@ TEST_CASE("a device is not waited for while a blocking stream of it captures") {
 TEST_CASE("if nothing can be waited for, that is said") {
   sim::reset();
   weir::stream const s;
-  sim::fail_call(5, cudaErrorUnknown);  // after the stream's own wait, asking for the current device fails
+  sim::fail_call(6, cudaErrorUnknown);  // after the stream's own wait, asking for the current device fails
   CHECK(detail::wait_for(s, 0));        // the stream itself could be waited for: nothing else is asked
   CHECK(!detail::wait_for_device(0));
   CHECK(cudaPeekAtLastError() == cudaSuccess);

@@ -68,12 +68,28 @@ inline bool wait_for_device(int device) noexcept {
   return on_device.is_current() && !may_break_capture(cudaStreamLegacy) && succeeded(cudaDeviceSynchronize());
 }
 
-/// Blocks until the work queued on `stream` so far is done, and says whether it is known to be. Where CUDA cannot wait
-/// for the stream (it may have been destroyed), all work of `device` is waited for instead. A stream that is being
-/// captured is not waited for: what it was given runs whenever the graph does.
+/// Gives a blocking stream something to do. What the legacy stream was given comes before whatever a blocking stream
+/// is given next, but a wait for one that has no work need not wait for that. A host function, since that needs no
+/// device to be current.
+inline cudaError_t come_after_legacy(cudaStream_t stream) noexcept {
+  if (stream == cudaStreamLegacy) return cudaSuccess;
+  unsigned flags = 0;
+  cudaError_t const code = cudaStreamGetFlags(stream, &flags);
+  if (code != cudaSuccess || (flags & cudaStreamNonBlocking) != 0) return code;
+  return cudaLaunchHostFunc(
+      stream, [](void*) {}, nullptr);
+}
+
+/// Blocks until the work queued on `stream` so far is done, and what comes before its next, which may be the legacy
+/// stream's; says whether it is known to be. Where CUDA cannot wait for the stream (it may have been destroyed), all
+/// work of `device` is waited for instead. A stream that is being captured is not waited for: what it was given runs
+/// whenever the graph does.
 inline bool wait_for(stream_ref stream, int device) noexcept {
   if (may_break_capture(stream.get())) return false;
-  auto const wait = [&] { return cudaStreamSynchronize(stream.get()); };
+  auto const wait = [&] {
+    cudaError_t const code = come_after_legacy(stream.get());
+    return code == cudaSuccess ? cudaStreamSynchronize(stream.get()) : code;
+  };
   cudaError_t const code = relaxed(wait);
   if (succeeded(code) || cuda_is_absent(code)) return true;
   if (!wait_for_device(device)) return false;
