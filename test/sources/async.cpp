@@ -320,6 +320,20 @@ TEST_CASE("options that contradict each other are refused") {
   CHECK_THROWS_AS(static_cast<void>(make(async{.max_bytes = 1, .initial_bytes = 2})), std::invalid_argument);
 }
 
+TEST_CASE("what was freed in host order serves any request, also where CUDA may not wait for the free") {
+  fresh_world const world;
+  sim::set_mode(sim::mode::lazy);
+  auto memory = make(async{.max_bytes = 32_MiB, .reuse_allow_internal_dependencies = false});
+  weir::stream const stream;
+  for (stream_ref const s : {stream_ref(host_order), stream_ref(stream)}) {
+    for (std::size_t const bytes : {16_MiB, 8_MiB})
+      memory.deallocate(host_order, memory.allocate(host_order, bytes), bytes);
+    void* const p = memory.allocate(s, 30_MiB);
+    stream.synchronize();
+    memory.deallocate(host_order, p, 30_MiB);
+  }
+}
+
 TEST_CASE("a request that only fits without the room to align it is told to ask for less") {
   fresh_world const world;
   auto memory = make(async{.max_bytes = 4_MiB});

@@ -198,6 +198,7 @@ class async_resource {
         device_(usable_device(name, detail::require_valid(options))),
         max_bytes_(max_bytes),
         is_of_device_alone_(options.pool == nullptr),
+        lets_cuda_wait_(options.reuse_allow_internal_dependencies),
         own_stream_(device_),
         pool_(options.pool != nullptr ? detail::memory_pool::view_of(options.pool)
               : options.use_default_pool
@@ -228,7 +229,7 @@ class async_resource {
   void* take(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     cudaStream_t const order = order_of(stream);
     void* const p = shifted_.allocate(
-        bytes, alignment, [&](std::size_t n) { return detail::try_malloc_from_pool(pool_.get(), n, order); },
+        bytes, alignment, [&](std::size_t n) { return take_from_pool(n, order); },
         [&](void* base) { detail::succeeded(cudaFreeAsync(base, order)); });
     if (p == nullptr) refuse(stream, bytes, alignment);
     if (stream.is_host_order()) {
@@ -237,6 +238,15 @@ class async_resource {
       detail::check(code, "cudaStreamSynchronize");
     }
     return p;
+  }
+
+  void* take_from_pool(std::size_t bytes, cudaStream_t order) {
+    void* const p = detail::try_malloc_from_pool(pool_.get(), bytes, order);
+    if (p != nullptr || lets_cuda_wait_) return p;
+    // CUDA may not look for memory whose free is still queued. In host order all work on that is done: nothing is
+    // queued here but frees, so this is no wait.
+    if (!detail::succeeded(detail::relaxed([&] { return cudaStreamSynchronize(own_stream_.get()); }))) return nullptr;
+    return detail::try_malloc_from_pool(pool_.get(), bytes, order);
   }
 
   cudaStream_t order_of(stream_ref stream) const noexcept {
@@ -269,6 +279,7 @@ class async_resource {
   int device_;
   std::size_t max_bytes_;
   bool is_of_device_alone_;  // a pool that was given may have its memory anywhere
+  bool lets_cuda_wait_;      // reuse_allow_internal_dependencies
   detail::internal_stream own_stream_;
   detail::memory_pool pool_;
   detail::shifted_blocks shifted_;
