@@ -119,7 +119,7 @@ TEST_CASE("however many pieces there are, all are held") {
   // 21 times: a chunk and a half that is to be free, and as much that is not.
   std::vector<detail::block_id> idle_soon;
   for (std::size_t i = 0; i < 21; ++i)
-    for (std::size_t const halves : {3, 1, 1, 1}) {
+    for (std::size_t const halves : {3u, 1u, 1u, 1u}) {
       detail::block_id const taken = e.heap.take_ready(e.nobody, request(halves * chunk / 2));
       REQUIRE(taken != 0);
       if (halves == 3) idle_soon.push_back(taken);
