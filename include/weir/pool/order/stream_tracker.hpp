@@ -50,7 +50,7 @@ class stream_tracker {
     return lesser(greater(missing, timeline_.list_count() / 2), timeline::max_lists - timeline_.list_count());
   }
   /// True if there are too few for one allocation.
-  bool lacks_lists() const noexcept { return !has_spare(spare_.least); }
+  bool lacks_lists() const noexcept { return !has_spare(spare_lists::least); }
   /// The host waits for what a stream freed, for which there was no list.
   [[gnu::noinline, gnu::cold]] void missed_list(stream_key key) noexcept { spare_.missed(key, !has_spare(1)); }
   /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
