@@ -41,7 +41,7 @@ class tenant {
 
  protected:
   tenant() = default;
-  ~tenant() = default;
+  virtual ~tenant() = default;  // since g++ warns of others that a friend may see
 
  private:
   friend class tenants;
