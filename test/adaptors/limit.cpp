@@ -29,7 +29,7 @@ using namespace weir::test;
 
 namespace {
 
-stream_ref const stream;
+stream_ref const legacy;
 using limited = limit_resource<source_resource>;
 static_assert(resource<limited>);
 static_assert(device_accessible<limited> && host_accessible<limited> && host_ordered<limited>);
@@ -86,13 +86,13 @@ TEST_CASE("wrong options are refused with their values") {
 TEST_CASE("requests are charged rounded up, and credited the same when they are freed") {
   source_state state;
   auto memory = make(source{&state} | limit{.max_bytes = 4_KiB});
-  void* const a = memory.allocate(stream, 1);
-  void* const b = memory.allocate(stream, 257);
+  void* const a = memory.allocate(legacy, 1);
+  void* const b = memory.allocate(legacy, 257);
   CHECK(memory.used() == 256 + 512);
   CHECK(state.live_bytes == 258);  // the upstream gets the size that was asked for
-  memory.deallocate(stream, b, 257);
+  memory.deallocate(legacy, b, 257);
   CHECK(memory.used() == 256);
-  memory.deallocate(stream, a, 1);
+  memory.deallocate(legacy, a, 1);
   CHECK(memory.used() == 0);
   CHECK(memory.peak() == 768);
   CHECK(state.live_count == 0);
@@ -103,7 +103,7 @@ TEST_CASE("a limit with a name has it in reports and errors") {
   auto memory = make(source{&state} | limit{.max_bytes = 1_KiB, .name = "search"});
   CHECK(report_of(memory).chain().starts_with("search: limit(1.00 KiB) > "));
   CHECK(report_of(memory).lines().starts_with("  search: limit 1.00 KiB, 0 B charged"));
-  CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(stream, 2_KiB)); }),
+  CHECK(contains(message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(legacy, 2_KiB)); }),
                  "chain: search: limit(1.00 KiB) > "));
   auto odd = make(source{&state} | limit{.max_bytes = 1_KiB, .name = "a\nb"});
   CHECK(report_of(odd).chain().starts_with("a\\nb: limit(1.00 KiB) > "));  // a name cannot begin a line
@@ -112,23 +112,23 @@ TEST_CASE("a limit with a name has it in reports and errors") {
 TEST_CASE("the granularity is what the options say") {
   source_state state;
   auto memory = make(source{&state} | limit{.max_bytes = 4_MiB, .granularity = 2_MiB});
-  void* const p = memory.allocate(stream, 1);
+  void* const p = memory.allocate(legacy, 1);
   CHECK(memory.used() == 2_MiB);
-  memory.deallocate(stream, p, 1);
+  memory.deallocate(legacy, p, 1);
 }
 
 TEST_CASE("the budget can be filled to its last byte, and not beyond") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
-  void* const most = memory.allocate(stream, 1_MiB - 256);
-  void* const rest = memory.allocate(stream, 256);
+  void* const most = memory.allocate(legacy, 1_MiB - 256);
+  void* const rest = memory.allocate(legacy, 256);
   CHECK(memory.used() == memory.max_bytes());
-  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
-  memory.deallocate(stream, rest, 256);
-  CHECK_THROWS_AS(memory.allocate(stream, 257), out_of_memory);
-  void* const again = memory.allocate(stream, 256);
-  memory.deallocate(stream, again, 256);
-  memory.deallocate(stream, most, 1_MiB - 256);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
+  memory.deallocate(legacy, rest, 256);
+  CHECK_THROWS_AS(memory.allocate(legacy, 257), out_of_memory);
+  void* const again = memory.allocate(legacy, 256);
+  memory.deallocate(legacy, again, 256);
+  memory.deallocate(legacy, most, 1_MiB - 256);
   CHECK(memory.refused() == 2);
   CHECK(memory.used() == 0);
 }
@@ -136,9 +136,9 @@ TEST_CASE("the budget can be filled to its last byte, and not beyond") {
 TEST_CASE("a refusal says who refused, what was asked and what is left, and asks nothing of the upstream") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
-  void* const p = memory.allocate(stream, 256_KiB);
+  void* const p = memory.allocate(legacy, 256_KiB);
   try {
-    memory.allocate(stream, 1_MiB - 1);
+    memory.allocate(legacy, 1_MiB - 1);
     FAIL("it was not refused");
   } catch (out_of_memory const& failure) {
     CHECK(failure.bytes() == 1_MiB - 1);
@@ -150,31 +150,31 @@ TEST_CASE("a refusal says who refused, what was asked and what is left, and asks
   CHECK(state.calls == 1);
   CHECK(memory.used() == 256_KiB);
   CHECK(memory.peak() == 256_KiB);
-  memory.deallocate(stream, p, 256_KiB);
+  memory.deallocate(legacy, p, 256_KiB);
 }
 
 TEST_CASE("sizes that cannot be rounded are refused and charge nothing") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
-  void* const live = memory.allocate(stream, 256);
+  void* const live = memory.allocate(legacy, 256);
   for (std::size_t const k : {0U, 1U, 10U, 254U, 255U, 256U, 1000U}) {
-    CHECK_THROWS_AS(memory.allocate(stream, SIZE_MAX - k), out_of_memory);
+    CHECK_THROWS_AS(memory.allocate(legacy, SIZE_MAX - k), out_of_memory);
     CHECK(memory.used() == 256);
   }
   CHECK(state.calls == 1);
-  memory.deallocate(stream, live, 256);
+  memory.deallocate(legacy, live, 256);
 }
 
 TEST_CASE("a failure further down takes the charge back and passes through") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
   state.fail = failing::out_of_memory;
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 1000); });
   CHECK(contains(what, "refused by source; chain: limit(1.00 MiB) > source"));
   CHECK(contains(what, "0 B charged, 1.00 MiB left"));
   CHECK(memory.used() == 0);
   state.fail = failing::other;
-  CHECK_THROWS_AS(memory.allocate(stream, 1000), std::logic_error);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1000), std::logic_error);
   CHECK(memory.used() == 0);
   CHECK(memory.peak() == 0);
   CHECK(memory.refused() == 0);  // it was not this layer that refused
@@ -183,8 +183,8 @@ TEST_CASE("a failure further down takes the charge back and passes through") {
 TEST_CASE("zero bytes are nothing") {
   source_state state;
   auto memory = make(source{&state} | limit{256});
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.allocate(legacy, 0) == nullptr);
+  memory.deallocate(legacy, nullptr, 0);
   CHECK(memory.used() == 0);
   CHECK(state.calls == 0);
 }
@@ -192,28 +192,28 @@ TEST_CASE("zero bytes are nothing") {
 TEST_CASE("giving back more than is charged is misuse: reported, ignored, and the number stays right") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   {
     caught_misuse const misuse;
-    memory.deallocate(stream, p, 2000);
+    memory.deallocate(legacy, p, 2000);
     CHECK(misuse.count() == 1);
     CHECK(contains(misuse.last(), "2000 B aligned to 256 were given back and 1024 B are charged"));
-    memory.deallocate(stream, p, SIZE_MAX);
+    memory.deallocate(legacy, p, SIZE_MAX);
     CHECK(misuse.count() == 2);
   }
   CHECK(memory.used() == 1024);
   CHECK(state.live_count == 1);
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(memory.used() == 0);
 }
 
 TEST_CASE("a free is credited when the upstream has the memory back, not before") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   std::size_t seen = 0;
   state.on_deallocate = [&] { seen = memory.used(); };
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(seen == 1024);
   CHECK(memory.used() == 0);
 }
@@ -221,36 +221,36 @@ TEST_CASE("a free is credited when the upstream has the memory back, not before"
 TEST_CASE("a pointer without bytes is misuse, and no pointer is nothing") {
   source_state state;
   auto memory = make(source{&state} | limit{1_MiB});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   {
     caught_misuse const misuse;
-    memory.deallocate(stream, p, 0);
+    memory.deallocate(legacy, p, 0);
     CHECK(misuse.count() == 1);
-    memory.deallocate(stream, nullptr, 0);
+    memory.deallocate(legacy, nullptr, 0);
     CHECK(misuse.count() == 1);
   }
   CHECK(memory.used() == 1024);
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
 }
 
 TEST_CASE("a budget inside a budget: the inner one's refusal leaves the outer one's numbers alone") {
   source_state state;
   auto device = make(source{&state} | limit{1_MiB});
   auto tenant = make(share(device) | limit{512_KiB});
-  void* const p = tenant.allocate(stream, 512_KiB);
-  CHECK_THROWS_AS(tenant.allocate(stream, 1), out_of_memory);
+  void* const p = tenant.allocate(legacy, 512_KiB);
+  CHECK_THROWS_AS(tenant.allocate(legacy, 1), out_of_memory);
   CHECK(device.used() == 512_KiB);
   CHECK(device.refused() == 0);
-  void* const q = device.allocate(stream, 512_KiB);
-  tenant.deallocate(stream, p, 512_KiB);
+  void* const q = device.allocate(legacy, 512_KiB);
+  tenant.deallocate(legacy, p, 512_KiB);
   CHECK(tenant.used() == 0);
-  void* const r = device.allocate(stream, 256_KiB);
+  void* const r = device.allocate(legacy, 256_KiB);
   // Now the outer one is the narrower: its refusal takes the inner one's charge back.
-  std::string const what = message_of<out_of_memory>([&] { tenant.allocate(stream, 512_KiB); });
+  std::string const what = message_of<out_of_memory>([&] { tenant.allocate(legacy, 512_KiB); });
   CHECK(contains(what, "chain: limit(512.00 KiB) > limit(1.00 MiB) > source"));
   CHECK(tenant.used() == 0);
-  device.deallocate(stream, q, 512_KiB);
-  device.deallocate(stream, r, 256_KiB);
+  device.deallocate(legacy, q, 512_KiB);
+  device.deallocate(legacy, r, 256_KiB);
   CHECK(find<limit_resource>(tenant).max_bytes() == 512_KiB);
 }
 
@@ -299,17 +299,17 @@ TEST_CASE("whatever eight threads do, the upstream never holds more than the bud
         random = random * 1664525 + 1013904223;
         std::size_t const bytes = (1 + random % 64) * 256;
         try {
-          mine.emplace_back(memory.allocate(stream, bytes), bytes);
+          mine.emplace_back(memory.allocate(legacy, bytes), bytes);
           ++served;
         } catch (out_of_memory const&) {
           ++refused;
         }
         if (mine.size() > 3 || random % 3 == 0) {
-          for (auto [p, n] : mine) memory.deallocate(stream, p, n);
+          for (auto [p, n] : mine) memory.deallocate(legacy, p, n);
           mine.clear();
         }
       }
-      for (auto [p, n] : mine) memory.deallocate(stream, p, n);
+      for (auto [p, n] : mine) memory.deallocate(legacy, p, n);
     });
     CHECK(memory.used() == 0);
     CHECK(memory.peak() <= 64_KiB);
@@ -328,9 +328,9 @@ TEST_CASE("requests that cannot be served never make one fail that can") {
     std::size_t const bytes = i < 4 ? 16_KiB : i == 7 ? SIZE_MAX - 10 : 64_KiB + 1;  // four times 16 KiB fit together
     for (int k = 0; k < 1000; ++k) {
       try {
-        void* const p = memory.allocate(stream, bytes);
+        void* const p = memory.allocate(legacy, bytes);
         if (i >= 4) ++wrongly_served;
-        memory.deallocate(stream, p, bytes);
+        memory.deallocate(legacy, p, bytes);
       } catch (out_of_memory const&) {
         if (i < 4) ++wrongly_refused;
       }
@@ -344,21 +344,21 @@ TEST_CASE("requests that cannot be served never make one fail that can") {
 TEST_CASE("a budget can be changed: what is live stays, and requests are refused until they fit") {
   source_state state;
   auto memory = make(source{&state} | limit{.max_bytes = 4_KiB, .name = "search"});
-  void* const p = memory.allocate(stream, 2_KiB);
-  void* const q = memory.allocate(stream, 2_KiB);
+  void* const p = memory.allocate(legacy, 2_KiB);
+  void* const q = memory.allocate(legacy, 2_KiB);
   memory.set_max_bytes(3_KiB);
   CHECK(memory.max_bytes() == 3_KiB);
   CHECK(memory.used() == 4_KiB);
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 256); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 256); });
   CHECK(contains(what, "search: limit 3.00 KiB, 4.00 KiB charged, 1.00 KiB too much;"));
-  memory.deallocate(stream, p, 2_KiB);
-  void* const r = memory.allocate(stream, 1_KiB);
-  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  memory.deallocate(legacy, p, 2_KiB);
+  void* const r = memory.allocate(legacy, 1_KiB);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
   find_limit(memory, "search").set_max_bytes(8_KiB);
-  void* const s = memory.allocate(stream, 5_KiB);
+  void* const s = memory.allocate(legacy, 5_KiB);
   CHECK(memory.used() == 8_KiB);
   for (auto [block, bytes] : {std::pair(q, 2_KiB), std::pair(r, 1_KiB), std::pair(s, 5_KiB)})
-    memory.deallocate(stream, block, bytes);
+    memory.deallocate(legacy, block, bytes);
   CHECK(memory.used() == 0);
   CHECK(contains(message_of<std::invalid_argument>([&] { memory.set_max_bytes(255); }),
                  "search: limit: a budget of 255 B; it must be at least 256 B, which is one granularity"));
@@ -371,14 +371,14 @@ TEST_CASE("a budget below the soft limit is one that nobody is told of before th
   auto memory =
       make(source{&state} | limit{.max_bytes = 4_KiB, .soft_bytes = 3_KiB, .on_soft = [&](std::size_t) { ++told; }});
   memory.set_max_bytes(2_KiB);
-  void* const p = memory.allocate(stream, 2_KiB);
-  CHECK_THROWS_AS(memory.allocate(stream, 256), out_of_memory);
+  void* const p = memory.allocate(legacy, 2_KiB);
+  CHECK_THROWS_AS(memory.allocate(legacy, 256), out_of_memory);
   CHECK(told == 0);
   memory.set_max_bytes(4_KiB);
-  void* const q = memory.allocate(stream, 2_KiB);
+  void* const q = memory.allocate(legacy, 2_KiB);
   CHECK(told == 1);
-  memory.deallocate(stream, p, 2_KiB);
-  memory.deallocate(stream, q, 2_KiB);
+  memory.deallocate(legacy, p, 2_KiB);
+  memory.deallocate(legacy, q, 2_KiB);
 }
 
 TEST_CASE("a budget is kept while it is changed and used by threads") {
@@ -388,7 +388,7 @@ TEST_CASE("a budget is kept while it is changed and used by threads") {
     for (int k = 0; k < 2000; ++k) {
       if (i == 0) memory.set_max_bytes(k % 2 == 0 ? 32_KiB : 64_KiB);
       try {
-        memory.deallocate(stream, memory.allocate(stream, 20_KiB), 20_KiB);
+        memory.deallocate(legacy, memory.allocate(legacy, 20_KiB), 20_KiB);
       } catch (out_of_memory const&) {
       }
     }
@@ -403,23 +403,23 @@ TEST_CASE("a soft limit is told each time it is crossed upwards, and serves") {
   auto memory = make(source{&state} | limit{.max_bytes = 8_KiB, .soft_bytes = 4_KiB, .on_soft = [&](std::size_t used) {
                                               told.push_back(used);
                                             }});
-  void* const a = memory.allocate(stream, 4_KiB);
+  void* const a = memory.allocate(legacy, 4_KiB);
   CHECK(told.empty());
-  void* const b = memory.allocate(stream, 1_KiB);
+  void* const b = memory.allocate(legacy, 1_KiB);
   CHECK(told == std::vector<std::size_t>{5_KiB});
-  void* const c = memory.allocate(stream, 1_KiB);
-  memory.deallocate(stream, b, 1_KiB);
-  void* d = memory.allocate(stream, 1_KiB);
+  void* const c = memory.allocate(legacy, 1_KiB);
+  memory.deallocate(legacy, b, 1_KiB);
+  void* d = memory.allocate(legacy, 1_KiB);
   CHECK(told.size() == 1);  // it did not fall below in between
-  memory.deallocate(stream, c, 1_KiB);
-  memory.deallocate(stream, d, 1_KiB);
-  d = memory.allocate(stream, 256);
+  memory.deallocate(legacy, c, 1_KiB);
+  memory.deallocate(legacy, d, 1_KiB);
+  d = memory.allocate(legacy, 256);
   CHECK(told == std::vector<std::size_t>{5_KiB, 4_KiB + 256});
-  CHECK_THROWS_AS(memory.allocate(stream, 8_KiB), out_of_memory);
+  CHECK_THROWS_AS(memory.allocate(legacy, 8_KiB), out_of_memory);
   CHECK(memory.soft_crossed() == 2);
   CHECK(contains(report_of(memory).lines(), "; went above 4.00 KiB 2 times"));
-  memory.deallocate(stream, d, 256);
-  memory.deallocate(stream, a, 4_KiB);
+  memory.deallocate(legacy, d, 256);
+  memory.deallocate(legacy, a, 4_KiB);
 }
 
 TEST_CASE("who is told may free on the same stack, and what it throws passes through without a trace") {
@@ -428,15 +428,15 @@ TEST_CASE("who is told may free on the same stack, and what it throws passes thr
   std::function<void()> on_soft;
   auto memory =
       make(source{&state} | limit{.max_bytes = 8_KiB, .soft_bytes = 4_KiB, .on_soft = [&](std::size_t) { on_soft(); }});
-  cached = memory.allocate(stream, 4_KiB);
-  on_soft = [&] { memory.deallocate(stream, std::exchange(cached, nullptr), 4_KiB); };
-  void* const p = memory.allocate(stream, 2_KiB);
+  cached = memory.allocate(legacy, 4_KiB);
+  on_soft = [&] { memory.deallocate(legacy, std::exchange(cached, nullptr), 4_KiB); };
+  void* const p = memory.allocate(legacy, 2_KiB);
   CHECK(memory.used() == 2_KiB);
   on_soft = [] { throw std::runtime_error("no"); };
-  CHECK_THROWS_AS(memory.allocate(stream, 3_KiB), std::runtime_error);
+  CHECK_THROWS_AS(memory.allocate(legacy, 3_KiB), std::runtime_error);
   CHECK(memory.used() == 2_KiB);
   CHECK(state.live_bytes == 2_KiB);
-  memory.deallocate(stream, p, 2_KiB);
+  memory.deallocate(legacy, p, 2_KiB);
 }
 
 TEST_CASE("threads tell of a soft limit as often as it is crossed") {
@@ -445,7 +445,7 @@ TEST_CASE("threads tell of a soft limit as often as it is crossed") {
   auto memory =
       make(source{&state} | limit{.max_bytes = 1_MiB, .soft_bytes = 1_KiB, .on_soft = [&](std::size_t) { ++told; }});
   run_threads(4, [&](int) {
-    for (int k = 0; k < 1000; ++k) memory.deallocate(stream, memory.allocate(stream, 1_KiB), 1_KiB);
+    for (int k = 0; k < 1000; ++k) memory.deallocate(legacy, memory.allocate(legacy, 1_KiB), 1_KiB);
   });
   CHECK(told == memory.soft_crossed());
   CHECK(told <= 4000);  // the first of each group that overlaps is not above
@@ -467,7 +467,7 @@ TEST_CASE("a budget that threads share charges, refuses and tells as one thread'
   auto const below = [&](std::size_t n) { return random() % n; };
   auto const allocated = [](auto& from, std::size_t bytes) -> void* {
     try {
-      return from.allocate(stream, bytes);
+      return from.allocate(legacy, bytes);
     } catch (out_of_memory const&) {
       return nullptr;
     }
@@ -488,8 +488,8 @@ TEST_CASE("a budget that threads share charges, refuses and tells as one thread'
         if (live.back().p == nullptr) live.pop_back();
       } else {
         std::swap(live[below(live.size())], live.back());
-        memory.deallocate(stream, live.back().p, live.back().bytes);
-        expected.deallocate(stream, live.back().of_expected, live.back().bytes);
+        memory.deallocate(legacy, live.back().p, live.back().bytes);
+        expected.deallocate(legacy, live.back().of_expected, live.back().bytes);
         live.pop_back();
       }
       REQUIRE(memory.peak() == expected.peak());
@@ -502,11 +502,11 @@ TEST_CASE("a budget that threads share charges, refuses and tells as one thread'
   CHECK(expected.refused() > 0);
   CHECK(expected.soft_crossed() > 0);
   for (block const& b : live) {
-    memory.deallocate(stream, b.p, b.bytes);
-    expected.deallocate(stream, b.of_expected, b.bytes);
+    memory.deallocate(legacy, b.p, b.bytes);
+    expected.deallocate(legacy, b.of_expected, b.bytes);
   }
   CHECK(memory.used() == 0);
   caught_misuse const misuse;
-  memory.deallocate(stream, &state, 1);
+  memory.deallocate(legacy, &state, 1);
   CHECK(misuse.count() == 1);
 }

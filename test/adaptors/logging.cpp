@@ -28,7 +28,7 @@ extern "C" char* secure_getenv(char const* name) noexcept { return is_privileged
 
 namespace {
 
-stream_ref const stream;
+stream_ref const legacy;
 using logged = logging_resource<source_resource>;
 static_assert(resource<logged>);
 static_assert(device_accessible<logged> && host_accessible<logged> && host_ordered<logged>);
@@ -146,9 +146,9 @@ TEST_CASE("a free is logged before the upstream has the memory back, and an allo
   auto memory = make(source{&state} | logging{.path = path, .buffer_bytes = 0});
   std::size_t seen = 0;
   state.on_deallocate = [&] { seen = records_of(path).size(); };
-  void* const p = memory.allocate(stream, 1);
+  void* const p = memory.allocate(legacy, 1);
   CHECK(records_of(path).at(1)[3] == hex(p));
-  memory.deallocate(stream, p, 1);
+  memory.deallocate(legacy, p, 1);
   CHECK(seen == 3);
 }
 
@@ -157,12 +157,12 @@ TEST_CASE("a wrong free that was ignored is followed by the allocation of what i
   std::string const path = folder / "log.csv";
   source_state state;
   auto memory = make(source{&state} | pool{} | logging{.path = path});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   caught_misuse const misuse;
-  memory.deallocate(stream, p, 999);
-  memory.deallocate_after(stream, p, 1000, {}, 512);
-  memory.deallocate(stream, p, 1000);
-  memory.deallocate(stream, p, 1000);  // twice
+  memory.deallocate(legacy, p, 999);
+  memory.deallocate_after(legacy, p, 1000, {}, 512);
+  memory.deallocate(legacy, p, 1000);
+  memory.deallocate(legacy, p, 1000);  // twice
   CHECK(misuse.count() == 3);
   memory.flush();
   std::vector<std::string> lines;
@@ -176,10 +176,10 @@ TEST_CASE("a failure is logged and in the file, with all before it, when the cal
   std::string const path = folder / "log.csv";
   source_state state;
   auto memory = make(source{&state} | logging{.path = path});
-  void* const p = memory.allocate(stream, 1);
+  void* const p = memory.allocate(legacy, 1);
   CHECK(records_of(path).size() == 1);  // buffered
   state.fail = failing::out_of_memory;
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 5_GiB); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 5_GiB); });
   auto records = records_of(path);
   REQUIRE(records.size() == 3);
   CHECK(records[1][2] == "allocate");
@@ -189,17 +189,17 @@ TEST_CASE("a failure is logged and in the file, with all before it, when the cal
   CHECK(contains(what, "refused by source; chain: logging > source"));
   CHECK(contains(what, "logging    to \"" + path + "\""));
   state.fail = failing::other;
-  CHECK_THROWS_AS(memory.allocate(stream, 2), std::logic_error);
+  CHECK_THROWS_AS(memory.allocate(legacy, 2), std::logic_error);
   CHECK(records_of(path).size() == 4);
-  memory.deallocate(stream, p, 1);
+  memory.deallocate(legacy, p, 1);
 }
 
 TEST_CASE("zero bytes are nothing") {
   temporary_folder const folder;
   source_state state;
   auto memory = make(source{&state} | logging{.path = folder / "log.csv"});
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.allocate(legacy, 0) == nullptr);
+  memory.deallocate(legacy, nullptr, 0);
   memory.flush();
   CHECK(records_of(memory.path()).size() == 1);
   CHECK(state.calls == 0);
@@ -222,10 +222,10 @@ TEST_CASE("layers of one file share it") {
   source_state state;
   {
     auto first = make(source{&state} | logging{.path = path});
-    void* const p = first.allocate(stream, 1);
+    void* const p = first.allocate(legacy, 1);
     auto second = make(source{&state} | logging{.path = path});
-    second.deallocate(stream, second.allocate(stream, 2), 2);
-    first.deallocate(stream, p, 1);
+    second.deallocate(legacy, second.allocate(legacy, 2), 2);
+    first.deallocate(legacy, p, 1);
   }
   auto const records = records_of(path);
   REQUIRE(records.size() == 5);
@@ -255,7 +255,7 @@ TEST_CASE("eight threads: lines are whole and each pointer's are in the order of
     for (int t = 0; t < threads; ++t)
       running.emplace_back([&] {
         for (int i = 0; i < rounds; ++i) {
-          void* p = memory.allocate(stream, 64);
+          void* p = memory.allocate(legacy, 64);
           {
             std::lock_guard const lock(mutex);
             shared.push_back(p);
@@ -264,11 +264,11 @@ TEST_CASE("eight threads: lines are whole and each pointer's are in the order of
             p = shared.back();
             shared.pop_back();
           }
-          memory.deallocate(stream, p, 64);
+          memory.deallocate(legacy, p, 64);
         }
       });
     for (auto& thread : running) thread.join();
-    for (void* const p : shared) memory.deallocate(stream, p, 64);
+    for (void* const p : shared) memory.deallocate(legacy, p, 64);
   }
   auto const records = records_of(path);
   CHECK(records.size() == 1 + 2 * threads * rounds);

@@ -57,7 +57,7 @@ void* operator new(std::size_t bytes, std::align_val_t a, std::nothrow_t const&)
 
 namespace {
 
-stream_ref const stream = cudaStreamLegacy;
+stream_ref const legacy = cudaStreamLegacy;
 using pooled = pool_resource<source_resource>;
 
 static_assert(resource<pooled> && device_accessible<pooled> && host_accessible<pooled> && host_ordered<pooled>);
@@ -75,11 +75,11 @@ void serves_on(Recipe const& bottom) {
   fresh_world const world;
   {
     auto memory = make(bottom | pool{.initial_bytes = 1_MiB});
-    void* const p = memory.allocate(stream, 1000, 512);
+    void* const p = memory.allocate(legacy, 1000, 512);
     CHECK(reinterpret_cast<std::uintptr_t>(p) % 512 == 0);
-    void* const q = memory.allocate(stream, 3_MiB);
-    memory.deallocate(stream, p, 1000, 512);
-    memory.deallocate(stream, q, 3_MiB);
+    void* const q = memory.allocate(legacy, 3_MiB);
+    memory.deallocate(legacy, p, 1000, 512);
+    memory.deallocate(legacy, q, 3_MiB);
     CHECK(memory.numbers().growths == 2);
   }
   CHECK(sim::live_allocations() == 0);
@@ -98,8 +98,8 @@ TEST_CASE("a pool stands on every source, and gives everything back") {
 TEST_CASE("no bytes are nothing: no call, no count") {
   source_state state;
   auto memory = make(source{&state} | pool{});
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.allocate(legacy, 0) == nullptr);
+  memory.deallocate(legacy, nullptr, 0);
   CHECK(state.calls == 0);
   CHECK(memory.numbers().allocations == 0);
   CHECK(memory.numbers().deallocations == 0);
@@ -111,24 +111,24 @@ TEST_CASE("every alignment up to 2 MiB is honoured, and others are refused") {
   std::vector<std::pair<void*, std::size_t>> blocks;
   for (std::size_t alignment = 1; alignment <= max_alignment; alignment *= 2)
     for (int i = 0; i < 2; ++i) {
-      blocks.emplace_back(memory.allocate(stream, 300, alignment), alignment);
+      blocks.emplace_back(memory.allocate(legacy, 300, alignment), alignment);
       CHECK(reinterpret_cast<std::uintptr_t>(blocks.back().first) % std::max(alignment, default_alignment) == 0);
     }
-  for (auto [p, alignment] : blocks) memory.deallocate(stream, p, 300, alignment);
+  for (auto [p, alignment] : blocks) memory.deallocate(legacy, p, 300, alignment);
   pool_numbers const before = memory.numbers();
   for (std::size_t alignment : {std::size_t{0}, std::size_t{3}, std::size_t{768}, max_alignment * 2, SIZE_MAX})
-    CHECK_THROWS_AS(memory.allocate(stream, 1, alignment), std::invalid_argument);
+    CHECK_THROWS_AS(memory.allocate(legacy, 1, alignment), std::invalid_argument);
   CHECK(memory.numbers().allocations == before.allocations);
 }
 
 TEST_CASE("sizes that cannot be rounded, or that no segment can have, are out of memory") {
   fresh_world const world;
   auto memory = make(device{} | pool{});
-  for (std::size_t k = 0; k <= 512; ++k) CHECK_THROWS_AS(memory.allocate(stream, SIZE_MAX - k), out_of_memory);
+  for (std::size_t k = 0; k <= 512; ++k) CHECK_THROWS_AS(memory.allocate(legacy, SIZE_MAX - k), out_of_memory);
   for (std::size_t alignment : {default_alignment, max_alignment})
     for (std::size_t bytes : {detail::max_block_bytes, detail::max_block_bytes + 1, detail::max_block_bytes - 1,
                               detail::max_block_bytes - max_alignment, std::size_t{1} << 62})
-      CHECK_THROWS_AS(memory.allocate(stream, bytes, alignment), out_of_memory);
+      CHECK_THROWS_AS(memory.allocate(legacy, bytes, alignment), out_of_memory);
   CHECK(sim::live_bytes(0) == 0);
   CHECK(memory.numbers().reserved.peak == 0);
   CHECK(memory.numbers().out_of_memory > 512);
@@ -139,21 +139,21 @@ TEST_CASE("the numbers are exact") {
   auto memory = make(source{&state} | pool{.initial_bytes = 1_MiB});
   CHECK(memory.numbers().reserved.current == 1_MiB);
   CHECK(memory.numbers().growths == 1);
-  void* const a = memory.allocate(stream, 1);
-  void* const b = memory.allocate(stream, 257);
+  void* const a = memory.allocate(legacy, 1);
+  void* const b = memory.allocate(legacy, 257);
   pool_numbers n = memory.numbers();
   CHECK(n.requested.current == 258);
   CHECK(n.allocated.current == 768);
   CHECK(n.pending == 0);
   CHECK(n.free == 1_MiB - 768);
-  memory.deallocate(stream, a, 1);
+  memory.deallocate(legacy, a, 1);
   n = memory.numbers();
   CHECK(n.requested.current == 257);
   CHECK(n.requested.peak == 258);
   CHECK(n.allocated.current == 512);
   CHECK(n.allocated.peak == 768);
   CHECK(n.pending == 256);
-  memory.deallocate(stream, b, 257);
+  memory.deallocate(legacy, b, 257);
   n = memory.numbers();
   CHECK(n.allocations == 2);
   CHECK(n.deallocations == 2);
@@ -192,7 +192,7 @@ TEST_CASE("the numbers agree with a model, and the upstream with the pool, throu
       std::vector<live> blocks;
       pool_numbers m;
       for (int step = 0; step < 2000; ++step) {
-        stream_ref const order = below(4) == 0 ? stream_ref(host_order) : stream;
+        stream_ref const order = below(4) == 0 ? stream_ref(host_order) : legacy;
         if (below(5) < 3) {
           std::size_t const bytes = 1 + below(std::size_t{1} << (6 + below(15)));
           std::size_t const alignment = std::size_t{1} << below(12);
@@ -229,7 +229,7 @@ TEST_CASE("the numbers agree with a model, and the upstream with the pool, throu
         if (seed % 2) REQUIRE(state.peak_bytes <= 8_MiB);
       }
       if (seed % 2 == 0) REQUIRE(m.out_of_memory == 0);
-      for (live const& b : blocks) memory.deallocate(stream, b.p, b.bytes, b.alignment);
+      for (live const& b : blocks) memory.deallocate(legacy, b.p, b.bytes, b.alignment);
     }
     CHECK(state.live_bytes == 0);
     CHECK(state.live_count == 0);
@@ -240,12 +240,12 @@ TEST_CASE("a pool grows by what the options say") {
   source_state state;
   auto memory = make(source{&state} | pool{.growth_bytes = 16_MiB});
   CHECK(state.calls == 0);
-  void* const a = memory.allocate(stream, 1);
+  void* const a = memory.allocate(legacy, 1);
   CHECK(memory.numbers().reserved.current == 16_MiB);
-  void* const b = memory.allocate(stream, 17_MiB);
+  void* const b = memory.allocate(legacy, 17_MiB);
   CHECK(memory.numbers().reserved.current == 34_MiB);  // in steps of 2 MiB
-  memory.deallocate(stream, a, 1);
-  memory.deallocate(stream, b, 17_MiB);
+  memory.deallocate(legacy, a, 1);
+  memory.deallocate(legacy, b, 17_MiB);
 }
 
 TEST_CASE("a growth that fails is tried again smaller, down to what the request needs") {
@@ -253,16 +253,16 @@ TEST_CASE("a growth that fails is tried again smaller, down to what the request 
   sim::set_capacity(0, 10_MiB);
   {
     auto memory = make(device{} | pool{.growth_bytes = 64_MiB});
-    void* const p = memory.allocate(stream, 1_MiB);
+    void* const p = memory.allocate(legacy, 1_MiB);
     CHECK(memory.numbers().reserved.current == 8_MiB);
-    void* const q = memory.allocate(stream, 7_MiB);
-    CHECK_THROWS_AS(memory.allocate(stream, 2_MiB + 1), out_of_memory);
-    void* const r = memory.allocate(stream, 2_MiB);
+    void* const q = memory.allocate(legacy, 7_MiB);
+    CHECK_THROWS_AS(memory.allocate(legacy, 2_MiB + 1), out_of_memory);
+    void* const r = memory.allocate(legacy, 2_MiB);
     CHECK(memory.numbers().reserved.current == 10_MiB);
     CHECK(cudaPeekAtLastError() == cudaSuccess);
-    memory.deallocate(stream, p, 1_MiB);
-    memory.deallocate(stream, q, 7_MiB);
-    memory.deallocate(stream, r, 2_MiB);
+    memory.deallocate(legacy, p, 1_MiB);
+    memory.deallocate(legacy, q, 7_MiB);
+    memory.deallocate(legacy, r, 2_MiB);
   }
   CHECK(sim::live_bytes(0) == 0);
   sim::reset();
@@ -272,9 +272,9 @@ TEST_CASE("a growth step as large as the address space is no reason to refuse") 
   sim::reset();
   sim::set_capacity(0, 64_MiB);
   auto memory = make(device{} | pool{.growth_bytes = SIZE_MAX});
-  void* const p = memory.allocate(stream, 1);
+  void* const p = memory.allocate(legacy, 1);
   CHECK(memory.numbers().reserved.current >= 2_MiB);
-  memory.deallocate(stream, p, 1);
+  memory.deallocate(legacy, p, 1);
 }
 
 TEST_CASE("a pool never holds more than max_bytes, and uses all of it") {
@@ -283,12 +283,12 @@ TEST_CASE("a pool never holds more than max_bytes, and uses all of it") {
   std::vector<void*> blocks;
   CHECK_THROWS_AS(
       [&] {
-        for (;;) blocks.push_back(memory.allocate(stream, 256_KiB));
+        for (;;) blocks.push_back(memory.allocate(legacy, 256_KiB));
       }(),
       out_of_memory);
   CHECK(blocks.size() == 12);
   CHECK(memory.numbers().reserved.peak <= 3_MiB + 100);
-  for (void* p : blocks) memory.deallocate(stream, p, 256_KiB);
+  for (void* p : blocks) memory.deallocate(legacy, p, 256_KiB);
 
   source_state other;
   auto small = make(source{&other} | pool{.initial_bytes = 1000, .max_bytes = 1000});
@@ -317,7 +317,7 @@ TEST_CASE("trim gives idle segments back until at most so much is held, and keep
   source_state state;
   auto memory = make(source{&state} | pool{.growth_bytes = 2_MiB});
   void* blocks[4];
-  for (void*& p : blocks) p = memory.allocate(stream, 2_MiB);
+  for (void*& p : blocks) p = memory.allocate(legacy, 2_MiB);
   CHECK(state.live_count == 4);
   for (int i = 0; i < 3; ++i) memory.deallocate(host_order, blocks[i], 2_MiB);
   CHECK(memory.trim(6_MiB) == 2_MiB);
@@ -327,8 +327,8 @@ TEST_CASE("trim gives idle segments back until at most so much is held, and keep
   CHECK(state.live_count == 1);
   memory.deallocate(host_order, blocks[3], 2_MiB);
   CHECK(memory.trim() == 2_MiB);
-  void* const again = memory.allocate(stream, 1);
-  memory.deallocate(stream, again, 1);
+  void* const again = memory.allocate(legacy, 1);
+  memory.deallocate(legacy, again, 1);
 }
 
 TEST_CASE("trim leaves what is pending; after a synchronize it can go") {
@@ -348,8 +348,8 @@ TEST_CASE("trim leaves what is pending; after a synchronize it can go") {
 TEST_CASE("above the release threshold a segment that becomes idle goes back at once") {
   source_state state;
   auto memory = make(source{&state} | pool{.growth_bytes = 2_MiB, .release_threshold = 3_MiB});
-  void* const p = memory.allocate(stream, 2_MiB);
-  void* const q = memory.allocate(stream, 2_MiB);
+  void* const p = memory.allocate(legacy, 2_MiB);
+  void* const q = memory.allocate(legacy, 2_MiB);
   memory.deallocate(host_order, p, 2_MiB);
   CHECK(state.live_bytes == 2_MiB);
   memory.deallocate(host_order, q, 2_MiB);
@@ -361,19 +361,19 @@ TEST_CASE("requests below max_split_bytes are served from segments below it") {
     CAPTURE(limit);
     source_state state;
     auto memory = make(source{&state} | pool{.growth_bytes = 4_MiB, .max_split_bytes = limit});
-    void* const small = memory.allocate(stream, 1000);
-    void* const aligned = memory.allocate(stream, limit - 256, max_alignment);
-    void* const large = memory.allocate(stream, limit);
+    void* const small = memory.allocate(legacy, 1000);
+    void* const aligned = memory.allocate(legacy, limit - 256, max_alignment);
+    void* const large = memory.allocate(legacy, limit);
     CHECK(memory.numbers().out_of_memory == 0);
     memory.deallocate(host_order, large, limit);
-    void* const next = memory.allocate(stream, 1000);
+    void* const next = memory.allocate(legacy, 1000);
     bool const inside = next >= large && next < static_cast<std::byte*>(large) + limit;
     CHECK_FALSE(inside);  // the large block is kept whole
-    CHECK(memory.allocate(stream, limit) == large);
-    memory.deallocate(stream, large, limit);
-    memory.deallocate(stream, small, 1000);
-    memory.deallocate(stream, next, 1000);
-    memory.deallocate(stream, aligned, limit - 256, max_alignment);
+    CHECK(memory.allocate(legacy, limit) == large);
+    memory.deallocate(legacy, large, limit);
+    memory.deallocate(legacy, small, 1000);
+    memory.deallocate(legacy, next, 1000);
+    memory.deallocate(legacy, aligned, limit - 256, max_alignment);
   }
 }
 
@@ -384,11 +384,11 @@ TEST_CASE("before it refuses, a pool gives its idle segments back and asks for o
     sim::set_capacity(0, 8_MiB);
     auto memory = make(device{} | pool{.growth_bytes = 2_MiB, .synchronize = synchronize});
     void* blocks[4];
-    for (void*& p : blocks) p = memory.allocate(stream, 2_MiB);
-    for (void* p : blocks) memory.deallocate(stream, p, 2_MiB);
-    void* const all = memory.allocate(stream, 8_MiB);
+    for (void*& p : blocks) p = memory.allocate(legacy, 2_MiB);
+    for (void* p : blocks) memory.deallocate(legacy, p, 2_MiB);
+    void* const all = memory.allocate(legacy, 8_MiB);
     CHECK(memory.numbers().releases == 4);
-    memory.deallocate(stream, all, 8_MiB);
+    memory.deallocate(legacy, all, 8_MiB);
   }
   sim::reset();
 }
@@ -421,31 +421,31 @@ TEST_CASE("what fits is found, however many blocks of nearly its size do not") {
   // Sizes of one class, the largest freed first: it lies behind the others. The blocks between stay live.
   std::vector<void*> free, kept;
   for (int i = 0; i < 20; ++i) {
-    free.push_back(memory.allocate(stream, i == 0 ? 2112_KiB - 256 : 2048_KiB));
-    kept.push_back(memory.allocate(stream, 1_MiB + 256));  // not in slabs
+    free.push_back(memory.allocate(legacy, i == 0 ? 2112_KiB - 256 : 2048_KiB));
+    kept.push_back(memory.allocate(legacy, 1_MiB + 256));  // not in slabs
   }
   std::size_t const rest = memory.snapshot().largest_free;
-  void* const last = memory.allocate(stream, rest);
+  void* const last = memory.allocate(legacy, rest);
   for (std::size_t i = 0; i < free.size(); ++i)
     memory.deallocate(host_order, free[i], i == 0 ? 2112_KiB - 256 : 2048_KiB);
   CHECK(memory.snapshot().largest_free == 2112_KiB - 256);
-  auto* const found = static_cast<std::byte*>(memory.allocate(stream, 2080_KiB));
+  auto* const found = static_cast<std::byte*>(memory.allocate(legacy, 2080_KiB));
   CHECK(found == static_cast<std::byte*>(free[0]) + 32_KiB - 256);  // the end of it
-  memory.deallocate(stream, found, 2080_KiB);
-  memory.deallocate(stream, last, rest);
-  for (void* p : kept) memory.deallocate(stream, p, 1_MiB + 256);
+  memory.deallocate(legacy, found, 2080_KiB);
+  memory.deallocate(legacy, last, rest);
+  for (void* p : kept) memory.deallocate(legacy, p, 1_MiB + 256);
 }
 
 TEST_CASE("the report names the request, who refused it, the chain, and the pool's bytes") {
   source_state state;
   auto memory = make(source{&state} | pool{.max_bytes = 4_MiB});
-  void* const p = memory.allocate(stream, 1_MiB);
-  void* const q = memory.allocate(stream, 1_MiB);
-  void* const r = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1_MiB);
+  void* const q = memory.allocate(legacy, 1_MiB);
+  void* const r = memory.allocate(legacy, 1000);
   memory.deallocate(host_order, p, 1_MiB);
-  memory.deallocate(stream, q, 1_MiB);
+  memory.deallocate(legacy, q, 1_MiB);
   try {
-    memory.allocate(stream, 4_MiB - 1);
+    memory.allocate(legacy, 4_MiB - 1);
     FAIL("it was not refused");
   } catch (out_of_memory const& failure) {
     std::string const what = failure.what();
@@ -462,32 +462,32 @@ TEST_CASE("the report names the request, who refused it, the chain, and the pool
     CHECK(contains(what, "source"));
   }
   CHECK(memory.numbers().requested.current == 1000);
-  memory.deallocate(stream, r, 1000);
+  memory.deallocate(legacy, r, 1000);
 }
 
 TEST_CASE("errors of the upstream that are not lack of memory pass through and change nothing") {
   source_state state;
   auto memory = make(source{&state} | pool{});
   state.fail = failing::other;
-  CHECK_THROWS_AS(memory.allocate(stream, 1000), std::logic_error);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1000), std::logic_error);
   CHECK(memory.numbers().reserved.current == 0);
   CHECK(memory.numbers().allocations == 0);
   state.fail = failing::no;
-  void* const p = memory.allocate(stream, 1000);
-  memory.deallocate(stream, p, 1000);
+  void* const p = memory.allocate(legacy, 1000);
+  memory.deallocate(legacy, p, 1000);
 }
 
 TEST_CASE("wrong deallocations are found and change nothing") {
   source_state state;
   auto memory = make(source{&state} | pool{.initial_bytes = 2_MiB});
-  auto* const p = static_cast<std::byte*>(memory.allocate(stream, 1000));
-  auto* const other = static_cast<std::byte*>(memory.allocate(stream, 1000));
+  auto* const p = static_cast<std::byte*>(memory.allocate(legacy, 1000));
+  auto* const other = static_cast<std::byte*>(memory.allocate(legacy, 1000));
   std::byte on_stack{};
   pool_numbers const before = memory.numbers();
   caught_misuse misuse;
   auto const caught = [&](void* q, std::size_t bytes, std::size_t alignment, char const* what) {
     int const count = misuse.count();
-    memory.deallocate(stream, q, bytes, alignment);
+    memory.deallocate(legacy, q, bytes, alignment);
     CHECK(misuse.count() == count + 1);
     CHECK_MESSAGE(contains(misuse.last(), what), misuse.last());
     CHECK(contains(misuse.last(), "weir: pool: deallocate of "));
@@ -504,15 +504,15 @@ TEST_CASE("wrong deallocations are found and change nothing") {
   caught(p + 1, 1000, default_alignment, "no live block starts there");
   caught(p + 256, 744, default_alignment, "no live block starts there");
   caught(&on_stack, 1, default_alignment, "not this pool's memory");
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   {
     int const count = misuse.count();
-    memory.deallocate(stream, p, 1000);
+    memory.deallocate(legacy, p, 1000);
     CHECK(misuse.count() == count + 1);
     CHECK(contains(misuse.last(), "freed twice"));
   }
-  memory.deallocate(stream, other, 1000);
-  memory.deallocate(stream, other, 1000);
+  memory.deallocate(legacy, other, 1000);
+  memory.deallocate(legacy, other, 1000);
   CHECK(contains(misuse.last(), "freed twice"));  // also when it was merged into its neighbours
   CHECK(memory.numbers().deallocations == 2);
   CHECK(memory.numbers().allocated.current == 0);
@@ -528,9 +528,9 @@ TEST_CASE("without a handler of one's own, misuse says what it is and ends the p
     dup2(ends[1], STDERR_FILENO);
     source_state state;
     auto memory = make(source{&state} | pool{.initial_bytes = 2_MiB});
-    void* const p = memory.allocate(stream, 1000);
-    memory.deallocate(stream, p, 1000);
-    memory.deallocate(stream, p, 1000);
+    void* const p = memory.allocate(legacy, 1000);
+    memory.deallocate(legacy, p, 1000);
+    memory.deallocate(legacy, p, 1000);
     _exit(0);
   }
   close(ends[1]);
@@ -553,18 +553,18 @@ TEST_CASE("WEIR_NO_CACHING=1 makes a pool pass everything straight through") {
   auto caching = make(source{&state} | pool{});
   REQUIRE(unsetenv("WEIR_NO_CACHING") == 0);
   CHECK(state.live_bytes == 0);
-  void* const p = memory.allocate(stream, 1000, 512);
+  void* const p = memory.allocate(legacy, 1000, 512);
   CHECK(state.live_bytes == 1000);
-  memory.deallocate(stream, p, 1000, 512);
+  memory.deallocate(legacy, p, 1000, 512);
   CHECK(state.live_bytes == 0);
   CHECK(memory.trim() == 0);
   state.fail = failing::out_of_memory;
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 1000); });
   CHECK(contains(what, "refused by source; chain: pool > source"));
   state.fail = failing::no;
-  void* const q = caching.allocate(stream, 1000);
+  void* const q = caching.allocate(legacy, 1000);
   CHECK(state.live_bytes > 1000);
-  caching.deallocate(stream, q, 1000);
+  caching.deallocate(legacy, q, 1000);
 }
 
 TEST_CASE("deallocate allocates no host memory") {
@@ -575,7 +575,7 @@ TEST_CASE("deallocate allocates no host memory") {
   std::vector<std::pair<void*, stream_ref>> blocks;
   std::mt19937 random(5);
   for (int round = 0; round < 50; ++round) {
-    for (stream_ref const order : {stream, stream_ref(host_order), stream_ref(s), stream_ref(cudaStreamPerThread)})
+    for (stream_ref const order : {legacy, stream_ref(host_order), stream_ref(s), stream_ref(cudaStreamPerThread)})
       for (int i = 0; i < 20; ++i)
         blocks.emplace_back(memory.allocate(order, 1000 * static_cast<std::size_t>(i + 1)), order);
     std::size_t i = 0;
@@ -691,7 +691,7 @@ TEST_CASE("whichever runtime call fails, nothing is lost, nothing comes too earl
         auto memory = make(source{&state} | pool{.max_bytes = 256_KiB, .pending = when_pending::wait});
         auto const order = [&](int i) -> stream_ref {
           if (i % 5 == 3) return cudaStreamPerThread;
-          return i % 5 == 4 ? stream : stream_ref(*streams[i % 5]);
+          return i % 5 == 4 ? legacy : stream_ref(*streams[i % 5]);
         };
         for (int i = 0; i < 40; ++i) {
           auto const value = static_cast<unsigned char>(i);
@@ -739,7 +739,7 @@ TEST_CASE("a pool that ends waits for pending work before it gives the memory ba
   {
     auto memory = make(source{&state} | pool{});
     destroyable_stream const s;
-    for (stream_ref const order : {stream, stream_ref(s), stream_ref(cudaStreamPerThread), stream_ref(gone_first)}) {
+    for (stream_ref const order : {legacy, stream_ref(s), stream_ref(cudaStreamPerThread), stream_ref(gone_first)}) {
       void* const p = memory.allocate(order, 1_MiB);
       checks.expect(order, p, 0, 0);
       memory.deallocate(order, p, 1_MiB);
@@ -769,14 +769,14 @@ TEST_CASE("a pool can stand on a pool, and be shared and erased") {
   source_state state;
   {
     auto outer = make(source{&state} | pool{.initial_bytes = 8_MiB} | pool{.growth_bytes = 2_MiB});
-    void* const p = outer.allocate(stream, 1000);
+    void* const p = outer.allocate(legacy, 1000);
     CHECK(find<pool_resource>(outer).numbers().reserved.current == 2_MiB);
     CHECK(outer.upstream().numbers().allocated.current == 2_MiB);
-    outer.deallocate(stream, p, 1000);
+    outer.deallocate(legacy, p, 1000);
 
     auto first = make(share(outer) | pool{});
-    void* const q = first.allocate(stream, 1000);
-    first.deallocate(stream, q, 1000);
+    void* const q = first.allocate(legacy, 1000);
+    first.deallocate(legacy, q, 1000);
   }
   CHECK(state.live_bytes == 0);
 }
@@ -784,8 +784,8 @@ TEST_CASE("a pool can stand on a pool, and be shared and erased") {
 TEST_CASE("an aligned request whose room is as large as a block kept whole is served by a segment of its own") {
   source_state state;
   auto memory = make(source{&state} | pool{.growth_bytes = 64_MiB, .max_split_bytes = 1_MiB});
-  void* const p = memory.allocate(stream, 256_KiB, 2_MiB);  // 2.25 MiB have to be looked for
+  void* const p = memory.allocate(legacy, 256_KiB, 2_MiB);  // 2.25 MiB have to be looked for
   CHECK(reinterpret_cast<std::uintptr_t>(p) % 2_MiB == 0);
   CHECK(memory.numbers().reserved.current < 5_MiB);
-  memory.deallocate(stream, p, 256_KiB, 2_MiB);
+  memory.deallocate(legacy, p, 256_KiB, 2_MiB);
 }

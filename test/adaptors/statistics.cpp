@@ -23,7 +23,7 @@ using namespace weir::test;
 
 namespace {
 
-stream_ref const stream;
+stream_ref const legacy;
 using counted = statistics_resource<source_resource>;
 static_assert(resource<counted>);
 /// Finds each free wrong while it is told to.
@@ -56,17 +56,17 @@ template struct opened<counters_of_statistics, &refused::counters_>;
 TEST_CASE("what passes is counted: live, most and in all") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  void* const a = memory.allocate(stream, 100);
-  void* const b = memory.allocate(stream, 300);
-  memory.deallocate(stream, a, 100);
-  void* const c = memory.allocate(stream, 50);
+  void* const a = memory.allocate(legacy, 100);
+  void* const b = memory.allocate(legacy, 300);
+  memory.deallocate(legacy, a, 100);
+  void* const c = memory.allocate(legacy, 50);
   memory_statistics const now = memory.numbers();
   CHECK(now.requested == counter{350, 400, 450});
   CHECK(now.allocated == counter{768, 768, 1024});
   CHECK(now.allocations == counter{2, 2, 3});
   CHECK(now.failures == 0);
-  memory.deallocate(stream, b, 300);
-  memory.deallocate(stream, c, 50);
+  memory.deallocate(legacy, b, 300);
+  memory.deallocate(legacy, c, 50);
   CHECK(memory.numbers().requested == counter{0, 400, 450});
   CHECK(memory.numbers().allocations.given_back() == 3);
   CHECK(state.live_count == 0);
@@ -76,11 +76,11 @@ TEST_CASE("a failure is counted as a failure and in nothing else, and passes thr
   source_state state;
   auto memory = make(source{&state} | statistics{});
   state.fail = failing::out_of_memory;
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 1000); });
   CHECK(contains(what, "refused by source; chain: statistics > source"));
   CHECK(contains(what, "0 B requested in 0 live allocations"));
   state.fail = failing::other;
-  CHECK_THROWS_AS(memory.allocate(stream, 1000), std::logic_error);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1000), std::logic_error);
   memory_statistics expected;
   expected.failures = 2;
   CHECK(memory.numbers() == expected);
@@ -89,8 +89,8 @@ TEST_CASE("a failure is counted as a failure and in nothing else, and passes thr
 TEST_CASE("zero bytes are nothing") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.allocate(legacy, 0) == nullptr);
+  memory.deallocate(legacy, nullptr, 0);
   CHECK(memory.numbers() == memory_statistics{});
   CHECK(state.calls == 0);
 }
@@ -98,17 +98,17 @@ TEST_CASE("zero bytes are nothing") {
 TEST_CASE("giving back more than is live is misuse: reported, ignored, and the numbers stay right") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   {
     caught_misuse const misuse;
-    memory.deallocate(stream, p, 1001);
+    memory.deallocate(legacy, p, 1001);
     CHECK(misuse.count() == 1);
     CHECK(contains(misuse.last(), "1001 B"));
   }
   CHECK(memory.numbers().requested.current == 1000);
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   caught_misuse const misuse;
-  memory.deallocate(stream, p, 1000);  // freed twice
+  memory.deallocate(legacy, p, 1000);  // freed twice
   CHECK(misuse.count() == 1);
   CHECK(state.live_count == 0);
 }
@@ -116,14 +116,14 @@ TEST_CASE("giving back more than is live is misuse: reported, ignored, and the n
 TEST_CASE("a free with an alignment that would take more than is live is misuse") {
   fresh_world const world;
   auto memory = make(device{} | statistics{});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   std::int64_t const allocated = memory.numbers().allocated.current;
   REQUIRE(taken(memory, 1000, 1_MiB) > static_cast<std::size_t>(allocated));
   caught_misuse const misuse;
-  memory.deallocate(stream, p, 1000, 1_MiB);
+  memory.deallocate(legacy, p, 1000, 1_MiB);
   CHECK(misuse.count() == 1);
   CHECK(memory.numbers().allocated.current == allocated);
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(misuse.count() == 1);
   CHECK(memory.numbers().allocated.current == 0);
 }
@@ -131,14 +131,14 @@ TEST_CASE("a free with an alignment that would take more than is live is misuse"
 TEST_CASE("more frees than allocations are misuse even if the bytes add up") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   {
     caught_misuse const misuse;
-    memory.deallocate(stream, p, 0);
+    memory.deallocate(legacy, p, 0);
     CHECK(misuse.count() == 1);
-    memory.deallocate(stream, p, 400);
+    memory.deallocate(legacy, p, 400);
     CHECK(misuse.count() == 1);  // it cannot know yet
-    memory.deallocate(stream, p, 600);
+    memory.deallocate(legacy, p, 600);
     CHECK(misuse.count() == 2);
   }
   CHECK(memory.numbers().allocations.current == 0);
@@ -147,17 +147,17 @@ TEST_CASE("more frees than allocations are misuse even if the bytes add up") {
 TEST_CASE("a free is counted before the upstream has the memory back") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   std::int64_t seen = -1;
   state.on_deallocate = [&] { seen = memory.numbers().allocations.current; };
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(seen == 0);
 }
 
 TEST_CASE("peaks can start again") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  memory.deallocate(stream, memory.allocate(stream, 5000), 5000);
+  memory.deallocate(legacy, memory.allocate(legacy, 5000), 5000);
   memory.reset_peaks();
   CHECK(memory.numbers().requested == counter{0, 0, 5000});
 }
@@ -165,31 +165,31 @@ TEST_CASE("peaks can start again") {
 TEST_CASE("the summary shows the layer's numbers") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  void* const p = memory.allocate(stream, 2048);
+  void* const p = memory.allocate(legacy, 2048);
   CHECK(memory.summary("mine") == memory.numbers().summary("mine"));
   CHECK(contains(memory.summary(), "2.00 KiB"));
-  memory.deallocate(stream, p, 2048);
+  memory.deallocate(legacy, p, 2048);
 }
 
 TEST_CASE("a scope sees what happens while it lives, and an outer one what its inner ones see") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
-  void* const before = memory.allocate(stream, 1000);
+  void* const before = memory.allocate(legacy, 1000);
   void *a = nullptr, *b = nullptr;
   statistics_scope outer(memory);
-  a = memory.allocate(stream, 10);
+  a = memory.allocate(legacy, 10);
   {
     statistics_scope inner(memory);
-    b = memory.allocate(stream, 20);
+    b = memory.allocate(legacy, 20);
     CHECK(inner.numbers().requested == counter{20, 20, 20});
     CHECK(outer.numbers().requested == counter{30, 30, 30});
-    memory.deallocate(stream, b, 20);
+    memory.deallocate(legacy, b, 20);
     CHECK(inner.numbers().requested == counter{0, 20, 20});
   }
-  memory.deallocate(stream, a, 10);
+  memory.deallocate(legacy, a, 10);
   CHECK(outer.numbers().requested == counter{0, 30, 30});
   CHECK(outer.numbers().allocations == counter{0, 2, 2});
-  memory.deallocate(stream, before, 1000);
+  memory.deallocate(legacy, before, 1000);
   CHECK(outer.numbers().requested == counter{-1000, 30, 30});  // older memory: a balance, not a wrapped number
   CHECK(outer.numbers().requested.given_back() == 1030);
   CHECK(memory.numbers().requested == counter{0, 1030, 1030});
@@ -199,9 +199,9 @@ TEST_CASE("a scope counts the failures of its time") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
   state.fail = failing::out_of_memory;
-  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
   statistics_scope scope(memory);
-  CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
   CHECK(scope.numbers().failures == 1);
   CHECK(memory.numbers().failures == 2);
 }
@@ -212,10 +212,10 @@ TEST_CASE("a scope belongs to one layer") {
   auto second = make(source{&state} | statistics{});
   statistics_scope of_first(first);
   statistics_scope of_second(second);
-  void* const p = first.allocate(stream, 10);
+  void* const p = first.allocate(legacy, 10);
   CHECK(of_first.numbers().requested.current == 10);
   CHECK(of_second.numbers() == memory_statistics{});
-  first.deallocate(stream, p, 10);
+  first.deallocate(legacy, p, 10);
 }
 
 TEST_CASE("a scope is opened on the top of a stack or on a handle to it") {
@@ -223,9 +223,9 @@ TEST_CASE("a scope is opened on the top of a stack or on a handle to it") {
   auto memory = make(source{&state} | statistics{});
   auto const handle = share(memory);
   statistics_scope scope(handle);
-  void* const p = handle.allocate(stream, 10);
+  void* const p = handle.allocate(legacy, 10);
   CHECK(scope.numbers().requested.current == 10);
-  handle.deallocate(stream, p, 10);
+  handle.deallocate(legacy, p, 10);
 }
 
 TEST_CASE("scopes may end in any order") {
@@ -234,10 +234,10 @@ TEST_CASE("scopes may end in any order") {
   std::optional<statistics_scope> first(std::in_place, memory);
   std::optional<statistics_scope> second(std::in_place, memory);
   first.reset();
-  void* const p = memory.allocate(stream, 10);
+  void* const p = memory.allocate(legacy, 10);
   CHECK(second->numbers().requested.current == 10);
   second.reset();
-  memory.deallocate(stream, p, 10);
+  memory.deallocate(legacy, p, 10);
   CHECK(memory.numbers().requested.current == 0);
 }
 
@@ -245,7 +245,7 @@ TEST_CASE("without by_tag no tag is counted") {
   source_state state;
   auto memory = make(source{&state} | statistics{});
   tag const scope{"decoder"};
-  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  memory.deallocate(legacy, memory.allocate(legacy, 10), 10);
   CHECK(memory.numbers_by_tag().empty());
   CHECK_FALSE(contains(memory.summary(), "decoder"));
   CHECK_FALSE(contains(report_of(memory).lines(), "holders"));
@@ -254,13 +254,13 @@ TEST_CASE("without by_tag no tag is counted") {
 TEST_CASE("by tag: a free counts for the tag that the block was allocated under, and what holds most comes first") {
   source_state state;
   auto memory = make(source{&state} | statistics{.by_tag = true});
-  void *a = nullptr, *b = nullptr, *c = memory.allocate(stream, 7);
+  void *a = nullptr, *b = nullptr, *c = memory.allocate(legacy, 7);
   {
     tag const outer{"decoder"};
-    a = memory.allocate(stream, 1000);
+    a = memory.allocate(legacy, 1000);
     tag const inner{"decoder/ffn"};
-    b = memory.allocate(stream, 3000);
-    memory.deallocate(stream, a, 1000);
+    b = memory.allocate(legacy, 3000);
+    memory.deallocate(legacy, a, 1000);
   }
   auto const found = memory.numbers_by_tag();
   REQUIRE(found.size() == 3);
@@ -272,8 +272,8 @@ TEST_CASE("by tag: a free counts for the tag that the block was allocated under,
   CHECK(found[2].tag == tag_name("decoder"));
   CHECK(found[2].numbers.requested == counter{0, 1000, 1000});
   CHECK(found[2].numbers.allocations == counter{0, 1, 1});
-  memory.deallocate(stream, b, 3000);
-  memory.deallocate(stream, c, 7);
+  memory.deallocate(legacy, b, 3000);
+  memory.deallocate(legacy, c, 7);
   memory.reset_peaks();
   for (tag_statistics const& each : memory.numbers_by_tag()) {
     CHECK(each.numbers.requested.current == 0);
@@ -287,11 +287,11 @@ TEST_CASE("by tag: a block counts in a scope as well as for its tag") {
   auto memory = make(source{&state} | statistics{.by_tag = true});
   tag const decoder{"decoder"};
   statistics_scope const scope(memory);
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   CHECK(scope.numbers().requested == counter{1000, 1000, 1000});
   REQUIRE(memory.numbers_by_tag().size() == 1);
   CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{1000, 1000, 1000});
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(scope.numbers().requested == counter{0, 1000, 1000});
   CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{0, 1000, 1000});
 }
@@ -300,12 +300,12 @@ TEST_CASE("by tag: the summary has a row a tag, and a refusal a line of the larg
   source_state state;
   auto memory = make(source{&state} | statistics{.by_tag = true});
   tag const scope{"decoder\n/kv"};
-  void* const p = memory.allocate(stream, 2048);
+  void* const p = memory.allocate(legacy, 2048);
   CHECK(contains(memory.summary(), "| decoder\\n/kv                     |    2.00 KiB |    2.00 KiB |        1 |\n"));
   state.fail = failing::out_of_memory;
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 1000); });
   CHECK(contains(what, "\n  holders    decoder\\n/kv 2.00 KiB in 1\n"));
-  memory.deallocate(stream, p, 2048);
+  memory.deallocate(legacy, p, 2048);
 }
 
 TEST_CASE("by tag: a free that is reported as wrong leaves its block with its tag") {
@@ -315,18 +315,18 @@ TEST_CASE("by tag: a free that is reported as wrong leaves its block with its ta
   void* p = nullptr;
   {
     tag const scope{"kept"};
-    p = memory.allocate(stream, 1000);
+    p = memory.allocate(legacy, 1000);
   }
   {
     caught_misuse const misuse;
-    memory.deallocate(stream, p, 1000);
+    memory.deallocate(legacy, p, 1000);
     CHECK(misuse.count() == 1);
   }
   REQUIRE(memory.numbers_by_tag().size() == 1);
   CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{1000, 1000, 1000});
   CHECK(memory.numbers().requested == counter{1000, 1000, 1000});
   refuses = false;
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(memory.numbers_by_tag()[0].numbers.requested == counter{0, 1000, 1000});
 }
 
@@ -342,7 +342,7 @@ TEST_CASE("by tag: eight threads with a tag each that free what others allocated
   };
   run([&](std::size_t t) {
     tag const scope{"thread " + std::to_string(t)};
-    for (void*& p : blocks[t]) p = memory.allocate(stream, 256 * (t + 1));
+    for (void*& p : blocks[t]) p = memory.allocate(legacy, 256 * (t + 1));
   });
   auto const all = memory.numbers_by_tag();
   REQUIRE(all.size() == threads);
@@ -352,7 +352,7 @@ TEST_CASE("by tag: eight threads with a tag each that free what others allocated
   }
   run([&](std::size_t t) {
     std::size_t const other = (t + 1) % threads;
-    for (void* const p : blocks[other]) memory.deallocate(stream, p, 256 * (other + 1));
+    for (void* const p : blocks[other]) memory.deallocate(legacy, p, 256 * (other + 1));
   });
   for (tag_statistics const& each : memory.numbers_by_tag()) CHECK(each.numbers.live() == 0);
   CHECK(memory.numbers().requested.current == 0);
@@ -371,7 +371,7 @@ TEST_CASE("eight threads: the layer's numbers are exact, and each scope sees its
       auto const signed_bytes = static_cast<std::int64_t>(bytes);
       std::optional<statistics_scope> scope;
       if (t % 2 == 0) scope.emplace(memory);  // scopes open and close while others allocate
-      for (int i = 0; i < rounds; ++i) memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
+      for (int i = 0; i < rounds; ++i) memory.deallocate(legacy, memory.allocate(legacy, bytes), bytes);
       if (scope && scope->numbers().requested != counter{0, signed_bytes, signed_bytes * rounds}) ++wrong;
     });
   for (auto& thread : running) thread.join();
@@ -400,27 +400,27 @@ TEST_CASE("numbers that threads share are as one thread's, also those of scopes 
     std::vector<void*> blocks(100);
     for (std::size_t const i : {0U, 1U}) threads.on(i, [&, i] { scopes[i].emplace(memory); });
     threads.on(0, [&] {
-      for (void*& p : blocks) p = memory.allocate(stream, 1000);
-      for (int i = 0; i < 100; ++i) memory.deallocate(stream, memory.allocate(stream, 500), 500);
+      for (void*& p : blocks) p = memory.allocate(legacy, 1000);
+      for (int i = 0; i < 100; ++i) memory.deallocate(legacy, memory.allocate(legacy, 500), 500);
     });
     threads.on(1, [&] {
-      for (std::size_t i = 0; i < 50; ++i) memory.deallocate(stream, blocks[i], 1000);
-      memory.deallocate(stream, memory.allocate(stream, 2000), 2000);
+      for (std::size_t i = 0; i < 50; ++i) memory.deallocate(legacy, blocks[i], 1000);
+      memory.deallocate(legacy, memory.allocate(legacy, 2000), 2000);
       refuses = true;
       caught_misuse const misuse;
-      memory.deallocate(stream, blocks[50], 1000);
+      memory.deallocate(legacy, blocks[50], 1000);
       CHECK(misuse.count() == 1);
       refuses = false;
-      memory.deallocate(stream, blocks[50], 1'000'000);
+      memory.deallocate(legacy, blocks[50], 1'000'000);
       CHECK(misuse.count() == 2);
       state.fail = failing::out_of_memory;
-      CHECK_THROWS_AS(memory.allocate(stream, 1), out_of_memory);
+      CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
       state.fail = failing::no;
     });
     std::vector<memory_statistics> all{memory.numbers()};
     for (std::size_t const i : {0U, 1U}) all.push_back(scopes[i]->numbers());
     for (std::size_t const i : {0U, 1U}) threads.on(i, [&, i] { scopes[i].reset(); });
-    for (std::size_t i = 50; i < 100; ++i) memory.deallocate(stream, blocks[i], 1000);
+    for (std::size_t i = 50; i < 100; ++i) memory.deallocate(legacy, blocks[i], 1000);
     all.push_back(memory.numbers());
     for (tag_statistics const& each : memory.numbers_by_tag()) all.push_back(each.numbers);
     return all;

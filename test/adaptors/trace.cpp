@@ -18,7 +18,7 @@ using namespace weir::test;
 
 namespace {
 
-stream_ref const stream;
+stream_ref const legacy;
 using traced = trace_resource<source_resource>;
 static_assert(resource<traced>);
 static_assert(device_accessible<traced> && host_accessible<traced> && host_ordered<traced>);
@@ -65,16 +65,16 @@ TEST_CASE("wrong options are refused") {
 TEST_CASE("allocations, frees and refusals are recorded, and nothing else") {
   source_state state;
   auto memory = make(source{&state} | trace{.events = 100});
-  void* const p = memory.allocate(stream, 1000);
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
+  void* const p = memory.allocate(legacy, 1000);
+  CHECK(memory.allocate(legacy, 0) == nullptr);
+  memory.deallocate(legacy, nullptr, 0);
   state.fail = failing::out_of_memory;
-  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 2000)), out_of_memory);
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(legacy, 2000)), out_of_memory);
   state.fail = failing::null;
-  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 3000)), out_of_memory);
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(legacy, 3000)), out_of_memory);
   state.fail = failing::other;
-  CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 4000)), std::logic_error);
-  memory.deallocate(stream, p, 1000);
+  CHECK_THROWS_AS(static_cast<void>(memory.allocate(legacy, 4000)), std::logic_error);
+  memory.deallocate(legacy, p, 1000);
   reader const seen = read(memory);
   CHECK(seen.text == "allocate 1000\nout_of_memory 2000\nout_of_memory 3000\nfree 1000\n");
   CHECK(seen.addresses[0] == reinterpret_cast<std::uintptr_t>(p));
@@ -89,7 +89,7 @@ TEST_CASE("a refusal is recorded with the report that the caller gets") {
   state.fail = failing::out_of_memory;
   auto memory = make(source{&state} | trace{.name = "search"});
   std::string given;
-  for (int i = 0; i < 2; ++i) given = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(stream, 7)); });
+  for (int i = 0; i < 2; ++i) given = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(legacy, 7)); });
   reader const seen = read(memory);
   REQUIRE(seen.refusals.size() == 2);
   CHECK(seen.refusals[0] != seen.refusals[1]);
@@ -101,7 +101,7 @@ TEST_CASE("what another layer did is recorded too") {
   source_state state;
   auto memory = make(source{&state} | trace{});
   int place = 0;
-  CHECK(memory.note_event(trace_action::spill, &place, 100, stream));
+  CHECK(memory.note_event(trace_action::spill, &place, 100, legacy));
   CHECK(read(memory).text == "spill 100\n");
   CHECK(read(memory).addresses.at(0) == reinterpret_cast<std::uintptr_t>(&place));
 }
@@ -112,38 +112,38 @@ TEST_CASE("a free is recorded before the upstream has the memory back, an alloca
   std::uint64_t at_allocation = 99, at_free = 99;
   state.on_allocate = [&] { at_allocation = memory.count(); };
   state.on_deallocate = [&] { at_free = memory.count(); };
-  void* const p = memory.allocate(stream, 10);
-  memory.deallocate(stream, p, 10);
+  void* const p = memory.allocate(legacy, 10);
+  memory.deallocate(legacy, p, 10);
   CHECK(at_allocation == 0);
   CHECK(at_free == 2);
-  void* const q = memory.allocate(stream, 20);
-  memory.deallocate_after(stream, q, 20, {}, default_alignment);
+  void* const q = memory.allocate(legacy, 20);
+  memory.deallocate_after(legacy, q, 20, {}, default_alignment);
   CHECK(at_free == 4);
 }
 
 TEST_CASE("call stacks are kept where that is asked for") {
   source_state state;
   auto plain = make(source{&state} | trace{});
-  plain.deallocate(stream, plain.allocate(stream, 10), 10);
+  plain.deallocate(legacy, plain.allocate(legacy, 10), 10);
   CHECK(read(plain).frames.empty());
   auto memory = make(source{&state} | trace{.frames = 8});
   void* p = nullptr;
   for (int i = 0; i < 2; ++i) {
-    if (p != nullptr) memory.deallocate(stream, p, 10);
-    p = memory.allocate(stream, 10);
+    if (p != nullptr) memory.deallocate(legacy, p, 10);
+    p = memory.allocate(legacy, 10);
   }
   CHECK(read(memory).last_stack == 1);  // one place
   CHECK(read(memory).frames.starts_with("1 "));
   CHECK(!contains(read(memory).frames, "\n2 "));
-  memory.deallocate(stream, p, 10);
+  memory.deallocate(legacy, p, 10);
 }
 
 TEST_CASE("the report says whose events there are how many of") {
   source_state state;
   auto memory = make(source{&state} | trace{.events = 2, .name = "search"});
-  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  memory.deallocate(legacy, memory.allocate(legacy, 10), 10);
   CHECK(report_of(memory).lines().starts_with("  search: trace 2 events\n"));
-  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  memory.deallocate(legacy, memory.allocate(legacy, 10), 10);
   CHECK(report_of(memory).lines().starts_with("  search: trace 4 events, of which the latest 2 are kept\n"));
   CHECK(memory.name() == "search");
 }

@@ -28,7 +28,7 @@ using namespace weir::test;
 
 namespace {
 
-stream_ref const stream;
+stream_ref const legacy;
 using tracked = tracking_resource<source_resource>;
 static_assert(resource<tracked>);
 static_assert(device_accessible<tracked> && host_accessible<tracked> && host_ordered<tracked>);
@@ -52,7 +52,7 @@ std::size_t lines_in(std::string const& text) {
 void leak(unsigned status) {
   source_state state;
   auto memory = make(source{&state} | tracking{.report_leaks = false, .leak_exit_status = status});
-  memory.upstream().deallocate(stream, memory.allocate(stream, 100), 100, default_alignment);
+  memory.upstream().deallocate(legacy, memory.allocate(legacy, 100), 100, default_alignment);
 }
 
 /// What a child that does this ends with; 3 if nothing changes it.
@@ -115,15 +115,15 @@ TEST_CASE("each live block is known with who allocated it, the largest first") {
 TEST_CASE("it counts as statistics do") {
   source_state state;
   auto memory = make(source{&state} | tracking{});
-  void* const a = memory.allocate(stream, 100);
-  void* const b = memory.allocate(stream, 300);
-  memory.deallocate(stream, a, 100);
+  void* const a = memory.allocate(legacy, 100);
+  void* const b = memory.allocate(legacy, 300);
+  memory.deallocate(legacy, a, 100);
   CHECK(memory.numbers().requested == counter{300, 400, 400});
   CHECK(memory.numbers().allocated == counter{512, 768, 768});
   CHECK(memory.numbers().allocations == counter{1, 2, 2});
   REQUIRE(memory.numbers_by_tag().size() == 1);
   CHECK(memory.numbers_by_tag()[0].numbers == memory.numbers());
-  memory.deallocate(stream, b, 300);
+  memory.deallocate(legacy, b, 300);
   memory.reset_peaks();
   CHECK(memory.numbers().requested == counter{0, 0, 400});
   CHECK(memory.numbers_by_tag()[0].numbers == memory.numbers());
@@ -133,24 +133,24 @@ TEST_CASE("a failure is counted, leaves no block, and the report names the large
   source_state state;
   auto memory = make(source{&state} | tracking{.name = "search"});
   tag const scope{"index"};
-  void* const p = memory.allocate(stream, 2048);
+  void* const p = memory.allocate(legacy, 2048);
   state.fail = failing::out_of_memory;
-  std::string const what = message_of<out_of_memory>([&] { memory.allocate(stream, 1000); });
+  std::string const what = message_of<out_of_memory>([&] { memory.allocate(legacy, 1000); });
   CHECK(contains(what, "chain: search: tracking > source"));
   CHECK(contains(what, "\n  search: tracking 2.00 KiB requested in 1 live blocks\n"));
   CHECK(contains(what, "\n  holders    index 2.00 KiB in 1\n"));
   state.fail = failing::other;
-  CHECK_THROWS_AS(memory.allocate(stream, 1000), std::logic_error);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1000), std::logic_error);
   CHECK(memory.numbers().failures == 2);
   CHECK(memory.blocks().size() == 1);
-  memory.deallocate(stream, p, 2048);
+  memory.deallocate(legacy, p, 2048);
 }
 
 TEST_CASE("zero bytes are nothing") {
   source_state state;
   auto memory = make(source{&state} | tracking{.frames = 4});
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
+  CHECK(memory.allocate(legacy, 0) == nullptr);
+  memory.deallocate(legacy, nullptr, 0);
   CHECK(memory.numbers() == memory_statistics{});
   CHECK(state.calls == 0);
 }
@@ -159,11 +159,11 @@ TEST_CASE("a wrong free is said what it is, and does not reach the upstream") {
   source_state state;
   auto memory = make(source{&state} | tracking{});
   tag const scope{"decoder/kv"};
-  void* const p = memory.allocate(stream, 3000);
+  void* const p = memory.allocate(legacy, 3000);
   auto const said_of = [&](void* wrong, std::size_t bytes, std::size_t alignment) {
     std::size_t const calls = state.calls;
     caught_misuse const misuse;
-    memory.deallocate(stream, wrong, bytes, alignment);
+    memory.deallocate(legacy, wrong, bytes, alignment);
     CHECK(misuse.count() == 1);
     CHECK(state.calls == calls);
     return misuse.last();
@@ -181,7 +181,7 @@ TEST_CASE("a wrong free is said what it is, and does not reach the upstream") {
   CHECK(contains(said_of(&mine, 4, 256), "it is not this layer's memory"));
   CHECK(memory.numbers().requested == counter{3000, 3000, 3000});
 
-  memory.deallocate(stream, p, 3000);
+  memory.deallocate(legacy, p, 3000);
   std::string const twice = said_of(p, 3000, 256);
   CHECK(contains(twice, "freed twice: thread " + me + " freed it 0.0 s ago; it was allocated with 3000 B"));
   CHECK(contains(twice, "(decoder/kv)"));
@@ -193,10 +193,10 @@ TEST_CASE("a free that a layer below finds wrong leaves the block live") {
   source_state state;
   auto below = make(source{&state} | tracking{});
   auto memory = make(share(below) | tracking{.report_leaks = false});
-  void* const p = memory.allocate(stream, 100);
-  below.deallocate(stream, p, 100);  // past the layer above
+  void* const p = memory.allocate(legacy, 100);
+  below.deallocate(legacy, p, 100);  // past the layer above
   caught_misuse const misuse;
-  memory.deallocate(stream, p, 100);
+  memory.deallocate(legacy, p, 100);
   CHECK(misuse.count() == 1);
   CHECK(contains(misuse.last(), "freed twice"));
   CHECK(memory.numbers().requested == counter{100, 100, 100});
@@ -209,13 +209,13 @@ TEST_CASE("what nobody freed is reported at the end, and nothing where nothing i
   void *a = nullptr, *b = nullptr;
   {
     auto memory = make(source{&state} | all.options());
-    memory.deallocate(stream, memory.allocate(stream, 5), 5);
+    memory.deallocate(legacy, memory.allocate(legacy, 5), 5);
   }
   CHECK(all.reports.empty());
   {
     auto memory = make(source{&state} | all.options());
     tag const scope{"decoder/kv"};
-    a = memory.allocate(stream, 3 << 20);
+    a = memory.allocate(legacy, 3 << 20);
     b = memory.allocate(host_order, 1 << 10);
   }
   REQUIRE(all.reports.size() == 1);
@@ -236,7 +236,7 @@ TEST_CASE("nobody need hear of leaks, a function that throws does no harm, and w
   std::vector<void*> left;
   auto const leak = [&](tracking const& options) {
     auto memory = make(source{&state} | options);
-    left.push_back(memory.allocate(stream, 10));
+    left.push_back(memory.allocate(legacy, 10));
   };
   tracking quiet = all.options();
   quiet.report_leaks = false;
@@ -265,7 +265,7 @@ TEST_CASE("a forked child does not report what its parent has live") {
   REQUIRE(::pipe(ends) == 0);
   auto const options = tracking{.on_leaks = [&](std::string const&) { static_cast<void>(!::write(ends[1], "x", 1)); }};
   auto* const memory = new tracked(source{&state}, options);
-  void* const p = memory->allocate(stream, 10);
+  void* const p = memory->allocate(legacy, 10);
   ::pid_t const child = ::fork();
   if (child == 0) {
     delete memory;
@@ -274,7 +274,7 @@ TEST_CASE("a forked child does not report what its parent has live") {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  memory->deallocate(stream, p, 10);
+  memory->deallocate(legacy, p, 10);
   delete memory;
   ::close(ends[1]);
   char byte = 0;
@@ -288,7 +288,7 @@ TEST_CASE("a report is bounded, and says how much it leaves out") {
   std::vector<void*> blocks;
   for (std::size_t i = 0; i < 100; ++i) {
     tag const scope{"part " + std::to_string(i)};
-    blocks.push_back(memory.allocate(stream, 1000 + i));
+    blocks.push_back(memory.allocate(legacy, 1000 + i));
   }
   std::string const text = memory.live_report(3);
   CHECK(contains(text, "100 blocks of"));
@@ -299,15 +299,15 @@ TEST_CASE("a report is bounded, and says how much it leaves out") {
   CHECK(memory.holders(held_by::tag, 2).size() == 2);
   CHECK(memory.holders(held_by::tag)[0].who == "part 99");
   CHECK(memory.holders(held_by::thread)[0].blocks == 100);
-  for (std::size_t i = 0; i < 100; ++i) memory.deallocate(stream, blocks[i], 1000 + i);
+  for (std::size_t i = 0; i < 100; ++i) memory.deallocate(legacy, blocks[i], 1000 + i);
   CHECK(memory.live_report() == "weir: tracking: 0 blocks of 0 B are live\n");
 }
 
 namespace {
 /// Two places that allocate.
-[[gnu::noinline]] void* here(tracked& memory) { return memory.allocate(stream, 100); }
+[[gnu::noinline]] void* here(tracked& memory) { return memory.allocate(legacy, 100); }
 [[gnu::noinline]] void* there(tracked& memory) {
-  void* const p = memory.allocate(stream, 200);
+  void* const p = memory.allocate(legacy, 200);
   return p;
 }
 }  // namespace
@@ -337,12 +337,12 @@ TEST_CASE("call stacks tell places apart") {
   CHECK(contains(memory.live_report(), lines.back()));
   {
     caught_misuse const misuse;
-    memory.deallocate(stream, small[0], 1);
+    memory.deallocate(legacy, small[0], 1);
     CHECK(contains(misuse.last(), ", at "));
     CHECK_FALSE(contains(misuse.last(), "\n"));
   }
-  for (void* const p : small) memory.deallocate(stream, p, 100);
-  for (void* const p : large) memory.deallocate(stream, p, 200);
+  for (void* const p : small) memory.deallocate(legacy, p, 100);
+  for (void* const p : large) memory.deallocate(legacy, p, 200);
 }
 
 TEST_CASE("without frames no call stack is kept") {
@@ -352,16 +352,16 @@ TEST_CASE("without frames no call stack is kept") {
   CHECK(memory.blocks()[0].call_stack == 0);
   CHECK(memory.call_stack(memory.blocks()[0]).empty());
   CHECK(memory.holders(held_by::call_stack)[0].who == "(call stack not kept)");
-  memory.deallocate(stream, p, 100);
+  memory.deallocate(legacy, p, 100);
 }
 
 TEST_CASE("a free is forgotten before the upstream has the memory back") {
   source_state state;
   auto memory = make(source{&state} | tracking{});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   std::size_t seen = 9;
   state.on_deallocate = [&] { seen = memory.blocks().size(); };
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(seen == 0);
 }
 
@@ -376,9 +376,9 @@ TEST_CASE("eight threads: nothing is lost, and reports may be asked for meanwhil
       tag const scope{"thread " + std::to_string(t)};
       std::vector<void*> mine;
       for (std::size_t i = 0; i < rounds; ++i) {
-        mine.push_back(memory.allocate(stream, 64));
+        mine.push_back(memory.allocate(legacy, 64));
         if (i % 3 != 0) continue;
-        memory.deallocate(stream, mine.front(), 64);
+        memory.deallocate(legacy, mine.front(), 64);
         mine.erase(mine.begin());
       }
       ++done;
@@ -390,7 +390,7 @@ TEST_CASE("eight threads: nothing is lost, and reports may be asked for meanwhil
   CHECK(memory.holders(held_by::tag).size() == threads);
   CHECK(memory.numbers().live() == static_cast<std::int64_t>(blocks.size()));
   for (tracked_block const& each : blocks)
-    memory.deallocate(stream, reinterpret_cast<void*>(each.address), each.bytes, each.alignment);
+    memory.deallocate(legacy, reinterpret_cast<void*>(each.address), each.bytes, each.alignment);
   CHECK(state.live_count == 0);
   CHECK(memory.numbers().requested.current == 0);
 }
@@ -401,7 +401,7 @@ TEST_CASE("a process whose blocks leaked ends with the status that was asked for
   CHECK(status_after([] {
           source_state state;
           auto memory = make(source{&state} | tracking{.leak_exit_status = 23});
-          memory.deallocate(stream, memory.allocate(stream, 100), 100);
+          memory.deallocate(legacy, memory.allocate(legacy, 100), 100);
         }) == 3);
   CHECK(tracking{.leak_exit_status = 256}.problem() == "tracking: leak_exit_status is 256; it must be at most 255");
 }
@@ -415,7 +415,7 @@ TEST_CASE("what is to run at exit does so though blocks leaked, and logs are com
           std::atexit([] { std::ofstream(later) << "ran"; });
           static source_state state;
           static auto* const memory = new auto(make(source{&state} | logging{.path = path}));
-          memory->deallocate(stream, memory->allocate(stream, 100), 100);
+          memory->deallocate(legacy, memory->allocate(legacy, 100), 100);
           leak(23);
         }) == 23);
   CHECK(text_of(later) == "ran");

@@ -28,7 +28,7 @@ static_assert(device_accessible<made_by<host_device_callback>> && host_accessibl
 
 struct call {
   bool allocates;
-  stream_ref stream;
+  stream_ref on;
   void* p;
   std::size_t bytes, alignment;
   int current;
@@ -56,7 +56,7 @@ struct recorder {
   }
 };
 
-stream_ref const stream(reinterpret_cast<cudaStream_t>(std::uintptr_t{0x55d0}));
+stream_ref const given(reinterpret_cast<cudaStream_t>(std::uintptr_t{0x55d0}));
 
 }  // namespace
 
@@ -83,11 +83,11 @@ TEST_CASE("functions in stream order are called on the caller's stream, with its
   fresh_world const world;
   recorder r;
   auto memory = make(r.options());
-  void* const p = memory.allocate(stream, 1000, 512);
-  memory.deallocate(stream, p, 1000, 512);
+  void* const p = memory.allocate(given, 1000, 512);
+  memory.deallocate(given, p, 1000, 512);
   REQUIRE(r.calls.size() == 2);
   for (call const& each : r.calls) {
-    CHECK(each.stream == stream);
+    CHECK(each.on == given);
     CHECK(each.p == p);
     CHECK(each.bytes == 1000);
     CHECK(each.alignment == 512);
@@ -100,12 +100,12 @@ TEST_CASE("in host order, functions in stream order are called on a stream of th
   recorder r;
   auto memory = make(r.options());
   void* const p = memory.allocate(host_order, 1000);
-  stream_ref const own = r.calls.at(0).stream;
+  stream_ref const own = r.calls.at(0).on;
   CHECK_FALSE(own.is_host_order());
   CHECK(own != stream_ref(cudaStreamLegacy));
   CHECK(sim::calls("cudaStreamSynchronize") == 1);
   memory.deallocate(host_order, p, 1000);
-  CHECK(r.calls.at(1).stream == own);
+  CHECK(r.calls.at(1).on == own);
 }
 
 TEST_CASE("a request in host order breaks no capture, and none is refused for one") {
@@ -159,7 +159,7 @@ TEST_CASE("functions that know no streams are called in the host's order, after 
   memory.deallocate(cudaStreamPerThread, p, 1000);
   CHECK(done);
   REQUIRE(r.calls.size() == 2);
-  for (call const& each : r.calls) CHECK(each.stream == stream_ref(host_order));
+  for (call const& each : r.calls) CHECK(each.on == stream_ref(host_order));
 }
 
 TEST_CASE("the device of the memory is current while the functions run") {
@@ -169,7 +169,7 @@ TEST_CASE("the device of the memory is current while the functions run") {
   options.device = 1;
   auto memory = make(options);
   CHECK(device_of(memory) == 1);
-  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  memory.deallocate(given, memory.allocate(given, 10), 10);
   for (call const& each : r.calls) CHECK(each.current == 1);
   CHECK(current_device() == 0);
   options.device = 99;
@@ -206,7 +206,7 @@ TEST_CASE("null is out of memory, and so is bad_alloc, with its words") {
                    .deallocate = [](stream_ref, void*, std::size_t, std::size_t) {},
                    .name = "theirs"};
   auto of_null = make(options);
-  CHECK(message_of<out_of_memory>([&] { of_null.allocate(stream, 1000); }) ==
+  CHECK(message_of<out_of_memory>([&] { of_null.allocate(given, 1000); }) ==
         "weir: out of memory: 1000 B (1000 B, rounded to 1024 B) on stream 0x55d0, device 0\n"
         "  refused by theirs: callback; chain: theirs: callback\n"
         "  theirs: callback allocate returned null\n"
@@ -214,7 +214,7 @@ TEST_CASE("null is out of memory, and so is bad_alloc, with its words") {
         "give way (on_failure, fallback)");
   options.allocate = [](stream_ref, std::size_t, std::size_t) -> void* { throw std::bad_alloc(); };
   auto of_throw = make(options);
-  CHECK(contains(message_of<out_of_memory>([&] { of_throw.allocate(stream, 1000); }), "allocate threw std::bad_alloc"));
+  CHECK(contains(message_of<out_of_memory>([&] { of_throw.allocate(given, 1000); }), "allocate threw std::bad_alloc"));
 }
 
 TEST_CASE("a refusal says what to do, also of a size that no machine has") {
@@ -237,12 +237,12 @@ TEST_CASE("what else a function throws passes, an out_of_memory with its own rep
   callback options{.allocate = [](stream_ref, std::size_t, std::size_t) -> void* { throw std::runtime_error("no"); },
                    .deallocate = [](stream_ref, void*, std::size_t, std::size_t) {}};
   auto other = make(options);
-  CHECK_THROWS_WITH_AS(other.allocate(stream, 1), "no", std::runtime_error);
+  CHECK_THROWS_WITH_AS(other.allocate(given, 1), "no", std::runtime_error);
   options.allocate = [](stream_ref s, std::size_t n, std::size_t) -> void* {
     throw out_of_memory({n, n, s}, "theirs", report());
   };
   auto own = make(options);
-  CHECK(contains(message_of<out_of_memory>([&] { own.allocate(stream, 1); }), "refused by theirs"));
+  CHECK(contains(message_of<out_of_memory>([&] { own.allocate(given, 1); }), "refused by theirs"));
 }
 
 TEST_CASE("a pointer that is not aligned is given back and an error") {
@@ -250,14 +250,14 @@ TEST_CASE("a pointer that is not aligned is given back and an error") {
   recorder r;
   r.misaligned_by = 16;
   auto memory = make(r.options());
-  std::string const what = message_of<std::logic_error>([&] { memory.allocate(stream, 1000); });
+  std::string const what = message_of<std::logic_error>([&] { memory.allocate(given, 1000); });
   REQUIRE(r.calls.size() == 2);
   CHECK_FALSE(r.calls[1].allocates);
   CHECK(r.calls[1].p == r.calls[0].p);
-  CHECK(r.calls[1].stream == stream);
+  CHECK(r.calls[1].on == given);
   CHECK(contains(what, "weir: callback: allocate returned " + detail::hex(r.calls[0].p) +
                            " for 1000 B aligned to 256, which is not so aligned; it was given back"));
-  memory.deallocate(stream, memory.allocate(stream, 1000, 16), 1000, 16);
+  memory.deallocate(given, memory.allocate(given, 1000, 16), 1000, 16);
   CHECK(r.calls.size() == 4);
 }
 
@@ -265,10 +265,10 @@ TEST_CASE("requests that no function could serve do not reach it") {
   fresh_world const world;
   recorder r;
   auto memory = make(r.options());
-  CHECK(memory.allocate(stream, 0) == nullptr);
-  memory.deallocate(stream, nullptr, 0);
-  CHECK_THROWS_AS(memory.allocate(stream, 10, 48), std::invalid_argument);
-  CHECK_THROWS_AS(memory.allocate(stream, SIZE_MAX), out_of_memory);
+  CHECK(memory.allocate(given, 0) == nullptr);
+  memory.deallocate(given, nullptr, 0);
+  CHECK_THROWS_AS(memory.allocate(given, 10, 48), std::invalid_argument);
+  CHECK_THROWS_AS(memory.allocate(given, SIZE_MAX), out_of_memory);
   CHECK(r.calls.empty());
 }
 
@@ -288,12 +288,12 @@ TEST_CASE("a deallocate that throws goes to the misuse handler") {
                    .deallocate = [](stream_ref, void*, std::size_t, std::size_t) { throw std::runtime_error("a\nb"); }};
   auto memory = make(options);
   caught_misuse const misuse;
-  memory.deallocate(stream, memory.allocate(stream, 4), 4);
+  memory.deallocate(given, memory.allocate(given, 4), 4);
   CHECK(misuse.count() == 1);
   CHECK(contains(misuse.last(), "weir: callback: deallocate of " + detail::hex(&place) + " (4 B) threw: a\\nb;"));
   options.deallocate = [](stream_ref, void*, std::size_t, std::size_t) { throw 7; };
   auto odd = make(options);
-  odd.deallocate(stream, odd.allocate(stream, 4), 4);
+  odd.deallocate(given, odd.allocate(given, 4), 4);
   CHECK(contains(misuse.last(), "threw: something that is no std::exception"));
 }
 
@@ -310,7 +310,7 @@ TEST_CASE("copies of the recipe share its functions, which live as long as one o
       owned.reset();
       stack = std::make_unique<any_resource>(recipe);
     }
-    stack->deallocate(stream, stack->allocate(stream, 10), 10);
+    stack->deallocate(given, stack->allocate(given, 10), 10);
     CHECK(watched.lock()->calls.size() == 2);
   }
   CHECK(watched.expired());

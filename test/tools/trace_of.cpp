@@ -23,7 +23,7 @@ using weir::test::fresh_world;
 
 namespace {
 
-stream_ref const stream;
+stream_ref const legacy;
 
 /// `grow 2097152, allocate 1000`
 std::string actions(recorded_trace const& trace) {
@@ -37,7 +37,7 @@ std::string actions(recorded_trace const& trace) {
 
 TEST_CASE_FIXTURE(fresh_world, "a stack without a trace has recorded nothing") {
   auto memory = make(device{} | pool{});
-  memory.deallocate(stream, memory.allocate(stream, 10), 10);
+  memory.deallocate(legacy, memory.allocate(legacy, 10), 10);
   CHECK(trace_of(memory) == recorded_trace{});
 }
 
@@ -46,9 +46,9 @@ TEST_CASE_FIXTURE(fresh_world, "events of a trace below a pool are what the pool
   void* p = nullptr;
   {
     tag const scope{"decoder"};
-    p = memory.allocate(stream, 1000);
+    p = memory.allocate(legacy, 1000);
   }
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
   synchronize(memory);
   trim(memory);
   recorded_trace const trace = trace_of(memory);
@@ -68,22 +68,22 @@ TEST_CASE_FIXTURE(fresh_world, "events of a trace below a pool are what the pool
 
 TEST_CASE_FIXTURE(fresh_world, "a stack whose type is forgotten tells the same") {
   auto memory = make(device{} | trace{} | pool{} | trace{});
-  memory.deallocate(stream, memory.allocate(stream, 1000), 1000);
+  memory.deallocate(legacy, memory.allocate(legacy, 1000), 1000);
   CHECK(actions(trace_of(any_ref(memory))) == actions(trace_of(memory)));
   CHECK(trace_of(memory).layers == std::vector<std::string>{"trace", "trace 2"});
   any_resource const erased(device{} | trace{} | pool{.growth_bytes = 2_MiB});
-  erased.deallocate(stream, erased.allocate(stream, 1000), 1000);
+  erased.deallocate(legacy, erased.allocate(legacy, 1000), 1000);
   CHECK(actions(trace_of(erased)) == "grow 2097152");
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a pool grows in place through a trace, which tells what is mapped") {
   auto memory = make(virtual_memory{} | trace{} | pool{});
   static_assert(growable<std::remove_reference_t<decltype(memory.upstream())>>);
-  void* const p = memory.allocate(stream, 2_MiB);
-  void* const q = memory.allocate(stream, 2_MiB);
+  void* const p = memory.allocate(legacy, 2_MiB);
+  void* const q = memory.allocate(legacy, 2_MiB);
   CHECK(static_cast<char*>(q) - static_cast<char*>(p) == 2_MiB);
-  memory.deallocate(stream, p, 2_MiB);
-  memory.deallocate(stream, q, 2_MiB);
+  memory.deallocate(legacy, p, 2_MiB);
+  memory.deallocate(legacy, q, 2_MiB);
   synchronize(memory);
   trim(memory);
   CHECK(actions(trace_of(memory)).starts_with("map "));
@@ -93,12 +93,12 @@ TEST_CASE_FIXTURE(fresh_world, "a pool grows in place through a trace, which tel
 TEST_CASE_FIXTURE(fresh_world, "a pool that moves idle chunks says so, with the tag of the request that they serve") {
   auto memory = make(virtual_memory{.max_bytes = 8_MiB} | trace{} | pool{});
   void* blocks[4];
-  for (void*& b : blocks) b = memory.allocate(stream, 2_MiB);
-  for (int const i : {0, 2}) memory.deallocate(stream, blocks[i], 2_MiB);
+  for (void*& b : blocks) b = memory.allocate(legacy, 2_MiB);
+  for (int const i : {0, 2}) memory.deallocate(legacy, blocks[i], 2_MiB);
   synchronize(memory);
   find<trace_resource>(memory).clear();
   tag const scope{"batch"};
-  void* const p = memory.allocate(stream, 4_MiB);  // the two that are free lie apart
+  void* const p = memory.allocate(legacy, 4_MiB);  // the two that are free lie apart
   recorded_trace const trace = trace_of(memory);
   std::string const done = actions(trace);
   CHECK_MESSAGE(done.ends_with(", move 4194304"), done);
@@ -106,15 +106,15 @@ TEST_CASE_FIXTURE(fresh_world, "a pool that moves idle chunks says so, with the 
   CHECK(moved.address == reinterpret_cast<std::uintptr_t>(p));
   CHECK(trace.tags[moved.tag] == "batch");
   CHECK(find<pool_resource>(memory).numbers().moved == 4_MiB);
-  memory.deallocate(stream, p, 4_MiB);
-  for (int const i : {1, 3}) memory.deallocate(stream, blocks[i], 2_MiB);
+  memory.deallocate(legacy, p, 4_MiB);
+  for (int const i : {1, 3}) memory.deallocate(legacy, blocks[i], 2_MiB);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "each refusal has its own report, whichever layer saw it") {
   auto memory = make(device{} | trace{} | pool{.max_bytes = 4_MiB} | trace{.name = "top"});
   std::string given;
   for (std::size_t const bytes : {8_MiB, 9_MiB}) try {
-      static_cast<void>(memory.allocate(stream, bytes));
+      static_cast<void>(memory.allocate(legacy, bytes));
     } catch (out_of_memory const& refused) {
       given = refused.what();
     }
@@ -130,7 +130,7 @@ TEST_CASE_FIXTURE(fresh_world, "a trace tells which layers stand below others, w
   auto alone = make(device{} | trace{} | limit{1_MiB});
   CHECK(trace_of(alone).below == numbers{});
   auto pooled = make(device{} | limit{1_MiB} | trace{} | pool{} | trace{});
-  CHECK_THROWS_AS(static_cast<void>(pooled.allocate(stream, 3_MiB)), out_of_memory);
+  CHECK_THROWS_AS(static_cast<void>(pooled.allocate(legacy, 3_MiB)), out_of_memory);
   CHECK(trace_of(pooled).below == numbers{1});
   auto kept = make(device{} | trace{} | pool{});
   CHECK(trace_of(kept).below == numbers{0});
@@ -143,7 +143,7 @@ TEST_CASE_FIXTURE(fresh_world, "a trace tells which layers stand below others, w
 
 TEST_CASE_FIXTURE(fresh_world, "what was forgotten is counted, and call stacks of two layers are told apart") {
   auto memory = make(device{} | trace{.frames = 2} | pool{} | trace{.events = 3, .frames = 2});
-  for (int i = 0; i < 4; ++i) memory.deallocate(stream, memory.allocate(stream, 1000), 1000);
+  for (int i = 0; i < 4; ++i) memory.deallocate(legacy, memory.allocate(legacy, 1000), 1000);
   recorded_trace const trace = trace_of(memory);
   CHECK(trace.lost == 5);
   REQUIRE(trace.events.size() == 4);
@@ -154,15 +154,15 @@ TEST_CASE_FIXTURE(fresh_world, "what was forgotten is counted, and call stacks o
 
 TEST_CASE_FIXTURE(fresh_world, "bins tell of their own, and what they take is growth") {
   auto memory = make(device{} | trace{} | binning{{bin{4_KiB, [](auto up) { return up | pool{} | trace{}; }}}});
-  void* const p = memory.allocate(stream, 1000);
+  void* const p = memory.allocate(legacy, 1000);
   CHECK(actions(trace_of(memory)) == "grow 2097152, allocate 1000");
-  memory.deallocate(stream, p, 1000);
+  memory.deallocate(legacy, p, 1000);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "each bin begins anew: its trace sees requests, whatever the bin before has") {
   auto memory = make(device{} | binning{{bin{4_KiB, [](auto up) { return up | pool{} | trace{}; }},
                                          bin{1_MiB, [](auto up) { return up | pool{} | trace{}; }}}});
-  for (std::size_t const bytes : {1000u, 10'000u}) memory.deallocate(stream, memory.allocate(stream, bytes), bytes);
+  for (std::size_t const bytes : {1000u, 10'000u}) memory.deallocate(legacy, memory.allocate(legacy, bytes), bytes);
   CHECK(actions(trace_of(memory)) == "allocate 1000, free 1000, allocate 10000, free 10000");
   CHECK(actions(trace_of(any_ref(memory))) == actions(trace_of(memory)));
 }
@@ -170,17 +170,17 @@ TEST_CASE_FIXTURE(fresh_world, "each bin begins anew: its trace sees requests, w
 TEST_CASE_FIXTURE(fresh_world, "bins and a second stack below a pool are asked for its segments") {
   auto bins =
       make(device{} | binning{{bin{64_MiB, [](auto up) { return up | trace{}; }}}} | pool{.growth_bytes = 2_MiB});
-  bins.deallocate(stream, bins.allocate(stream, 1000), 1000);
+  bins.deallocate(legacy, bins.allocate(legacy, 1000), 1000);
   CHECK(actions(trace_of(bins)) == "grow 2097152");
   auto two = make(device{} | limit{1_MiB} | fallback{managed{} | trace{}} | pool{.growth_bytes = 2_MiB});
-  two.deallocate(stream, two.allocate(stream, 1000), 1000);
+  two.deallocate(legacy, two.allocate(legacy, 1000), 1000);
   CHECK(actions(trace_of(two)) == "grow 2097152");
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a trace below a fallback sees requests, which pass on as they are") {
   auto memory = make(device{} | trace{} | pool{.growth_bytes = 2_MiB} | trace{} | fallback{managed{} | pool{}});
-  void* const p = memory.allocate(stream, 1000);
-  memory.deallocate(stream, p, 1000);
+  void* const p = memory.allocate(legacy, 1000);
+  memory.deallocate(legacy, p, 1000);
   CHECK(actions(trace_of(memory)) == "grow 2097152, allocate 1000, free 1000");
   CHECK(actions(trace_of(any_ref(memory))) == "grow 2097152, allocate 1000, free 1000");
 }
