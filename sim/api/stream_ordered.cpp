@@ -34,6 +34,26 @@ allocation memory_of(std::shared_ptr<pool_state> const& pool, std::size_t bytes)
   return made;
 }
 
+// Of a graph's memory, that the stream captures. Queued frees make room for it as for any other.
+cudaError_t allocate_in_capture(runtime& r, held_lock& held, void** p, std::size_t bytes,
+                                std::shared_ptr<pool_state> const& pool, timeline& t) {
+  std::uint64_t const id = t.id;
+  std::shared_ptr<capture_state> const capture = t.capture;
+  timeline* still_there = &t;
+  void* node = capture_allocation(r, t, bytes, *pool);
+  if (node == nullptr && pool->may_reuse(cudaMemPoolReuseAllowInternalDependencies) && finish_frees(r, held, *pool)) {
+    // Meanwhile another thread may have ended the capture, or destroyed the stream.
+    still_there = find_timeline(r, id);
+    if (still_there == nullptr) return cudaErrorInvalidResourceHandle;
+    if (still_there->capture != capture || capture->invalidated) return cudaErrorStreamCaptureInvalidated;
+    node = capture_allocation(r, *still_there, bytes, *pool);
+  }
+  if (node == nullptr) return refuse_allocation(r, memory_of(pool, bytes));
+  *p = node;
+  if (r.check != nullptr) r.check->allocated(still_there, node, bytes);
+  return cudaSuccess;
+}
+
 cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t bytes,
                            std::shared_ptr<pool_state> const& pool, timeline& t) {
   if (cudaError_t const code = admit_work(r, t); code != cudaSuccess) return code;
@@ -41,13 +61,7 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     *p = nullptr;
     return cudaSuccess;
   }
-  if (t.capture != nullptr) {
-    void* const node = capture_allocation(r, t, bytes, *pool);
-    if (node == nullptr) return refuse_allocation(r, memory_of(pool, bytes));
-    *p = node;
-    if (r.check != nullptr) r.check->allocated(&t, node, bytes);
-    return cudaSuccess;
-  }
+  if (t.capture != nullptr) return allocate_in_capture(r, held, p, bytes, pool, t);
   std::uint64_t const id = t.id;
   void* found = reuse(r, held, pool, t, bytes);
   if (found == nullptr) {

@@ -337,6 +337,32 @@ TEST_CASE_FIXTURE(fresh, "graphs with memory are launched in no time, however ma
   CHECK_EQ(used, nodes * 256);
 }
 
+TEST_CASE_FIXTURE(fresh_and_lazy, "an allocation in a capture waits for queued frees before it fails") {
+  sim::set_capacity(0, 4096);
+  cudaStream_t const s = make_stream(), other = make_stream();
+  void* p = nullptr;
+  ok(cudaMallocAsync(&p, 4096, other));
+  write(other, p);
+  ok(cudaFreeAsync(p, other));
+  void* q = nullptr;
+  SUBCASE("which give it their room") {
+    begin(s, cudaStreamCaptureModeGlobal);
+    ok(cudaMallocAsync(&q, 4096, s));
+    executable const graph(s);
+    graph.launch(s);
+    ok(cudaFreeAsync(q, s));
+  }
+  SUBCASE("but not where internal dependencies are forbidden") {
+    cudaMemPool_t pool = nullptr;
+    ok(cudaDeviceGetDefaultMemPool(&pool, 0));
+    int off = 0;
+    ok(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &off));
+    begin(s);
+    CHECK_EQ(cudaMallocAsync(&q, 4096, s), cudaErrorMemoryAllocation);
+    ok(code_of_end(s));
+  }
+}
+
 TEST_CASE_FIXTURE(fresh, "memory of a graph is no pool's, and lies where the pool's would") {
   cudaStream_t const s = make_stream();
   cudaMemPoolProps properties{};
