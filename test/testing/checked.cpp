@@ -1,6 +1,7 @@
 // `checked` tells the simulated runtime what passes, so that a stack's mistakes and its users' are found.
 #include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
+#include <weir/core/any_ref.hpp>
 #include <weir/sim/sim.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
@@ -9,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <thread>
 #include <utility>
 
 using namespace weir;
@@ -107,6 +109,35 @@ TEST_CASE_FIXTURE(checking, "a resource that gives back memory in use is caught 
   }
   CHECK_EQ(sim::reports().front().kind, sim::order_problem::free_not_after_use);
   CHECK(sim::reports().front().text.find("of below") != std::string::npos);
+}
+
+TEST_CASE("what a thread learns while it asks a whole stack, the stack knows in every thread") {
+  sim::reset();
+  sim::check_order(true, {.host = sim::host_clocks::per_thread});
+  cudaStream_t const a = make_stream(), b = make_stream();
+  {
+    auto memory = make(device{} | pool{.initial_bytes = 64_MiB} | checked{});
+    void* const live = memory.allocate(a, 2_MiB);
+    void* const p = memory.allocate(a, 2_MiB);
+    memory.deallocate(a, p, 2_MiB);
+    auto const in_another_thread = [&](auto ask) { std::thread([&] { ask(memory); }).join(); };
+    SUBCASE("by waiting") {
+      in_another_thread([](auto& m) { synchronize(m); });
+    }
+    SUBCASE("by waiting, through a handle") {
+      in_another_thread([](auto& m) { synchronize(any_ref(m)); });
+    }
+    SUBCASE("by trimming") {
+      in_another_thread([](auto& m) { trim(m, 64_MiB - 1); });
+    }
+    void* const q = memory.allocate(b, 2_MiB);
+    CHECK_EQ(q, p);
+    memory.deallocate(b, q, 2_MiB);
+    memory.deallocate(a, live, 2_MiB);
+  }
+  for (auto const& r : sim::reports()) MESSAGE(r.text);
+  CHECK_EQ(sim::report_count(), 0);
+  sim::reset();
 }
 
 TEST_CASE_FIXTURE(checking, "a user who forgets the order is caught") {

@@ -87,6 +87,15 @@ class calling_visitor final : public layer_visitor {
   F& f_;
 };
 
+/// What lives while the layers below `layer` are asked: what its `scope_below()` gives, if it has that.
+template <class Layer>
+auto scope_below(Layer& layer) {
+  if constexpr (requires { layer.scope_below(); })
+    return layer.scope_below();
+  else
+    return nullptr;
+}
+
 /// Calls `f(layer)` for each layer of a stack, outermost first: with the layer itself where its type is known, with a
 /// `layer_ref` where it is forgotten. Handles are no layers.
 template <class Top, class F>
@@ -100,6 +109,7 @@ void for_each_layer(Top& top, F&& f, layer_visitor::extent how_far = layer_visit
   } else {
     f(layer);
     if constexpr (requires { layer.upstream(); }) {
+      [[maybe_unused]] auto const scope = detail::scope_below(layer);
       auto&& below = layer.upstream();
       detail::for_each_layer(below, f, how_far);
     }

@@ -81,6 +81,9 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
     give(stream, p, [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
   }
 
+  /// Lives while a whole stack is asked: what its layers learn of streams then, they pass on as they do in a request.
+  sim::checked_blocks::inside scope_below() const { return sim::checked_blocks::inside(blocks_); }
+
   void describe_layer(report& out) const {
     out.below("checked", std::to_string(sim::report_count()) + " violations of order found in the program so far");
   }
