@@ -29,8 +29,8 @@ cudaError_t instantiate(call which, cudaGraphExec_t* made, cudaGraph_t graph, un
     if ((flags & ~known) != 0) return cudaErrorInvalidValue;
     if ((flags & cudaGraphInstantiateFlagDeviceLaunch) != 0)
       return cudaErrorNotSupported;  // kernels launch nothing here
-    // Two executable graphs would use the same memory at the same addresses.
-    if (!(*found)->memory.empty() && has_executable(r, *found)) return cudaErrorInvalidValue;
+    // Two executable graphs would use, or free, the same memory at the same addresses.
+    if ((*found)->has_memory_nodes() && has_executable(r, *found)) return cudaErrorInvalidValue;
     *made =
         r.executions.add({++r.execution_count, *found, (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0, {}});
     return cudaSuccess;
@@ -47,7 +47,11 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     if (found == nullptr) return cudaErrorInvalidValue;
     if (cudaError_t const code = admit_work(r, *t); code != cudaSuccess) return code;
     std::shared_ptr<graph_state> const graph = found->graph;
-    if (t->capture != nullptr && !graph->memory.empty()) return cudaErrorNotSupported;
+    if (t->capture != nullptr && graph->has_memory_nodes()) return cudaErrorNotSupported;
+    if (void* const missing = missing_memory(r, *graph)) {
+      if (r.check != nullptr) r.check->refused_free(t, missing);
+      return cudaErrorInvalidValue;
+    }
     if (!revive_memory(r, *graph, found->frees_at_launch)) return cudaErrorInvalidValue;
     std::shared_ptr<host_function_place const> place;
     if (r.check != nullptr) [[unlikely]]
@@ -58,8 +62,9 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
     for (graph_node const& node : graph->nodes) {
       // While a node ran without the lock, another thread may have destroyed the stream.
       if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
-      auto const run = [&r, graph, &node, place](held_lock& lock) {
-        node.run(lock);
+      work const free = node.frees == nullptr ? work() : free_of_launch(r, *t, *graph, node.frees);
+      auto const run = [&r, graph, &node, free, place](held_lock& lock) {
+        node.frees == nullptr ? node.run(lock) : free(lock);
         bool const tells = node.kind == operation_kind::host_function && place != nullptr && r.check != nullptr;
         if (tells) r.check->host_function_ran(*place);
       };

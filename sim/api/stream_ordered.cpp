@@ -115,7 +115,8 @@ cudaError_t free_async(void* p, cudaStream_t stream) {
     allocation* const a = find_live(r, p);
     if (t->capture != nullptr) {
       if (!capture_free(r, *t, p)) return cudaErrorInvalidValue;
-      if (r.check != nullptr) r.check->freed(t, p);
+      if (r.check == nullptr) return cudaSuccess;
+      t->capture->graph->nodes.back().frees == nullptr ? r.check->freed(t, p) : r.check->freed_by_launches(*t, p);
       return cudaSuccess;
     }
     bool const right_kind =

@@ -34,6 +34,19 @@ void order_checker::capture_ended(capture_state const& c) {
   }
 }
 
+operation_number order_checker::left_at(std::uintptr_t begin) const {
+  if (auto const live = memory_.find(begin); live != memory_.end()) return live->second.of_graph;
+  for (auto const& [id, graph] : captures_)
+    if (auto const found = graph.leaves.find(begin); found != graph.leaves.end()) return found->second.allocated;
+  return 0;
+}
+
+void order_checker::freed_by_launches(timeline const& t, void const* p) {
+  operate(t);
+  if (operation_number const allocated = left_at(address_of(p)); allocated != 0)
+    work_captured_by(&t)->frees_of_others[address_of(p)] = allocated;
+}
+
 host_function_place order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {
   if (t.capture != nullptr) {
     add_to_capture(t, graph);
@@ -54,6 +67,10 @@ host_function_place order_checker::launched(timeline const& t, std::uint64_t exe
       replay_on_memory(done, use, writes, m, last);
     else
       replay_on_blocks(done, use, writes, m, last);
+  }
+  for (auto const& [begin, allocated] : done.frees_of_others) {
+    auto const memory = memory_.find(begin);
+    if (memory != memory_.end() && memory->second.of_graph == allocated) free_memory(memory, m, last);
   }
   return place;
 }

@@ -66,10 +66,11 @@ struct left_memory {
   operation_number allocated = 0;  // in the capture
 };
 struct captured_work {
-  std::set<operation_number> own;                // allocations made in the capture
-  std::map<std::uintptr_t, left_memory> leaves;  // by first address
-  std::set<operation_number> frees;              // and frees
-  std::map<captured_use, bool> uses;             // whether it writes, too
+  std::set<operation_number> own;                              // allocations made in the capture
+  std::map<std::uintptr_t, left_memory> leaves;                // by first address
+  std::set<operation_number> frees;                            // and frees
+  std::map<captured_use, bool> uses;                           // whether it writes, too
+  std::map<std::uintptr_t, operation_number> frees_of_others;  // memory that other graphs leave live: its allocation
 };
 
 /// How an operation uses memory.
@@ -114,6 +115,8 @@ class order_checker {
   /// `waits_for`: the device that the call waits for; -1: none. The free comes after its work, but the program may not
   /// rely on that for anything else.
   void freed(timeline const* t, void const* p, int waits_for = -1);
+  /// A free node, in the graph that `t` captures, of memory that another graph leaves live: each launch frees it.
+  void freed_by_launches(timeline const& t, void const* p);
   /// CUDA took it back, after the work on it, and nobody freed it.
   void taken_back(void const* p);
   void forget(void const* p);
@@ -269,6 +272,10 @@ class order_checker {
   captured_work* work_captured_by(timeline const* t);
   /// `t`, which captures, is given all that the graph does.
   void add_to_capture(timeline const& t, std::uint64_t graph);
+  /// CUDA's memory is freed by `m`, which comes after what `known` says.
+  void free_memory(regions::iterator found, mark m, vector_clock const& known);
+  /// The allocation, in its capture, of memory that some graph leaves live; 0 if there is none that begins here.
+  operation_number left_at(std::uintptr_t begin) const;
   /// Memory of its own that a launch leaves live.
   void allocate_again(std::uintptr_t begin, left_memory const& memory, mark m, vector_clock const& known);
   void replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,

@@ -53,6 +53,10 @@ void order_checker::freed(timeline const* t, void const* p, int waits_for) {
     graph->frees.insert(m.operation);
     graph->leaves.erase(found->first);
   }
+  free_memory(found, m, known);
+}
+
+void order_checker::free_memory(regions::iterator found, mark m, vector_clock const& known) {
   region r = std::move(found->second);
   r.uses.add(r.allocated);
   if (auto const missing = r.uses.missing_in(known)) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct graph_node {
   operation_kind kind = operation_kind::device_work;
   cudaGraphNode_t handle = nullptr;
   std::vector<cudaGraphNode_t> after;  // the nodes that it depends on
+  void* frees = nullptr;               // memory of another graph; each launch frees what is there then
 };
 
 /// What a capture recorded, in the order of the calls: one order that its dependencies allow.
@@ -50,6 +52,9 @@ struct graph_state {
   bool open = true;          // still being captured
   std::vector<graph_node> nodes;
   std::vector<graph_memory> memory;
+  std::map<void*, std::uint64_t> frees;  // memory of other graphs that it frees, and the number of each block
+
+  bool has_memory_nodes() const { return !memory.empty() || !frees.empty(); }
 };
 
 struct graph_execution {

@@ -30,7 +30,8 @@ struct allocation {
   point freed_at;                    // the place of the free, for stream-ordered memory
   std::uint64_t free_number = 0;     // of its free: another allocation may take the block over before that executes
   std::uint64_t block = 0;           // the number of the block; blocks and frees are numbered together
-  std::uint64_t graph = 0;  // of an allocation node: the capture's id; the address is the graph's until it is gone
+  std::uint64_t graph = 0;     // of an allocation node: the capture's id; the address is the graph's until it is gone
+  bool left_by_graph = false;  // no node of that graph frees it: one of another graph may, and the program
 
   std::shared_ptr<physical_memory> physical;  // of a view: what it is mapped to
   device_set open_to{};                       // of a view: the devices that have access

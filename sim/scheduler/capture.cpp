@@ -78,7 +78,7 @@ void close(runtime& r, capture_state& c) {
     if (!m.freed) {
       allocation& a = *find_live(r, m.p);
       begin_free(r, a);
-      a.kept_for_graph = true;
+      a.kept_for_graph = a.left_by_graph = true;
     }
   if (c.invalidated) r.graphs.remove(c.handle);
   c.graph = nullptr;

@@ -43,6 +43,24 @@ std::shared_ptr<pool_state> pool_of_graph(pool_state const& like) {
   return own;
 }
 
+// Memory that another graph left live, or leaves live once it is launched.
+bool capture_free_of_other(runtime& r, timeline& t, void* p, allocation const& a) {
+  bool const is_gone = a.freeing && a.graph == 0;
+  graph_state& graph = *t.capture->graph;
+  if (is_gone || graph.frees.contains(p)) return false;
+  graph.frees[p] = a.block;
+  capture_operation(
+      r, t, [](held_lock&) {}, operation_kind::free);
+  graph.nodes.back().frees = p;
+  return true;
+}
+
+// Null unless what lies there is live and still the memory that the graph's capture saw.
+allocation* find_freed_of_other(runtime& r, graph_state const& graph, void* p) {
+  allocation* const a = find_live(r, p);
+  return a != nullptr && a->block == graph.frees.at(p) ? a : nullptr;
+}
+
 // High watermarks.
 void note_size(device_state& device) {
   graph_memory_sizes const now = device.for_graphs;
@@ -57,7 +75,7 @@ std::shared_ptr<graph_state> make_graph(std::uint64_t number) {
     release_memory(*graph);
     delete graph;
   };
-  return {new graph_state{.number = number, .open = true, .nodes = {}, .memory = {}}, end};
+  return {new graph_state{.number = number, .open = true, .nodes = {}, .memory = {}, .frees = {}}, end};
 }
 
 void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, pool_state const& pool) {
@@ -80,13 +98,31 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, pool_state 
 }
 
 bool capture_free(runtime& r, timeline& t, void* p) {
-  allocation* const a = find_live(r, p);
-  if (a == nullptr || a->graph != t.capture->id) return false;
+  auto const found = r.allocations.find(reinterpret_cast<std::uintptr_t>(p));
+  if (found == r.allocations.end()) return false;
+  allocation* const a = &found->second;
+  if (a->left_by_graph) return capture_free_of_other(r, t, p, *a);
+  if (a->freeing || a->graph != t.capture->id) return false;
   for (graph_memory& m : t.capture->graph->memory) m.freed = m.freed || m.p == p;
   begin_free(r, *a);
   capture_operation(
       r, t, [p, bytes = a->bytes](held_lock&) { forbid(p, bytes); }, operation_kind::free);
   return true;
+}
+
+void* missing_memory(runtime& r, graph_state const& graph) {
+  for (auto const& [p, block] : graph.frees)
+    if (find_freed_of_other(r, graph, p) == nullptr) return p;
+  return nullptr;
+}
+
+work free_of_launch(runtime& r, timeline const& t, graph_state const& graph, void* p) {
+  allocation* const a = find_freed_of_other(r, graph, p);
+  if (a == nullptr) return [](held_lock&) {};  // while an earlier node ran, another thread freed it
+  a->freed_at = {t.id, t.submitted + 1};
+  return [&r, address = reinterpret_cast<std::uintptr_t>(p), number = begin_free(r, *a)](held_lock&) {
+    finish_free(r, address, number);
+  };
 }
 
 bool revive_memory(runtime& r, graph_state const& graph, bool frees_at_launch) {

@@ -6,6 +6,7 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -461,6 +462,60 @@ TEST_CASE_FIXTURE(fresh, "a capture frees memory of its own graph only") {
   CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);
   ok(code_of_end(s));
   ok(cudaFreeAsync(p, s));
+}
+
+TEST_CASE_FIXTURE(fresh, "a graph frees what another one leaves live, once a launch of that") {
+  SUBCASE("as soon as may be") {}
+  SUBCASE("when it must") { sim::set_mode(sim::mode::lazy); }
+  sim::set_capacity(0, 4096);
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  auto allocates = std::make_unique<executable>(s);
+  begin(s);
+  ok(cudaFreeAsync(p, s));
+  CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);  // twice in one graph
+  cudaGraph_t const graph = end(s);
+  cudaGraphExec_t frees = nullptr, second = nullptr;
+  ok(cudaGraphInstantiate(&frees, graph, 0));
+  CHECK_EQ(cudaGraphInstantiate(&second, graph, 0), cudaErrorInvalidValue);
+  CHECK_EQ(cudaGraphLaunch(frees, s), cudaErrorInvalidValue);  // there is nothing yet
+  for (int i = 0; i < 3; ++i) {
+    allocates->launch(s);
+    CHECK_EQ(sim::live_allocations(), 1);
+    write(s, p);
+    ok(cudaGraphLaunch(frees, s));
+    CHECK_EQ(sim::live_allocations(), 0);
+    CHECK_EQ(cudaGraphLaunch(frees, s), cudaErrorInvalidValue);
+    CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);
+  }
+  allocates->launch(s);
+  allocates = nullptr;
+  CHECK_EQ(sim::live_allocations(), 1);
+  begin(s);
+  CHECK_EQ(cudaGraphLaunch(frees, s), cudaErrorNotSupported);
+  ok(code_of_end(s));
+  ok(cudaGraphLaunch(frees, s));
+  ok(cudaStreamSynchronize(s));
+  sim::set_capacity(0, 1 << 20);
+  for (int i = 0; i < 100; ++i) ok(cudaMallocAsync(&p, 2048, s));
+  CHECK_EQ(cudaGraphLaunch(frees, s), cudaErrorInvalidValue);  // whoever has that address now
+  ok(cudaGraphExecDestroy(frees));
+  ok(cudaGraphDestroy(graph));
+}
+
+TEST_CASE_FIXTURE(fresh, "no graph frees what another one frees itself") {
+  cudaStream_t const s = make_stream();
+  void* p = nullptr;
+  begin(s);
+  ok(cudaMallocAsync(&p, 4096, s));
+  ok(cudaFreeAsync(p, s));
+  executable const own(s);
+  own.launch(s);
+  begin(s);
+  CHECK_EQ(cudaFreeAsync(p, s), cudaErrorInvalidValue);
+  ok(code_of_end(s));
 }
 
 TEST_CASE_FIXTURE(fresh, "memory of a capture under way is freed by that capture only") {
@@ -954,6 +1009,30 @@ TEST_CASE_FIXTURE(graph_with_memory, "another graph may use what a launch left, 
   take(4096);
   other.launch(a);
   CHECK_EQ(the_report().kind, order_problem::use_after_free);
+}
+
+TEST_CASE_FIXTURE(graph_with_memory, "a graph that frees what another one left comes after that, and after all uses") {
+  sim::set_mode(sim::mode::lazy);  // what is wrong is not done
+  make(0);
+  begin(b);
+  ok(cudaFreeAsync(p, b));
+  executable const frees(b);
+  for (int launches = 1; launches < 4; ++launches) {
+    write(a, p);
+    order(a, b);
+    frees.launch(b);
+    CHECK_EQ(sim::report_count(), 0);
+    CHECK_EQ(cudaGraphLaunch(frees.handle, b), cudaErrorInvalidValue);
+    CHECK_EQ(the_report().kind, order_problem::double_free);
+    order(b, a);
+    ok(cudaGraphLaunch(run, a));
+  }
+  write(a, p);
+  frees.launch(b);
+  CHECK_EQ(the_report().kind, order_problem::free_not_after_use);
+  ok(cudaGraphLaunch(run, a));
+  CHECK_EQ(the_report().kind, order_problem::unordered_reuse);
+  ok(cudaFreeAsync(p, a));
 }
 
 namespace {

@@ -336,6 +336,26 @@ inline void memory_of_a_graph_is_freed_between_launches(verdict& v) {
   v.ok("synchronise", cudaStreamSynchronize(s));
 }
 
+// cudaGraphAddMemAllocNode: what is not freed in the same graph can be freed by "launching a graph with a free node for
+// that allocation".
+inline void memory_of_a_graph_is_freed_by_another(verdict& v) {
+  stream const s;
+  void* p = nullptr;
+  capture c(v, s);
+  v.ok("cudaMallocAsync", cudaMallocAsync(&p, 4096, s));
+  executable const allocates(v, c);
+  capture d(v, s);
+  v.ok("cudaFreeAsync in another capture", cudaFreeAsync(p, s));
+  v.fails("cudaFreeAsync again", cudaFreeAsync(p, s));
+  executable const frees(v, d);
+  for (int i = 0; i < 2; ++i) {
+    v.ok("launch", allocates.launch(s));
+    v.ok("use", cudaMemsetAsync(p, 1, 4096, s));
+    v.ok("launch of the graph that frees", frees.launch(s));
+  }
+  v.ok("synchronise", cudaStreamSynchronize(s));
+}
+
 // cudaMallocAsync: during capture "the allocation is owned by the graph instead of the memory pool".
 inline void memory_of_a_graph_is_no_pools(verdict& v) {
   cudaMemPool_t pool = nullptr;
@@ -703,6 +723,7 @@ inline constexpr probe capture_probes[] = {
     {"waits_bring_streams_into_a_capture", needs::nothing, &waits_bring_streams_into_a_capture},
     {"captures_have_ids", needs::nothing, &captures_have_ids},
     {"memory_of_a_graph_is_freed_between_launches", needs::nothing, &memory_of_a_graph_is_freed_between_launches},
+    {"memory_of_a_graph_is_freed_by_another", needs::nothing, &memory_of_a_graph_is_freed_by_another},
     {"memory_of_a_graph_is_no_pools", needs::nothing, &memory_of_a_graph_is_no_pools},
     {"memory_that_a_graph_frees_lets_it_be_launched_again", needs::nothing,
      &memory_that_a_graph_frees_lets_it_be_launched_again},
