@@ -68,13 +68,14 @@ bool charge_host(runtime& r, std::size_t bytes) { return charge(r.host_used, r.h
 
 bool charge_device(device_state& device, std::size_t bytes) { return charge(device.used, device.capacity, bytes); }
 
-range look_up(runtime& r, void const* p, std::size_t bytes) {
+range look_up(runtime& r, void const* p, std::size_t bytes, bool captured) {
   auto const address = reinterpret_cast<std::uintptr_t>(p);
   auto const after = r.allocations.upper_bound(address);
   if (after != r.allocations.begin()) {
     auto const& [begin, a] = *std::prev(after);
     std::size_t const offset = address - begin;
-    if (offset < a.bytes) return {!a.freeing && bytes <= a.bytes - offset, &a, false, true};
+    bool const is_there = !a.freeing || (captured && a.left_by_graph && a.graph != 0);
+    if (offset < a.bytes) return {is_there && bytes <= a.bytes - offset, &a, false, true};
   }
   std::size_t offset = 0;
   if (allocation const* const a = registered(r, address, offset)) return {bytes <= a->bytes - offset, a};

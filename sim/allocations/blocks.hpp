@@ -16,7 +16,8 @@ struct range {
   bool pageable() const { return in == nullptr; }
   bool is(memory_kind kind) const { return in != nullptr && in->kind == kind; }
 };
-range look_up(runtime& r, void const* p, std::size_t bytes);
+/// `captured`: for a node of a graph, which may use what another graph will have left live when it is launched.
+range look_up(runtime& r, void const* p, std::size_t bytes, bool captured = false);
 
 /// Whether kernels on `device` may use that memory.
 bool reaches(runtime& r, int device, allocation const& a);

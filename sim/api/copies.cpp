@@ -96,7 +96,8 @@ cudaError_t look_up_ends(runtime& r, timeline const& t, void* to, void const* fr
   if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
   std::size_t const to_bytes = what.to_bytes();
   std::size_t const from_bytes = what.from_bytes();
-  ends = {look_up(r, to, to_bytes), look_up(r, from, from_bytes)};
+  bool const captured = t.capture != nullptr;
+  ends = {look_up(r, to, to_bytes, captured), look_up(r, from, from_bytes, captured)};
   if (r.check != nullptr && !(ends.to.valid && ends.from.valid)) {
     mark const m = r.check->act(&t);
     if (!ends.to.valid) r.check->access(t, m, to, to_bytes, false, use::write);
@@ -193,7 +194,7 @@ cudaError_t set_rows(call which, void* to, rows what, cudaStream_t stream, host_
     if (what.pitched() && !fits(what, what.to_pitch)) return cudaErrorInvalidValue;
     if (what.empty()) return cudaSuccess;
     std::size_t const bytes = what.to_bytes();
-    range const target = look_up(r, to, bytes);
+    range const target = look_up(r, to, bytes, t->capture != nullptr);
     if (!target.valid && r.check != nullptr) r.check->access(*t, r.check->act(t), to, bytes, false, use::write);
     if (!target.valid || !target.reached_by_devices()) return cudaErrorInvalidValue;
     bool const waits_for_end = waits == host_waits::as_documented && !target.device_only();

@@ -49,7 +49,8 @@ cudaError_t shape_of(end const& of, cudaExtent const& e) {
 // Whether all of `bytes` lies in the allocation of the pointer that it is reckoned from.
 bool fits(runtime& r, end const& of, cudaExtent const& e, timeline const* t, use how) {
   std::size_t const bytes = of.bytes(e);
-  if (bytes != too_many && look_up(r, of.memory.ptr, bytes).valid) return true;
+  bool const captured = t != nullptr && t->capture != nullptr;
+  if (bytes != too_many && look_up(r, of.memory.ptr, bytes, captured).valid) return true;
   if (r.check != nullptr && t != nullptr) r.check->access(*t, r.check->act(t), of.memory.ptr, bytes, false, how);
   return false;
 }

@@ -41,6 +41,18 @@ operation_number order_checker::left_at(std::uintptr_t begin) const {
   return 0;
 }
 
+void order_checker::use_left(range_used const& u) {
+  for (auto const& [id, graph] : captures_) {
+    auto const after = graph.leaves.upper_bound(u.begin);
+    if (after == graph.leaves.begin()) continue;
+    left_memory const& memory = std::prev(after)->second;
+    if (u.begin >= memory.end) continue;
+    bool& writes = u.graph->uses[{u.begin, std::min(u.end, memory.end), memory.allocated, 0}];
+    writes = writes || u.how == use::write;
+    return;
+  }
+}
+
 void order_checker::freed_by_launches(timeline const& t, void const* p) {
   operate(t);
   if (operation_number const allocated = left_at(address_of(p)); allocated != 0)
@@ -146,7 +158,9 @@ void order_checker::replay_on_memory(captured_work const& graph, captured_use co
     replay_on_region(graph, use, writes, m, known, *found);
   } else {
     report(order_problem::use_after_free,
-           name_of_replay(use, m) + ", lies in memory that was freed since the graph was captured");
+           name_of_replay(use, m) +
+               ", lies in memory that is not live at this launch: it was freed since the graph was "
+               "captured, or the graph that allocates it was not launched");
   }
 }
 

@@ -272,6 +272,8 @@ class order_checker {
   captured_work* work_captured_by(timeline const* t);
   /// `t`, which captures, is given all that the graph does.
   void add_to_capture(timeline const& t, std::uint64_t graph);
+  /// A captured use of what a graph leaves live, but not now.
+  void use_left(range_used const& u);
   /// CUDA's memory is freed by `m`, which comes after what `known` says.
   void free_memory(regions::iterator found, mark m, vector_clock const& known);
   /// The allocation, in its capture, of memory that some graph leaves live; 0 if there is none that begins here.

@@ -216,6 +216,7 @@ void order_checker::use_regions(range_used const& u) {
     if (auto const found = around(h.live, u.begin); found != h.live.end() && !is_later(found->second, u))
       levels_.push_back({&*found, &h, id, u.begin, u.end});
   }
+  if (levels_.empty() && u.graph != nullptr) use_left(u);
   // The block that was cut last is the user's; those that it was cut from belong to the layers between.
   auto const innermost = std::max_element(levels_.begin(), levels_.end(), [](level const& a, level const& b) {
     return a.found->second.allocated.operation < b.found->second.allocated.operation;

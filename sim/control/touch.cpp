@@ -67,7 +67,7 @@ void touch(cudaStream_t stream, void const* p, std::size_t bytes, access what) {
     refuse("touch: a stream capture was invalidated, or is by this use of the legacy stream");
   if (bytes == 0) return;
   detail::acting_as const named(detail::number_of("sim::touch"));
-  bool const valid = detail::look_up(r, p, bytes).valid;
+  bool const valid = detail::look_up(r, p, bytes, t->capture != nullptr).valid;
   if (r.check != nullptr)
     r.check->access(*t, valid ? r.check->operate(*t) : r.check->act(t), p, bytes, valid,
                     what == access::read ? detail::use::read : detail::use::write);

@@ -1035,6 +1035,35 @@ TEST_CASE_FIXTURE(graph_with_memory, "a graph that frees what another one left c
   ok(cudaFreeAsync(p, a));
 }
 
+TEST_CASE_FIXTURE(checking, "a graph may be captured with what another one will have left live at its launch") {
+  sim::set_mode(sim::mode::lazy);  // what is wrong is not done
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void *p = nullptr, *host = nullptr;
+  ok(cudaMallocHost(&host, 4096));
+  begin(a);
+  ok(cudaMallocAsync(&p, 4096, a));
+  executable const allocates(a);
+  begin(a);
+  write(a, p);
+  ok(cudaMemsetAsync(p, 1, 4096, a));
+  ok(cudaMemcpyAsync(host, p, 4096, cudaMemcpyDefault, a));
+  CHECK_EQ(cudaMemsetAsync(p, 1, 4097, a), cudaErrorInvalidValue);
+  CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  executable const uses(a);
+  uses.launch(a);
+  CHECK_EQ(the_report().kind, order_problem::use_after_free);
+  for (int i = 0; i < 2; ++i) {
+    allocates.launch(a);
+    uses.launch(a);
+    ok(cudaFreeAsync(p, a));
+    CHECK_EQ(sim::report_count(), 0);
+  }
+  allocates.launch(a);
+  uses.launch(b);
+  CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  sim::clear_reports();
+}
+
 namespace {
 
 /// A block handed out and taken back in a capture, with a graph made of that.
