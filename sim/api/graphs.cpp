@@ -64,9 +64,9 @@ cudaError_t graph_launch(cudaGraphExec_t execution, cudaStream_t stream) {
       if ((t = find_timeline(r, id)) == nullptr) return cudaSuccess;
       work const free = node.frees == nullptr ? work() : free_of_launch(r, *t, *graph, node.frees);
       auto const run = [&r, graph, &node, free, place](held_lock& lock) {
-        node.frees == nullptr ? node.run(lock) : free(lock);
         bool const tells = node.kind == operation_kind::host_function && place != nullptr && r.check != nullptr;
-        if (tells) r.check->host_function_ran(*place);
+        if (tells) r.check->host_function_begins(*place);
+        node.frees == nullptr ? node.run(lock) : free(lock);
       };
       submit(r, held, *t, run, node.kind);
     }

@@ -10,9 +10,10 @@
 namespace weir::sim::detail {
 namespace {
 
+// Before the function runs: it may tell another thread at any time.
 void tell_host(host_function_place const* place) {
   runtime const& r = state();
-  if (place != nullptr && r.check != nullptr) r.check->host_function_ran(*place);
+  if (place != nullptr && r.check != nullptr) r.check->host_function_begins(*place);
 }
 
 }  // namespace
@@ -28,8 +29,8 @@ cudaError_t launch_host_function(cudaStream_t stream, cudaHostFn_t function, voi
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
     auto const call = [function, data, place](held_lock& lock) {
       in_host_function const scope(place.get());
-      unlocked(lock, [function, data] { function(data); });
       tell_host(place.get());
+      unlocked(lock, [function, data] { function(data); });
     };
     submit(r, held, *t, call, operation_kind::host_function);
     return cudaSuccess;
@@ -48,8 +49,8 @@ cudaError_t add_callback(cudaStream_t handle, cudaStream_t stream, cudaStreamCal
       place = std::make_shared<host_function_place const>(r.check->host_function(*t, r.check->operate(*t)));
     auto const call = [handle, callback, data, place](held_lock& lock) {
       in_host_function const scope(place.get());
-      unlocked(lock, [handle, callback, data] { callback(handle, cudaSuccess, data); });
       tell_host(place.get());
+      unlocked(lock, [handle, callback, data] { callback(handle, cudaSuccess, data); });
     };
     submit(r, held, *t, call, operation_kind::host_function);
     return cudaSuccess;

@@ -100,8 +100,8 @@ class order_checker {
   vector_clock end_of(timeline const& t);
   vector_clock end_of_device(int device) const;
   void host_saw(vector_clock const& seen);
-  /// A host function has run.
-  void host_function_ran(host_function_place const& place);
+  /// A host function is about to run.
+  void host_function_begins(host_function_place const& place);
   void host_released(void const* place);
   void host_acquired(void const* place);
   /// The place of a host function that `t` was just given.
@@ -307,6 +307,7 @@ class order_checker {
   operation_number last_ = 0;
   std::uint64_t threads_ = 0;
   vector_clock stacks_;  // what threads learnt inside stacks, if each has its own clock
+  vector_clock told_;    // what host functions told the host
   std::unordered_map<void const*, vector_clock> places_;  // what was released there
   std::vector<stream_state> streams_;                     // by slot
   std::unordered_map<std::uint64_t, slot_number> slots_;  // by the stream's id

@@ -45,6 +45,7 @@ slot_number order_checker::here() {
     me.slot = threads_ == 0 ? host_slot : static_cast<slot_number>(streams_.size());
     if (threads_ != 0) streams_.emplace_back();
     streams_[me.slot].thread = ++threads_;
+    streams_[me.slot].clock.join(told_);
   }
   return me.slot;
 }
@@ -54,9 +55,11 @@ void order_checker::host_saw(vector_clock const& seen) {
   tell_stacks();
 }
 
-void order_checker::host_function_ran(host_function_place const& place) {
+void order_checker::host_function_begins(host_function_place const& place) {
   if (!options_.host_functions_tell || place.check != number_) return;
-  streams_[host_slot].clock.join(place.known);
+  told_.join(place.known);
+  for (stream_state& s : streams_)
+    if (s.thread != 0 || &s == &streams_[host_slot]) s.clock.join(place.known);
 }
 
 void order_checker::tell_stacks() {

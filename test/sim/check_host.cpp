@@ -7,6 +7,7 @@
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
 
+#include <atomic>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -391,6 +392,42 @@ TEST_CASE_FIXTURE(fresh, "a host function tells the host what it came after, if 
   CHECK_EQ(sim::report_count(), asked ? 0 : 1);
   ok(cudaStreamSynchronize(s));
   ok(cudaFreeHost(p));
+}
+
+TEST_CASE_FIXTURE(fresh, "a host function tells every thread, and from when it begins") {
+  sim::check_order(true, {.host = sim::host_clocks::per_thread, .host_functions_tell = true});
+  sim::set_mode(sim::mode::threads);
+  cudaStream_t const s = make_stream();
+  struct {
+    std::atomic<bool> thread_is_there{false}, is_done{false}, was_read{false};
+    void* p = nullptr;
+  } shared;
+  ok(cudaMallocHost(&shared.p, 64));
+  sim::host_release(&shared);
+  bool is_known_before = false;
+  SUBCASE("one that the check knows") { is_known_before = true; }
+  SUBCASE("one that it does not know yet") {}
+  std::thread reader([&] {
+    if (is_known_before) sim::host_acquire(&shared);
+    shared.thread_is_there = true;
+    while (!shared.is_done) std::this_thread::yield();
+    sim::host_acquire(&shared);
+    sim::host_access(shared.p, 64, access::read);
+    shared.was_read = true;
+  });
+  while (!shared.thread_is_there) std::this_thread::yield();
+  sim::touch(s, shared.p, 64, access::write);
+  auto const tell = [](void* data) {
+    auto& all = *static_cast<decltype(shared)*>(data);
+    all.is_done = true;
+    while (!all.was_read) std::this_thread::yield();
+  };
+  ok(cudaLaunchHostFunc(s, tell, &shared));
+  reader.join();
+  for (auto const& r : sim::reports()) MESSAGE(r.text);
+  CHECK_EQ(sim::report_count(), 0);
+  ok(cudaStreamSynchronize(s));
+  ok(cudaFreeHost(shared.p));
 }
 
 TEST_CASE_FIXTURE(fresh, "what a skipped kernel would have written is reported when the host copies it") {

@@ -58,9 +58,9 @@ struct order_options {
   /// kernel that was skipped. Copies between devices are not reported, and carry on what was not written. A skipped
   /// kernel that would have overwritten what a copy or a set wrote is not seen.
   bool read_back = false;
-  /// What a host function comes after, the host knows once the function has run: for programs whose host functions tell
-  /// their threads that work is done, by an atomic or a condition variable, and cannot say so with `host_acquire`. One
-  /// of a graph counts as coming after the whole launch.
+  /// What a host function comes after, every thread of the host knows once the function has begun: for programs whose
+  /// host functions tell their threads that work is done, by an atomic or a condition variable, and cannot say so with
+  /// `host_acquire`. One of a graph counts as coming after the whole launch.
   bool host_functions_tell = false;
   /// Report calls that succeed and order nothing, also where no use of memory follows that would show it.
   bool warnings = false;
