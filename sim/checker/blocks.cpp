@@ -133,9 +133,10 @@ void order_checker::block_freed(owner const& o, std::vector<timeline const*> con
   r.uses.add(r.allocated);
   captured_work* const graph = work_captured_by(t);
   if (graph != nullptr) graph->frees.insert(m.operation);
-  // Memory from outside is used where the graph is launched: there it has to come after the rest.
+  // Memory from outside is used where the graph is launched: there it has to come after all but the graph's own uses.
   bool const from_outside = graph != nullptr && !graph->own.contains(r.allocated.operation);
-  if (auto const missing = r.uses.missing_in(known); missing && !from_outside) {
+  if (auto const missing =
+          from_outside ? missing_use(*graph, {begin, r.end, r.block(), o.id}, known) : r.uses.missing_in(known)) {
     bool const unused = missing->operation == r.allocated.operation;
     report(order_problem::free_not_after_use, what() + ", was " + (unused ? "allocated" : "last used") + " by " +
                                                   describe(*missing) + not_after(*missing, m.slot, known));

@@ -34,11 +34,22 @@ void order_checker::capture_ended(capture_state const& c) {
   }
 }
 
-operation_number order_checker::left_at(std::uintptr_t begin) const {
-  if (auto const live = memory_.find(begin); live != memory_.end()) return live->second.of_graph;
+left_memory order_checker::left_at(std::uintptr_t begin) const {
+  if (auto const live = memory_.find(begin); live != memory_.end()) return {live->second.end, live->second.of_graph};
   for (auto const& [id, graph] : captures_)
-    if (auto const found = graph.leaves.find(begin); found != graph.leaves.end()) return found->second.allocated;
-  return 0;
+    if (auto const found = graph.leaves.find(begin); found != graph.leaves.end()) return found->second;
+  return {};
+}
+
+std::optional<mark> order_checker::missing_use(captured_work const& graph, captured_use const& of,
+                                               vector_clock const& known) {
+  for (auto one = graph.uses.lower_bound({of.begin, 0, 0, 0}); one != graph.uses.end() && one->first.begin < of.end;
+       ++one) {
+    auto const& [use, all] = *one;
+    if (use.block != of.block || use.owner != of.owner) continue;
+    if (auto const missing = all.by.missing_in(known)) return missing;
+  }
+  return {};
 }
 
 void order_checker::use_left(range_used const& u) {
@@ -47,16 +58,24 @@ void order_checker::use_left(range_used const& u) {
     if (after == graph.leaves.begin()) continue;
     left_memory const& memory = std::prev(after)->second;
     if (u.begin >= memory.end) continue;
-    bool& writes = u.graph->uses[{u.begin, std::min(u.end, memory.end), memory.allocated, 0}];
-    writes = writes || u.how == use::write;
-    return;
+    captured_access& all = u.graph->uses[{u.begin, std::min(u.end, memory.end), memory.allocated, 0}];
+    all.writes = all.writes || u.how == use::write;
+    return all.by.add(u.by);
   }
 }
 
 void order_checker::freed_by_launches(timeline const& t, void const* p) {
-  operate(t);
-  if (operation_number const allocated = left_at(address_of(p)); allocated != 0)
-    work_captured_by(&t)->frees_of_others[address_of(p)] = allocated;
+  mark const m = operate(t);
+  std::uintptr_t const begin = address_of(p);
+  left_memory const memory = left_at(begin);
+  if (memory.allocated == 0) return;
+  captured_work& graph = *work_captured_by(&t);
+  graph.frees_of_others[begin] = memory.allocated;
+  vector_clock const known = view(&t);
+  if (auto const missing = missing_use(graph, {begin, memory.end, memory.allocated, 0}, known))
+    report(order_problem::free_not_after_use,
+           "memory " + range_text(begin, memory.end) + ", used by " + describe(*missing) + ", is freed by " +
+               describe(m) + ", which does not come after that" + missing_edge(*missing, m.slot, known));
 }
 
 host_function_place order_checker::launched(timeline const& t, std::uint64_t execution, std::uint64_t graph) {
@@ -74,11 +93,11 @@ host_function_place order_checker::launched(timeline const& t, std::uint64_t exe
   if (found == captures_.end()) return place;  // captured before the check began
   captured_work& done = found->second;
   for (auto const& [begin, memory] : done.leaves) allocate_again(begin, memory, m, last);
-  for (auto const& [use, writes] : done.uses) {
+  for (auto const& [use, all] : done.uses) {
     if (use.owner == 0)
-      replay_on_memory(done, use, writes, m, last);
+      replay_on_memory(done, use, all.writes, m, last);
     else
-      replay_on_blocks(done, use, writes, m, last);
+      replay_on_blocks(done, use, all.writes, m, last);
   }
   for (auto const& [begin, allocated] : done.frees_of_others) {
     auto const memory = memory_.find(begin);
@@ -89,16 +108,17 @@ host_function_place order_checker::launched(timeline const& t, std::uint64_t exe
 
 // It is no launch of the executable graph, and comes after none: those of the outer graph will do all this.
 void order_checker::add_to_capture(timeline const& t, std::uint64_t graph) {
-  operate(t);
+  mark const m = operate(t);
   auto const found = captures_.find(graph);
   if (found == captures_.end()) return;
   captured_work const& inner = found->second;
   captured_work& outer = *work_captured_by(&t);
   outer.own.insert(inner.own.begin(), inner.own.end());
   outer.frees.insert(inner.frees.begin(), inner.frees.end());
-  for (auto const& [use, writes] : inner.uses) {
-    bool& any = outer.uses[use];
-    any = any || writes;
+  for (auto const& [use, all] : inner.uses) {
+    captured_access& any = outer.uses[use];
+    any.writes = any.writes || all.writes;
+    any.by.add(m);
   }
 }
 

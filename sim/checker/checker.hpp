@@ -60,16 +60,20 @@ struct captured_use {
   std::uint64_t owner = 0;
   auto operator<=>(captured_use const&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
 };
+struct captured_access {
+  bool writes = false;  // one of them
+  marks by;             // in the capture
+};
 /// Memory that a capture allocates and does not free: each launch allocates it anew.
 struct left_memory {
   std::uintptr_t end = 0;
   operation_number allocated = 0;  // in the capture
 };
 struct captured_work {
-  std::set<operation_number> own;                              // allocations made in the capture
-  std::map<std::uintptr_t, left_memory> leaves;                // by first address
-  std::set<operation_number> frees;                            // and frees
-  std::map<captured_use, bool> uses;                           // whether it writes, too
+  std::set<operation_number> own;                // allocations made in the capture
+  std::map<std::uintptr_t, left_memory> leaves;  // by first address
+  std::set<operation_number> frees;              // and frees
+  std::map<captured_use, captured_access> uses;
   std::map<std::uintptr_t, operation_number> frees_of_others;  // memory that other graphs leave live: its allocation
 };
 
@@ -276,8 +280,10 @@ class order_checker {
   void use_left(range_used const& u);
   /// CUDA's memory is freed by `m`, which comes after what `known` says.
   void free_memory(regions::iterator found, mark m, vector_clock const& known);
-  /// The allocation, in its capture, of memory that some graph leaves live; 0 if there is none that begins here.
-  operation_number left_at(std::uintptr_t begin) const;
+  /// Memory that some graph leaves live and that begins here; its allocation is 0 if there is none.
+  left_memory left_at(std::uintptr_t begin) const;
+  /// A use of memory from outside in a capture, which `known` has to come after and does not.
+  static std::optional<mark> missing_use(captured_work const& graph, captured_use const& of, vector_clock const& known);
   /// Memory of its own that a launch leaves live.
   void allocate_again(std::uintptr_t begin, left_memory const& memory, mark m, vector_clock const& known);
   void replay_on_memory(captured_work const& graph, captured_use const& use, bool writes, mark m,

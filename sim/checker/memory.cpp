@@ -173,8 +173,9 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
     report(order_problem::out_of_bounds,
            what() + ", begins in the " + where() + " and leaves it by " + std::to_string(l.end - r.end) + " B");
   if (u.graph != nullptr) {
-    bool& writes = u.graph->uses[{l.begin, std::min(l.end, r.end), r.block(), l.owner}];
-    writes = writes || u.how == use::write;
+    captured_access& all = u.graph->uses[{l.begin, std::min(l.end, r.end), r.block(), l.owner}];
+    all.writes = all.writes || u.how == use::write;
+    all.by.add(u.by);
     if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
   }
   if (!known.knows(r.allocated))

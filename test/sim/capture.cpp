@@ -1135,6 +1135,39 @@ TEST_CASE_FIXTURE(captured_block, "memory handed out after a launch that it does
   blocks.freed(b, memory, 512, 256);
 }
 
+TEST_CASE_FIXTURE(checking, "memory from outside that a capture frees has to be free of the capture's own uses") {
+  cudaStream_t const a = make_stream(), b = make_stream();
+  void* p = nullptr;
+  bool joined = false;
+  SUBCASE("joined before the free") { joined = true; }
+  SUBCASE("joined after it"){} {
+    sim::checked_blocks blocks("a pool");
+    p = take();
+    blocks.allocated(a, p, 1024, 256);
+    begin(a);
+    order(a, b);
+    write(b, p, 1024);
+    if (joined) order(b, a);
+    blocks.freed(a, p, 1024, 256);
+    if (!joined) CHECK_EQ(the_report().kind, order_problem::free_not_after_use);
+    order(b, a);
+    ok(code_of_end(a));
+    ok(cudaFree(p));
+  }
+  begin(a);
+  ok(cudaMallocAsync(&p, 4096, a));
+  executable const allocates(a);
+  begin(a);
+  order(a, b);
+  write(b, p);
+  if (joined) order(b, a);
+  ok(cudaFreeAsync(p, a));
+  if (!joined) CHECK_EQ(the_report().kind, order_problem::free_not_after_use);
+  order(b, a);
+  ok(code_of_end(a));
+  CHECK_EQ(sim::report_count(), 0);
+}
+
 TEST_CASE_FIXTURE(checking, "a block from outside that a capture frees is used by the launch, and free after it") {
   sim::checked_blocks blocks("a pool");
   cudaStream_t const a = make_stream(), b = make_stream();
