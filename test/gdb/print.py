@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 SHOWN = {
     "memory": r"""weir: limit > statistics > pool > async
@@ -31,6 +32,9 @@ SHOWN = {
     "two": r"""weir: fallback > prefetch > managed
   fallback +then pool > host
   managed +device 0""",
+    "three": r"""weir: trace > fallback > device
+  fallback +then fallback \(then pool > pinned\) > managed
+  device +device 0""",
     "paged": r"""weir: system
   system +device 0""",
     "theirs": r"""weir: callback
@@ -77,6 +81,12 @@ def main(printers, program):
     if re.search(r"ptrace|Could not trace|not permitted.*\n.*During startup", said) and "---memory" not in said.split("stop_here ()")[-1]:
         skip("gdb may not trace programs here")
     wrong = 0
+    known = Path(printers).read_text()
+    for header in (Path(printers).parents[2] / "include" / "weir").rglob("*.hpp"):
+        for layer in re.findall(r'layer_name = "(\w+)"', header.read_text()):
+            if f'"{layer}"' not in known:
+                wrong += 1
+                print(f"{layer}, a layer of {header.name}, has no line in {printers}")
     for name, expected in SHOWN.items():
         shown = re.search(rf"^---{name}\n(.*?)\n---", done.stdout, re.M | re.S)
         if not shown or not re.fullmatch(expected, shown.group(1)):

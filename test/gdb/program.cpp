@@ -52,6 +52,8 @@ int main() {
                             weir::on_failure{{{"cache", [](auto const&) { return std::size_t{0}; }}}} |
                             weir::aligned{} | weir::scrub{} | weir::tracking{});
   auto two = weir::make(weir::managed{} | weir::prefetch{} | weir::fallback{weir::host{} | weir::pool{}});
+  auto three = weir::make(
+      weir::device{} | weir::fallback{weir::managed{} | weir::fallback{weir::pinned{} | weir::pool{}}} | weir::trace{});
   auto paged = weir::make([] {
     weir::sim::set_pageable_access(true);
     return weir::make(weir::system{});
@@ -83,6 +85,7 @@ int main() {
   static_cast<void>(parsed);
   static_cast<void>(taken);
   static_cast<void>(two);
+  static_cast<void>(three);
   static_cast<void>(paged);
   static_cast<void>(theirs);
   static_cast<void>(on_host);

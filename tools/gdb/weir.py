@@ -157,7 +157,8 @@ def describe_logging(layer):
 
 
 def describe_fallback(layer):
-    return "then " + " > ".join(name for name, _ in layers(member(layer, SECOND)))
+    second = layers(member(layer, SECOND))
+    return "then " + " > ".join(f"{name} ({line})" if name == "fallback" else name for name, line in second)
 
 
 def describe_source(layer):
@@ -177,7 +178,7 @@ LINES = {
     "logging": describe_logging,
     "fallback": describe_fallback,
     **{name: lambda layer: "" for name in
-       ("aligned", "checked", "on_failure", "prefetch", "scrub", "spill", "wait_for_memory", "host")},
+       ("aligned", "checked", "nvtx", "on_failure", "prefetch", "scrub", "spill", "trace", "wait_for_memory", "host")},
     "async": describe_source,
     "async_managed": describe_source,
     "async_pinned": describe_source,
