@@ -8,6 +8,13 @@
 #include <stdexcept>
 #include <string>
 
+#if CUDART_VERSION < 12020  // as in Debian 12's own packages, which are of 11.8
+#error \
+    "weir needs CUDA 12.2 or newer; this cuda_runtime_api.h is older: have a newer one found first (CMake: CUDAToolkit_ROOT)"
+#define WEIR_STOP <weir needs CUDA 12.2 or newer>
+#include WEIR_STOP
+#endif
+
 namespace weir {
 
 /// A CUDA call that failed for a reason other than lack of memory.
