@@ -14,7 +14,12 @@ namespace {
 auto memory = make(async{} | pool{} | limit{.max_bytes = 1_GiB} | statistics{});
 auto on_device = make(device{} | fixed_size{.block_bytes = 1_MiB});
 
+auto arenas = make(device{} | arena{});
+
 }  // namespace
+
+extern "C" [[gnu::visibility("default")]] void use_an_arena();
+void use_an_arena() { arenas.deallocate(stream_ref(), arenas.allocate(stream_ref(), 1000), 1000); }
 
 extern "C" [[gnu::visibility("default")]] void use_the_plugin();
 void use_the_plugin() {

@@ -35,6 +35,18 @@ TEST_CASE("a library's stacks go with it, as often as it comes") {
   }
 }
 
+TEST_CASE("a library goes though threads had arenas in it, once they have ended") {
+  void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  auto const use = reinterpret_cast<void (*)()>(::dlsym(library, "use_an_arena"));
+  REQUIRE(bool(use));
+  std::thread(use).join();
+  CHECK(sim::live_bytes(0) > 0);
+  REQUIRE(::dlclose(library) == 0);
+  REQUIRE(::dlopen(PLUGIN, RTLD_NOW | RTLD_NOLOAD) == nullptr);
+  CHECK(sim::live_bytes(0) == 0);
+}
+
 TEST_CASE("the program's own stacks do not mind that it went") {
   auto memory = make(async{} | pool{});
   void* const p = memory.allocate(cudaStreamLegacy, 1000);
