@@ -8,6 +8,7 @@ function(weir_write_together output prefix root sources)
   set(programs "")
   foreach(source IN LISTS sources)
     get_filename_component(folder ${source} DIRECTORY)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${root}/${source})  # it may come to include more
     file(STRINGS ${root}/${source} includes REGEX "^#include ")
     foreach(include IN LISTS includes)
       string(REGEX REPLACE ".*[<\"](.*)[>\"].*" "\\1" included ${include})
