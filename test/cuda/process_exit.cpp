@@ -46,7 +46,7 @@ TEST_CASE("a child that is forked while another thread makes the first object ca
       std::thread other([&] {
         is_there = true;
         while (!forks) continue;
-        for (int volatile i = 0; i < delay; i = i + 1) continue;
+        for (int i = 0; i < delay; ++i) asm volatile("");
         process_exit const first;
       });
       std::fflush(nullptr);
