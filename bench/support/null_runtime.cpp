@@ -213,6 +213,10 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value)
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return count(call_kind::other); }
 
+cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned* flags) {
+  *flags = cudaStreamNonBlocking;
+  return count(call_kind::query);
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(bench::next_number());
   return count(call_kind::stream);
