@@ -85,8 +85,9 @@ TEST_CASE("waiting for a blocking stream without work waits for the legacy strea
     sim::set_mode(sim::mode::lazy);
     device_guard const on_device(device);
     weir::stream const blocking(weir::stream::kind::blocking), other;
+    bool done = false;
     for (stream_ref const s : {stream_ref(blocking), stream_ref(cudaStreamPerThread), stream_ref(other)}) {
-      bool done = false;
+      done = false;
       REQUIRE(cudaLaunchHostFunc(
                   cudaStreamLegacy, [](void* flag) { *static_cast<bool*>(flag) = true; }, &done) == cudaSuccess);
       device_guard const on_another(s.get() == cudaStreamPerThread ? device : 1 - device);

@@ -1,6 +1,8 @@
 #pragma once
 // Attempts of several threads at one supply, where what one takes in vain is missing to another: that one tries again.
 
+#include <weir/version.hpp>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
