@@ -146,15 +146,19 @@ TEST_CASE("small requests share a segment that takes no more than may be held, b
     CHECK(s.grow(bytes, 2000_MiB + bytes) == growth::done);
     return s.segments.held() - 2000_MiB;
   };
-  CHECK(step_after_2000_mib(0.1, 1_MiB) == 100_MiB);  // a 20th
-  CHECK(step_after_2000_mib(0.04, 1_MiB) == 80_MiB);  // what is left to 2081 MiB
-  CHECK(step_after_2000_mib(0.02, 1_MiB) == 64_MiB);
+  CHECK(step_after_2000_mib(0.1, 1_MiB) == 100_MiB);   // a 20th
+  CHECK(step_after_2000_mib(0.049, 1_MiB) == 98_MiB);  // what is left to 2099 MiB
+  CHECK(step_after_2000_mib(0.02, 1_MiB) == 96_MiB);
   SUBCASE("it has room for whole requests, and nothing is left over but what rounding adds") {
-    CHECK(step_after_2000_mib(0.1, 16_MiB) == 96_MiB);  // six
     CHECK(step_after_2000_mib(0.1, 17_MiB) == 86_MiB);  // five
-    CHECK(step_after_2000_mib(0.02, 20_MiB) == 60_MiB);
-    CHECK(step_after_2000_mib(0.02, 24_MiB) == 48_MiB);
-    CHECK(step_after_2000_mib(0.02, 26_MiB) == 26_MiB);  // not small
+    CHECK(step_after_2000_mib(0.1, 49_MiB) == 98_MiB);  // two
+    CHECK(step_after_2000_mib(0.1, 50_MiB) == 50_MiB);  // not small
+    CHECK(step_after_2000_mib(0.02, 20_MiB) == 80_MiB);
+    CHECK(step_after_2000_mib(0.02, 32_MiB) == 96_MiB);
+  }
+  SUBCASE("where one would take less than three, it has only what may be held") {
+    CHECK(step_after_2000_mib(0.02, 34_MiB) == 68_MiB);  // 74 MiB are left to 2074
+    CHECK(step_after_2000_mib(0.02, 46_MiB) == 46_MiB);  // 86
   }
 }
 

@@ -62,9 +62,9 @@ struct pool {
   std::size_t initial_bytes = 0;
   /// The most the pool holds at any time; 0: no limit but the upstream's.
   std::size_t max_bytes = 0;
-  /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below a quarter of
+  /// The least to grow by; 0: a 20th of what the pool holds, between 2 MiB and 1 GiB, for a request below half of
   /// that, and what it asks for otherwise. While most of what is live is small, half of what the pool holds if that is
-  /// more, up to 16 MiB. Near `max_waste` that step is less, but no less than 64 MiB.
+  /// more, up to 16 MiB. Near `max_waste` that step is less, but no less than 96 MiB for a request of at most 32 MiB.
   std::size_t growth_bytes = 0;
   /// Blocks of this size and more are never split, and only serve requests nearly as large; 0: all may be split.
   std::size_t max_split_bytes = 0;
@@ -290,7 +290,7 @@ inline std::size_t growth_step(pool const& options, std::size_t least, std::size
   if (options.growth_bytes != 0) return greater(least, lesser(options.growth_bytes, max_block_bytes));
   std::size_t const room = has_small ? lesser(reserved / 2, 8 * growth_granularity) : 0;
   std::size_t const step = lesser(greater(greater(reserved / 20, room), growth_granularity), growth_granularity * 512);
-  return least < step / 4 ? step : least;
+  return least < step / 2 ? step : least;
 }
 
 /// The same, rounded to what a device can map. A segment that is to be cut has to be smaller than those of `max_split`
@@ -302,9 +302,9 @@ inline std::size_t growth_for(pool const& options, std::size_t least, units max_
   return lesser(round_up_or_zero(growth_step(options, least, reserved, has_small), growth_granularity), most_cut);
 }
 
-/// Small requests do not share less than this, where the pool holds enough to afford it: in smaller segments fewer
+/// Requests up to a third of this share no less, where the pool holds enough to afford it: in smaller segments fewer
 /// sizes fit together.
-inline constexpr std::size_t least_shared_step = std::size_t{64} << 20;
+inline constexpr std::size_t least_shared_step = std::size_t{96} << 20;
 
 /// The most that may be held before idle memory is used up, when at most `live` bytes were live; `least`: bytes above
 /// that which always may.

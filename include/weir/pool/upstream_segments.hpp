@@ -139,7 +139,8 @@ class upstream_segments {
   /// The most to grow by for a request of `least` bytes where `most` may be held: its own size in any case.
   std::size_t greatest_step(std::size_t least, std::size_t most) const noexcept {
     std::size_t const left = (most - lesser(most, held())) / growth_granularity * growth_granularity;
-    return greater(round_up_or_zero(least, growth_granularity), greater(least_shared_step, left));
+    std::size_t const shared_step = least <= least_shared_step / 3 ? least_shared_step : 0;
+    return greater(round_up_or_zero(least, growth_granularity), greater(shared_step, left));
   }
 
   /// The part of `bytes` that so many requests of `least` bytes fill. What is over would be too small for the next one

@@ -252,6 +252,28 @@ TEST_CASE("a large block is not wasted on a request that is much smaller") {
   CHECK(store.find(shared, request_of(limit + 1, unit_bytes, limit)) != 0);
 }
 
+TEST_CASE("a segment that is all free is cut last, and used whole where it fits") {
+  filled_store store;
+  block_id const whole = store.segment(100);
+  block_id const part = store.segment(5000);
+  CHECK(store.blocks()[store.find(shared, request_of(60))].size == 100);  // both are whole: the tighter one
+  store.take(part, request_of(1000));
+  CHECK(store.find(shared, request_of(60)) == part);
+  CHECK(store.find(shared, request_of(100)) == whole);
+  store.take(part, request_of(3950));
+  CHECK(store.find(shared, request_of(60)) == whole);  // nothing else is as large
+  CHECK(store.valid());
+}
+
+TEST_CASE("of blocks that are kept whole none is taken for a part, if it is too large for the request") {
+  filled_store store;
+  constexpr units kept = 4096;
+  block_id const whole = store.segment(kept + 10);
+  block_id const part = store.segment(1000 * kept);
+  store.take(part, request_of(kept));
+  CHECK(store.find(shared, request_of(kept, unit_bytes, kept)) == whole);
+}
+
 TEST_CASE("a stream that outgrows its own last block extends it") {
   filled_store store;
   store.segment(100);

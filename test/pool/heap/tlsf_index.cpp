@@ -112,6 +112,24 @@ TEST_CASE("a block of the request's class comes before one of a larger class") {
   CHECK(blocks.table[blocks.index.find(blocks.table, 1026)].size == 2000);
 }
 
+TEST_CASE("the first block that is accepted is found in the request's class or a later one, within so many looks") {
+  indexed_blocks blocks;
+  std::vector<block_id> ids;
+  for (units const size : {1000u, 1030u, 1500u, 5000u, 1u << 20}) ids.push_back(blocks.add(size));
+  auto const first = [&](units size, unsigned looks, block_id wanted) {
+    return blocks.index.find_first(blocks.table, size, looks,
+                                   [&](block const& b) { return &b == &blocks.table[wanted]; });
+  };
+  for (std::size_t i = 1; i < ids.size(); ++i) {  // the smallest is never looked at
+    CAPTURE(i);
+    CHECK(first(1026, static_cast<unsigned>(i), ids[i]) == ids[i]);
+    CHECK(first(1026, static_cast<unsigned>(i - 1), ids[i]) == 0);
+  }
+  CHECK(first(1026, 16, ids[0]) == 0);
+  CHECK(first(1031, 16, ids[1]) == 0);  // of the same class, but too small
+  CHECK(first(units{1} << 21, 16, ids[4]) == 0);
+}
+
 TEST_CASE("a block that became larger or smaller is found by the size that it has") {
   for (units const before : {1u, 31u, 32u, 63u, 64u, 1000u, 1u << 20})
     for (units const after : {1u, 31u, 32u, 63u, 64u, 1000u, 1001u, 1u << 20}) {

@@ -314,18 +314,26 @@ class block_heap {
 
  private:
   /// True if a free block is a whole segment.
-  bool is_whole(block_id id) const noexcept { return table_[id].left == 0 && table_[id].right == 0; }
+  bool is_whole(block_id id) const noexcept { return (table_[id].left | table_[id].right) == 0; }
 
   static constexpr std::size_t records_a_call = 4;
-  static constexpr unsigned looks_for_place = 16, looks_for_run = 32;
+  static constexpr unsigned looks_for_part = 16, looks_for_place = 16, looks_for_run = 32;
   static constexpr std::size_t least_share = 128;  // else 20 live blocks take six times as long
   // What a whole block may waste: 20 MiB.
   static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
 
-  /// Where the class of the request's span is known.
+  /// Where the class of the request's span is known. A whole segment is cut last: it may go back as it is, or serve
+  /// what needs all of it.
   [[gnu::always_inline]] block_id find(list_id list, request const& r, size_class sought) const noexcept {
     block_id const id = free_.by_size(list).find(table_, r.span(), sought);
-    return id != 0 && suits(table_[id], r) ? id : 0;
+    if (id == 0 || !suits(table_[id], r)) return 0;
+    return is_whole(id) && table_[id].size != r.size ? find_part(list, r, id) : id;
+  }
+  /// Of those behind `whole` one that is no whole segment, else that one. Looks at a few.
+  [[gnu::noinline]] block_id find_part(list_id list, request const& r, block_id whole) const noexcept {
+    block_id const part = free_.by_size(list).find_first(
+        table_, r.span(), looks_for_part, [&](block const& b) { return (b.left | b.right) != 0 && suits(b, r); });
+    return part != 0 ? part : whole;
   }
 
   /// Of those that `take_fitting` has besides.

@@ -60,6 +60,24 @@ class tlsf_index {
     return id;
   }
 
+  /// The first block from the size's own class on that is as large and that `fits(block)` accepts; 0 if none of the
+  /// first `looks` does.
+  template <class Fits>
+  block_id find_first(block_table const& blocks, units size, unsigned looks, Fits fits) const noexcept {
+    size_class const own = size_class::of(size);
+    for (std::uint32_t rows = rows_ & (~std::uint32_t{0} << own.row()); rows != 0; rows &= rows - 1) {
+      unsigned const row = lowest(rows);
+      std::uint32_t columns = columns_[row];
+      if (row == own.row()) columns &= ~std::uint32_t{0} << own.column();
+      for (; columns != 0; columns &= columns - 1)
+        for (block_id id = head(row, lowest(columns)); id != 0; id = blocks[id].list_next, --looks) {
+          if (looks == 0) return 0;
+          if (blocks[id].size >= size && fits(blocks[id])) return id;
+        }
+    }
+    return 0;
+  }
+
   /// The size of the largest free block, in units; looks at the blocks of one class.
   units largest(block_table const& blocks) const noexcept {
     if (rows_ == 0) return 0;
