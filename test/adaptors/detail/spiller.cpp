@@ -68,6 +68,7 @@ TEST_CASE("blocks that the host has no room for are as old as before") {
   spiller blocks(memory, host, 0);
   stream const a;
   auto const first = blocks.add(a, 2000, 256), second = blocks.add(a, 1000, 256);
+  auto const youngest = blocks.add(a, 3000, 256);
   spiller::progress seen;
   for (failing const how : {failing::out_of_memory, failing::null, failing::other}) {
     seen = {};
@@ -82,8 +83,8 @@ TEST_CASE("blocks that the host has no room for are as old as before") {
   CHECK(blocks.make_room(a, 1, seen));
   CHECK_FALSE(blocks.is_on_device(first));
   CHECK(blocks.is_on_device(second));
-  blocks.drop(first);
-  blocks.drop(second);
+  CHECK(blocks.is_on_device(youngest));
+  for (auto const b : {first, second, youngest}) blocks.drop(b);
 }
 
 TEST_CASE("while another thread spills, nobody is told that there is nothing to spill") {

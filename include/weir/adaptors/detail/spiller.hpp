@@ -99,9 +99,8 @@ class spiller {
     if (is_for_capture(stream)) return false;
     relaxed_capture calls;
     calls.enter();
-    for (std::size_t made = 0; made < bytes && spill_oldest(made, seen.too_large);) {
-    }
     std::unique_lock lock(mutex_);
+    spill_oldest(lock, bytes, seen.too_large);
     still_.wait(lock, [&] { return spilling_ == 0 || numbers_.spills != seen.spills; });
     bool const changed = numbers_.spills != seen.spills;
     seen.spills = numbers_.spills;
@@ -141,43 +140,35 @@ class spiller {
     still_.wait(lock, [&] { return b->at != place::moving; });
   }
 
-  block oldest_below(std::size_t bytes) noexcept {
-    block b = idle_.begin();
-    while (b != idle_.end() && b->bytes >= bytes) ++b;
-    return b;
-  }
-  /// An idle block that was not used is as old as before.
-  void file_by_age(block b) noexcept {
-    block younger = idle_.begin();
-    while (younger->uses.back().number < b->uses.back().number) ++younger;
-    idle_.splice(younger, idle_, b);
-  }
-
-  /// Adds what that gave back to the memory to `made`; where the block cannot go, `too_large` is its size from then on.
-  /// False: no block below `too_large` is idle.
-  bool spill_oldest(std::size_t& made, std::size_t& too_large) noexcept {
-    block b;
-    {
-      std::lock_guard const lock(mutex_);
-      b = oldest_below(too_large);
-      if (b == idle_.end()) return false;
-      b->at = place::moving;
-      file(b);
-      ++spilling_;
+  /// Spills idle blocks below `too_large` until they make `bytes`; where one cannot go, that is its size from then on.
+  /// Called with the lock, which is let go while one is copied. Looks at each block once: one on its way keeps its
+  /// place among the idle ones, which those that were refused have still.
+  void spill_oldest(std::unique_lock<std::mutex>& lock, std::size_t bytes, std::size_t& too_large) noexcept {
+    std::size_t made = 0;
+    for (block b = idle_.begin(); made < bytes && b != idle_.end();) {
+      if (b->bytes >= too_large || b->at == place::moving) {
+        ++b;
+        continue;
+      }
+      bool const spilled = send_out(lock, b);
+      block const tried = b++;
+      moved(tried, spilled ? place::host : place::device, spilled);
+      if (spilled)
+        made += tried->bytes;
+      else
+        too_large = tried->bytes;
     }
+  }
+  /// False where it cannot go. Called with the lock, which is let go meanwhile.
+  bool send_out(std::unique_lock<std::mutex>& lock, block b) noexcept {
+    b->at = place::moving;
+    ++spilling_;
+    lock.unlock();
     bool const spilled = copies_.copy_out(*b);
-    std::lock_guard const lock(mutex_);
+    lock.lock();
     --spilling_;
-    moved(b, spilled ? place::host : place::device, spilled);
-    if (spilled) {
-      made += b->bytes;
-      ++numbers_.spills;
-    } else {
-      too_large = b->bytes;
-      ++numbers_.not_spilled;
-    }
-    if (b->is_idle) file_by_age(b);
-    return true;
+    ++(spilled ? numbers_.spills : numbers_.not_spilled);
+    return spilled;
   }
 
   /// Called with the lock, which is let go meanwhile. Throws as `add`; the contents then stay on the host.
@@ -199,7 +190,7 @@ class spiller {
   /// A block is still again; `changed`: elsewhere than before.
   void moved(block b, place to, bool changed) noexcept {
     b->at = to;
-    file(b);
+    if (changed || b->kept) file(b);
     still_.notify_all();
     if (!changed) return;
     b->uses.back().number = ++marks_set_;
@@ -254,8 +245,8 @@ class spiller {
 
   mutable std::mutex mutex_;
   std::condition_variable still_;  // a block that moved has arrived, or stays
-  std::list<spill_block> idle_;    // can be spilled; the longest unused first
-  std::list<spill_block> others_;  // pinned, spilled, moving or kept
+  std::list<spill_block> idle_;    // can be spilled, or on their way to the host; the longest unused first
+  std::list<spill_block> others_;  // pinned, spilled, on their way back or kept
   std::size_t spilling_ = 0;       // how many move to the host just now
   std::uint64_t marks_set_ = 0;    // so far: the number of the latest
   spill_numbers numbers_;
