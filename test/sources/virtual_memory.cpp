@@ -351,6 +351,22 @@ TEST_CASE("out of memory says what is held and mapped") {
   memory.deallocate(host_order, p, 1000);
 }
 
+TEST_CASE("a request that is larger than the device in whole chunks is told so") {
+  fresh_world const world;
+  sim::set_capacity(0, 24_MiB);
+  for (std::size_t const chunk : {32_MiB, 16_MiB}) {
+    auto pages = make(virtual_memory{.chunk_bytes = chunk});
+    auto pooled = make(share(pages) | pool{});
+    std::string const words = "the request is, in whole chunks of " + format_bytes(chunk) +
+                              ", larger than all memory of device 0 (24.00 MiB): take a smaller chunk_bytes";
+    std::size_t const bytes = chunk == 32_MiB ? 1000 : 20_MiB;
+    CHECK_THROWS_WITH_AS(pages.allocate(host_order, bytes), doctest::Contains(words.c_str()), out_of_memory);
+    CHECK_THROWS_WITH_AS(pooled.allocate(host_order, bytes), doctest::Contains(words.c_str()), out_of_memory);
+    CHECK_THROWS_WITH_AS(pages.allocate(host_order, 25_MiB), doctest::Contains("the request (25.00 MiB) is larger"),
+                         out_of_memory);
+  }
+}
+
 TEST_CASE("what does not fit into the addresses is refused with a hint that names range_bytes") {
   fresh_world const world;
   auto pages = make(virtual_memory{.range_bytes = 8_MiB});

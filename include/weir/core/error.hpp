@@ -159,9 +159,13 @@ inline std::string hint_for(std::size_t bytes, report const& state, std::string 
   constexpr std::size_t most = std::size_t{1} << 47;
   if (bytes > most) return "no machine has as much: look where the size comes from, it may have gone below zero";
   if (!state.exceeds_device(bytes)) return hint;
-  return "the request (" + format_bytes(bytes) + ") is larger than all memory of device " +
-         std::to_string(state.device()) + " (" + format_bytes(state.device_bytes()) +
-         "): ask for less at a time (with_retry), or take memory that may be elsewhere (managed, or fallback to it)";
+  std::string const larger = "larger than all memory of device " + std::to_string(state.device()) + " (" +
+                             format_bytes(state.device_bytes()) + "): ";
+  if (bytes <= state.device_bytes())
+    return "the request is, in whole chunks of " + format_bytes(state.piece_bytes()) + ", " + larger +
+           "take a smaller chunk_bytes";
+  return "the request (" + format_bytes(bytes) + ") is " + larger +
+         "ask for less at a time (with_retry), or take memory that may be elsewhere (managed, or fallback to it)";
 }
 
 /// Options are checked when a resource is made. `problem()` is empty for valid ones.

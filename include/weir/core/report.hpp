@@ -33,17 +33,20 @@ class report {
     is_of_one_device_ = false;
   }
 
-  /// All memory of this stack is of `device`, which has `bytes` in all. For sources of device memory alone.
-  void device_memory(int device, std::size_t bytes) {
+  /// All memory of this stack is of `device`, which has `bytes` in all, and is taken in multiples of `piece`, which is
+  /// not 0. For sources of device memory alone.
+  void device_memory(int device, std::size_t bytes, std::size_t piece = 1) {
     device_ = device;
     device_bytes_ = bytes;
+    piece_bytes_ = piece;
   }
   /// True where that is known, and a request for `bytes` can never be served.
   bool exceeds_device(std::size_t bytes) const noexcept {
-    return is_of_one_device_ && device_bytes_ != 0 && bytes > device_bytes_;
+    return is_of_one_device_ && device_bytes_ != 0 && bytes > device_bytes_ / piece_bytes_ * piece_bytes_;
   }
   int device() const noexcept { return device_; }
   std::size_t device_bytes() const noexcept { return device_bytes_; }
+  std::size_t piece_bytes() const noexcept { return piece_bytes_; }
 
   /// What whoever reads the report may do, for the last line of an error. The refusing layer's counts: it comes first.
   void hint(std::string const& text) {
@@ -83,6 +86,7 @@ class report {
   std::string main_holder_;
   int device_ = -1;
   std::size_t device_bytes_ = 0;  // 0: not known
+  std::size_t piece_bytes_ = 1;
   bool is_of_one_device_ = true;
 };
 

@@ -67,9 +67,10 @@ inline std::string device_state(int device, std::size_t held = 0) try {
   return "device " + std::to_string(device) + ": its memory could not be asked for";
 }
 
-/// Lets a report know how much there is of `device`, the only memory of a source. Nothing where CUDA does not answer.
-inline void note_device_memory(report& out, int device) try {
-  out.device_memory(device, memory_info(device).total_bytes);
+/// Lets a report know how much there is of `device`, the only memory of a source, which takes it in multiples of
+/// `piece`. Nothing where CUDA does not answer.
+inline void note_device_memory(report& out, int device, std::size_t piece = 1) try {
+  out.device_memory(device, memory_info(device).total_bytes, piece);
 } catch (cuda_error const&) {
 }
 

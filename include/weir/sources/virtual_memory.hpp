@@ -193,7 +193,7 @@ class virtual_memory_resource {
                                  : state() + "; " + detail::device_state(device(), chunks_.now().held));
     if (life_.is_exiting()) return;
     tenants_.describe(out);
-    detail::note_device_memory(out, device());
+    detail::note_device_memory(out, device(), grows_nothing_ ? 1 : chunk_bytes());
   }
 
  private:
