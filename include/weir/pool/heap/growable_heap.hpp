@@ -40,7 +40,7 @@ class growable_heap : public block_heap {
     auto const usable = [&](block_id id) {
       return id != 0 && table_[id].is_free() && (table_[id].list == holes_ || may_use(id));
     };
-    window best;
+    place best;
     free_.by_size(holes_).any_of(table_, [&](block_id hole) {
       block_id first = hole;
       while (usable(table_[first].left)) {
@@ -52,7 +52,7 @@ class growable_heap : public block_heap {
       look_at_run(best, first, end, r, chunk);
       return false;
     });
-    return best;
+    return window_at(best, std::size_t{r.size} * unit_bytes, chunk);
   }
 
   /// Takes all of a window out of its lists and holds it, cut at its four ends; calls `on_hole(address, bytes)` for
@@ -203,38 +203,72 @@ class growable_heap : public block_heap {
   static constexpr units units_of(std::size_t bytes) noexcept { return static_cast<units>(bytes / unit_bytes); }
   std::uintptr_t end_of(block_id id) const noexcept { return table_[id].address() + table_[id].bytes(); }
 
+  /// Where a request could begin, and the bytes without memory that it would take there.
+  struct place {
+    std::uintptr_t begin = 0;
+    std::size_t missing = ~std::size_t{0};
+    block_id first = 0;  // before it, or the one that it is in; 0: there is none
+  };
+  /// Counts bytes without memory, among free blocks that follow each other, below addresses that only rise.
+  struct holes_below {
+    block_id at = 0;
+    std::size_t before = 0;  // in the blocks in front of that
+
+    std::size_t count(growable_heap const& heap, std::uintptr_t address) noexcept {
+      for (; at != 0 && heap.end_of(at) <= address; at = heap.table_[at].right) before += heap.hole_bytes(at);
+      bool const is_inside = at != 0 && heap.table_[at].address() < address && heap.hole_bytes(at) != 0;
+      return before + (is_inside ? address - heap.table_[at].address() : 0);
+    }
+  };
+  std::size_t hole_bytes(block_id id) const noexcept { return table_[id].list == holes_ ? table_[id].bytes() : 0; }
+
+  /// Looks at places of one size in one run of free blocks, from its first block to its end, as they rise.
+  struct rising_places {
+    growable_heap const& heap;
+    block_id first;
+    std::uintptr_t end;
+    std::size_t size, chunk;
+    holes_below in_front{first}, up_to_end{first};
+
+    /// `id`: in front of the place, or the block that it begins in.
+    void look_at(place& best, block_id id, std::uintptr_t begin) noexcept {
+      if (begin > end || end - begin < size) return;
+      std::uintptr_t const to = up(begin + size, chunk);
+      std::size_t const missing = up_to_end.count(heap, to < end ? to : end) - in_front.count(heap, down(begin, chunk));
+      if (missing < best.missing || (missing == best.missing && begin < best.begin)) best = {begin, missing, id};
+    }
+  };
   /// The free blocks from `first` up to `end` follow each other. A place that begins where a block begins, or ends
   /// where one with memory ends, leaves the least over.
-  void look_at_run(window& best, block_id first, std::uintptr_t end, request const& r, std::size_t chunk) const {
+  void look_at_run(place& best, block_id first, std::uintptr_t end, request const& r, std::size_t chunk) const {
     std::uintptr_t const begin = table_[first].address(), size = std::size_t{r.size} * unit_bytes;
     if (end - begin < size) return;
+    rising_places beginning{*this, first, end, size, chunk}, ending = beginning;
     block_id at = first;  // where the place that ends with `id` begins
     for (block_id id = first; id != 0 && table_[id].address() < end; id = table_[id].right) {
-      look_at(best, id, up(table_[id].address(), r.alignment), end, size, chunk);
+      beginning.look_at(best, id, up(table_[id].address(), r.alignment));
       if (table_[id].list == holes_ || end_of(id) - begin < size) continue;
       std::uintptr_t const last = down(end_of(id) - size, r.alignment);
       if (last < begin) continue;
       while (end_of(at) <= last) at = table_[at].right;
-      look_at(best, at, last, end, size, chunk);
+      ending.look_at(best, at, last);
     }
   }
-  /// What the place of `size` bytes at `begin`, in or behind the block `id`, takes.
-  void look_at(window& best, block_id id, std::uintptr_t begin, std::uintptr_t end, std::size_t size,
-               std::size_t chunk) const {
-    if (begin > end || end - begin < size) return;
+  /// All of the place that was found.
+  window window_at(place const& found, std::size_t size, std::size_t chunk) const noexcept {
+    if (found.first == 0) return {};
+    std::uintptr_t const begin = found.begin, end = begin + size;
+    block_id id = found.first;
     while (end_of(id) <= begin) id = table_[id].right;
-    window w{.from = begin, .begin = begin, .end = begin + size, .to = begin + size, .first = id, .missing = 0};
-    for (; id != 0 && table_[id].address() < w.end && w.missing <= best.missing; id = table_[id].right) {
+    window w{.from = begin, .begin = begin, .end = end, .to = end, .first = id, .missing = found.missing};
+    for (; id != 0 && table_[id].address() < end; id = table_[id].right) {
       if (table_[id].list != holes_) continue;
-      std::uintptr_t const from = down(begin, chunk), to = up(w.end, chunk);
-      std::uintptr_t const a = table_[id].address() < from ? from : table_[id].address();
-      std::uintptr_t const b = end_of(id) < to ? end_of(id) : to;
-      if (a < w.from) w.from = a;
-      if (b > w.to) w.to = b;
-      w.missing += b - a;
+      std::uintptr_t const from = down(begin, chunk), to = up(end, chunk);
+      w.from = lesser(w.from, table_[id].address() < from ? from : table_[id].address());
+      w.to = greater(w.to, end_of(id) < to ? end_of(id) : to);
       ++w.holes;
     }
-    if (w.missing < best.missing || (w.missing == best.missing && w.begin < best.begin)) best = w;
+    return w;
   }
 
   /// Cuts [begin, end) out of a free block and holds it; what is left stays free where it is.
