@@ -238,11 +238,12 @@ TEST_CASE("a call that fails leaves everything as it was") {
   CHECK(memory.wrong == 0);
 }
 
-TEST_CASE("where there are no addresses a request is refused") {
+TEST_CASE("where there are no addresses a request is refused, and told so") {
   test_growable memory;
   memory.range_bytes = 0;
   auto p = make_pool(memory);
-  CHECK_THROWS_AS(p.allocate(host_order, 1), out_of_memory);
+  CHECK_THROWS_WITH_AS(p.allocate(host_order, 1), doctest::Contains("hint       this process has no addresses left"),
+                       out_of_memory);
   memory.range_bytes = 4 * chunk;
   void* const a = p.allocate(host_order, 4 * chunk);
   CHECK_THROWS_AS(p.allocate(host_order, 1), out_of_memory);

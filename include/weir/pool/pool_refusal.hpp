@@ -153,6 +153,9 @@ inline std::string refusal_hint(pool_snapshot const& s, std::size_t needed, std:
            "(synchronize = true)";
   if (n.captured != 0 && n.free + n.pending + n.captured >= needed)
     return format_bytes(n.captured) + " is kept for captured graphs: weir::release_captured when they are gone";
+  if (grows && s.range_bytes == 0 && needed <= max_block_bytes)
+    return "this process has no addresses left for a range: set range_bytes of virtual_memory to less, or use fewer "
+           "pools";
   if (max_bytes != 0 && room < needed)
     return "what the pool may hold is in use: raise max_bytes, free something, or ask for less";
   return "no free piece fits, and the layer below gave no more: free something, ask for less, or let a layer give way "
