@@ -425,6 +425,15 @@ TEST_CASE("a block of the source itself has what pools do not use") {
   kept.deallocate(host_order, live, 4_MiB);
 }
 
+TEST_CASE("where the device has less than max_bytes a block of the source itself has what pools do not use") {
+  fresh_world const world;
+  sim::set_capacity(0, 10_MiB);
+  auto pages = make(virtual_memory{.max_bytes = 12_MiB});
+  auto idle = make(share(pages) | pool{.initial_bytes = 10_MiB});
+  void* const p = pages.allocate(host_order, 4_MiB);  // beyond max_bytes by less than beyond the device
+  pages.deallocate(host_order, p, 4_MiB);
+}
+
 TEST_CASE("a stack's numbers name mapped, held and spare bytes, and the limit") {
   fresh_world const world;
   auto memory = make(virtual_memory{.max_bytes = 8_MiB});

@@ -269,8 +269,12 @@ class virtual_memory_resource {
   void* take(std::size_t bytes) {
     if (bytes == 0 || bytes > options_.range_bytes) return nullptr;
     void* p = nullptr;
-    auto const map = [&] { return (p = map_new_range(bytes)) != nullptr; };
-    if (!tenants_.take_outside(bytes, map) && tenants_.reclaim_outside(bytes) != 0) tenants_.take_outside(bytes, map);
+    auto const try_to = [&] {
+      return tenants_.take_outside(bytes, [&] { return (p = map_new_range(bytes)) != nullptr; });
+    };
+    bool is_taken = try_to();
+    // First what is lacking; where that was not enough, since the device has less, as much as is asked for.
+    for (int asked = 0; !is_taken && asked < 2 && tenants_.reclaim_outside(bytes) != 0; ++asked) is_taken = try_to();
     return p;
   }
   void* map_new_range(std::size_t bytes) {
