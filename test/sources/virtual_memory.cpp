@@ -13,9 +13,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/thread_sanitizer.hpp"
@@ -40,6 +42,32 @@ std::string refusal(virtual_memory const& options) {
 bool mentions(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
 std::byte* begin_of(address_range range) { return static_cast<std::byte*>(range.begin); }
+
+/// Growable memory that tells when chunks are about to be unmapped.
+struct watched_pages {
+  static constexpr bool device_accessible = true, host_ordered = true;
+
+  void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
+    return pages.allocate(stream, bytes, alignment);
+  }
+  void deallocate(stream_ref stream, void* p, std::size_t bytes, std::size_t alignment = default_alignment) noexcept {
+    pages.deallocate(stream, p, bytes, alignment);
+  }
+  std::size_t chunk_bytes() const noexcept { return pages.chunk_bytes(); }
+  address_range reserve_range(std::size_t most) { return pages.reserve_range(most); }
+  void release_range(address_range range) noexcept { pages.release_range(range); }
+  bool map(void* p, std::size_t bytes) { return pages.map(p, bytes); }
+  bool unmap(void* p, std::size_t bytes) noexcept {
+    if (before_unmap) std::exchange(before_unmap, nullptr)();
+    return pages.unmap(p, bytes);
+  }
+  bool alias(void* to, void* from, std::size_t bytes) { return pages.alias(to, from, bytes); }
+  tenants& tenancy() noexcept { return pages.tenancy(); }
+  int device() const noexcept { return pages.device(); }
+
+  virtual_memory_resource& pages;
+  std::function<void()> before_unmap = nullptr;
+};
 
 struct no_caching {
   no_caching() { ::setenv("WEIR_NO_CACHING", "1", 1); }
@@ -432,6 +460,24 @@ TEST_CASE("where the device has less than max_bytes a block of the source itself
   auto idle = make(share(pages) | pool{.initial_bytes = 10_MiB});
   void* const p = pages.allocate(host_order, 4_MiB);  // beyond max_bytes by less than beyond the device
   pages.deallocate(host_order, p, 4_MiB);
+}
+
+TEST_CASE("what a pool is giving back just now serves a block of the source itself") {
+  fresh_world const world;
+  auto pages = make(virtual_memory{.max_bytes = 8_MiB});
+  watched_pages watched{pages};
+  auto idle = make(share(watched) | pool{.initial_bytes = 8_MiB});
+  std::thread other;
+  void* p = nullptr;
+  watched.before_unmap = [&] {
+    sim::reset_counters();
+    other = std::thread([&] { p = pages.allocate(host_order, 8_MiB); });
+    while (sim::calls("cuMemAddressFree") == 0) std::this_thread::yield();  // it found nothing at first
+  };
+  CHECK(idle.trim_layer() == 8_MiB);
+  other.join();
+  CHECK(p != nullptr);
+  pages.deallocate(host_order, p, 8_MiB);
 }
 
 TEST_CASE("a stack's numbers name mapped, held and spare bytes, and the limit") {

@@ -10,6 +10,7 @@
 #include <weir/cuda/driver.hpp>
 #include <weir/pool/growable_range.hpp>
 #include <weir/pool/pool_options.hpp>
+#include <weir/pool/upstream_calls.hpp>
 #include <weir/sources/address_ranges.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/physical_chunks.hpp>
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -269,12 +271,15 @@ class virtual_memory_resource {
   void* take(std::size_t bytes) {
     if (bytes == 0 || bytes > options_.range_bytes) return nullptr;
     void* p = nullptr;
+    std::uint64_t const seen = tenants_.given();
     auto const try_to = [&] {
       return tenants_.take_outside(bytes, [&] { return (p = map_new_range(bytes)) != nullptr; });
     };
     bool is_taken = try_to();
     // First what is lacking; where that was not enough, since the device has less, as much as is asked for.
     for (int asked = 0; !is_taken && asked < 2 && tenants_.reclaim_outside(bytes) != 0; ++asked) is_taken = try_to();
+    // From inside of some pool's call nobody waits for what is being given back: that call may be what does it.
+    if (!is_taken && tenants_.gave_since(seen, !detail::upstream_calls::is_thread_in_call())) try_to();
     return p;
   }
   void* map_new_range(std::size_t bytes) {
