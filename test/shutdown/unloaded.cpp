@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 
+#include <barrier>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -45,6 +46,32 @@ TEST_CASE("a library goes though threads had arenas in it, once they have ended"
   REQUIRE(::dlclose(library) == 0);
   REQUIRE(::dlopen(PLUGIN, RTLD_NOW | RTLD_NOLOAD) == nullptr);
   CHECK(sim::live_bytes(0) == 0);
+}
+
+TEST_CASE("a library goes though threads live on that have arenas in it, and may come back to others") {
+  std::barrier used(2), gone(2);
+  std::thread other;
+  for (int i = 0; i < 3; ++i) {
+    void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library != nullptr);
+    auto const use = reinterpret_cast<void (*)()>(::dlsym(library, "use_an_arena"));
+    REQUIRE(bool(use));
+    use();
+    if (i == 0) {
+      other = std::thread([&, use] {
+        use();
+        used.arrive_and_wait();
+        gone.arrive_and_wait();
+      });
+      used.arrive_and_wait();
+    }
+    CHECK(sim::live_bytes(0) > 0);
+    CHECK(::dlclose(library) == 0);
+    CHECK(::dlopen(PLUGIN, RTLD_NOW | RTLD_NOLOAD) == nullptr);
+    CHECK(sim::live_bytes(0) == 0);
+  }
+  gone.arrive_and_wait();
+  other.join();  // which runs nothing of the library's
 }
 
 TEST_CASE("the program's own stacks do not mind that it went") {

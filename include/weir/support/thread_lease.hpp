@@ -6,6 +6,7 @@
 #include <weir/support/shared_owner.hpp>
 #include <weir/support/thread_hints.hpp>
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -20,8 +21,8 @@ class thread_lease;
 struct latest_lease {
   thread_lease const* lease = nullptr;
   std::size_t index = 0;
-  bool holds_some = false;  // the thread's list exists
-  bool ended = false;       // and does no more
+  bool holds_some = false;  // the thread's list is not empty
+  bool ended = false;       // and stays so: the thread ends
 };
 inline thread_local constinit latest_lease this_thread_lease{};
 
@@ -44,8 +45,7 @@ class thread_lease {
   static std::size_t held_by_this_thread(shared_owner<thread_lease> const& lease) noexcept {
     if (this_thread_lease.lease == lease.get()) [[likely]]
       return this_thread_lease.index;
-    // Threads that hold nothing do not even look: looking would make the list.
-    return this_thread_lease.holds_some ? this_thread().find(lease) : none;
+    return this_thread_lease.holds_some ? this_thread.find(lease) : none;
   }
 
   /// What the calling thread kept here last, or another thread: see `thread_hints`. Any thread's, in a few
@@ -64,16 +64,11 @@ class thread_lease {
   }
 
  private:
-  /// A thread's numbers, of all that it used.
+  /// A thread's numbers, of all that it used. Not destroyed but ended by a key of the system's: a `thread_local` with a
+  /// destructor would keep a library loaded for as long as a thread lives that used it.
   class held_leases {
    public:
-    held_leases() noexcept { this_thread_lease.holds_some = true; }
-    ~held_leases() {
-      this_thread_lease = {.ended = true};
-      for (held* h = first_; h != nullptr; h = forget(h)) h->lease->give_back(h->index);
-    }
-    held_leases(held_leases const&) = delete;
-    held_leases& operator=(held_leases const&) = delete;
+    constexpr held_leases() noexcept = default;
 
     std::size_t find(shared_owner<thread_lease> const& lease) noexcept {
       for (held const* h = first_; h != nullptr; h = h->next)
@@ -89,7 +84,15 @@ class thread_lease {
           at = &(*at)->next;
       first_ = new held{lease, 0, first_};
       first_->index = lease->take();
+      this_thread_lease.holds_some = true;
       return remember(*first_);
+    }
+    void end() noexcept {
+      this_thread_lease = {.ended = true};
+      while (first_ != nullptr) {
+        first_->lease->give_back(first_->index);
+        first_ = forget(first_);
+      }
     }
 
    private:
@@ -111,15 +114,34 @@ class thread_lease {
     held* first_ = nullptr;
   };
 
-  static held_leases& this_thread() noexcept {
-    thread_local held_leases mine;
-    return mine;
-  }
+  /// Has a thread's numbers given back when it ends, for as long as the code of it is there.
+  class end_of_threads {
+   public:
+    end_of_threads() noexcept : made_(::pthread_key_create(&key_, &end) == 0) {}
+    /// The numbers of the thread that unloads the library; those of others that still live stay in memory.
+    ~end_of_threads() {
+      if (made_) ::pthread_key_delete(key_);
+      made_ = false;
+      this_thread.end();
+    }
+    end_of_threads(end_of_threads const&) = delete;
+    end_of_threads& operator=(end_of_threads const&) = delete;
+
+    /// False if it will not be told.
+    bool calls_for(held_leases& leases) const noexcept { return made_ && ::pthread_setspecific(key_, &leases) == 0; }
+
+   private:
+    static void end(void* leases) noexcept { static_cast<held_leases*>(leases)->end(); }
+
+    pthread_key_t key_{};
+    bool made_;
+  };
 
   static std::size_t find_or_take(shared_owner<thread_lease> const& lease) noexcept try {
     if (this_thread_lease.ended) return 0;  // objects that outlive the thread's list share the first
-    std::size_t const index = this_thread().find(lease);
-    return index != none ? index : this_thread().take(lease);
+    std::size_t const index = this_thread.find(lease);
+    if (index != none) return index;
+    return at_end.calls_for(this_thread) ? this_thread.take(lease) : 0;  // who is not missed shares the first, too
   } catch (std::bad_alloc const&) {
     return 0;  // any serves; the first is then shared
   }
@@ -154,6 +176,12 @@ class thread_lease {
   grown_array<std::size_t> holders_;  // threads that have each number
   bool closed_ = false;
   thread_hints<void> hints_;
+
+  static thread_local held_leases this_thread;
+  static end_of_threads at_end;
 };
+
+inline constinit thread_local thread_lease::held_leases thread_lease::this_thread;
+inline thread_lease::end_of_threads thread_lease::at_end;
 
 }  // namespace weir::detail
