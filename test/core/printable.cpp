@@ -44,6 +44,16 @@ TEST_CASE("a plain field is written as it is") {
   CHECK(csv_field("a-b=c+d@e") == "a-b=c+d@e");
 }
 
+TEST_CASE("a field is UTF-8 whatever the text is") {
+  CHECK(csv_field("caf\xe9") == "caf\\xe9");
+  CHECK(csv_field("\xff,\xc3\xa9\xc3") == "\"\\xff,\xc3\xa9\\xc3\"");
+  CHECK(csv_field("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80") ==  // too long, half of a pair, above U+10FFFF
+        "\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80");
+  CHECK(csv_field("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x80") == "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x80");
+  for (char const* const text : {"\xc2", "\xe2\x80", "\xf0\x9f\x9a", "\x80", "=\xff"})
+    for (char const c : csv_field(text)) CHECK(static_cast<unsigned char>(c) < 0x80);
+}
+
 TEST_CASE("separators, quotes and outer spaces are quoted") {
   CHECK(csv_field("a,b") == "\"a,b\"");
   CHECK(csv_field("a;b") == "\"a;b\"");

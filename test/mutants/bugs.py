@@ -1363,7 +1363,7 @@ BUGS = [
     # ---- summary
     bug(0, "a tag's name ends its JSON string", "tools/text_formats.hpp",
         "if (c == '\"' ||", "if (", "tools/text_formats", random=False),
-    bug(0, "bytes that are no UTF-8 stand in JSON", "tools/text_formats.hpp",
+    bug(0, "bytes that are no UTF-8 stand in JSON", "core/printable.hpp",
         "return valid && follows(2) ? 3 : 0;", "return follows(2) ? 3 : 0;", "tools/text_formats", random=False),
     bug(0, "a new line in a name starts a sample of its own", "tools/text_formats.hpp",
         "if (character == \"\\n\")", "if (character == \"\\r\")", "tools/summary_prometheus", random=False),
@@ -2267,6 +2267,9 @@ BUGS = [
     bug(0, "what is lent to a cache that is full is lost", THREAD_CACHE,
         "    --own.room[size_class];\n", "    if (own.room[size_class] > 0) --own.room[size_class];\n", "pool/thread_cache",
         random=False, case="what is lent to a cache"),
+    bug(0, "a field of the log has bytes that are no UTF-8", "core/printable.hpp",
+        "(bytes == 0 && strays == stray_bytes::escaped)", "(bytes == 0 && strays > stray_bytes::escaped)", "core/printable",
+        random=False, case="a field is UTF-8"),
     bug(0, "a thread's end is not noticed, and its number nobody's again", "support/thread_lease.hpp",
         "made_ && ::pthread_setspecific(key_, &leases) == 0", "made_", "support/thread_lease", random=False,
         case="numbers of ended"),

@@ -62,7 +62,8 @@ TEST_CASE("what is wrong with a line is said with its number") {
 }
 
 TEST_CASE("a tag comes out of its field as it went in") {
-  for (char const* const tag : {"", "a", "a b", " a ", "a,b", "\"", "a\"\"b", "'", "=1", "-", "a\nb\r\t\\", "\\x41",
-                                "\x1b[2J", "a\\", "\xc2\x85", "ä"})
+  for (char const* const tag :
+       {"",           "a",     "a b",     " a ", "a,b",      "\"", "a\"\"b", "'",      "=1",       "-",
+        "a\nb\r\t\\", "\\x41", "\x1b[2J", "a\\", "\xc2\x85", "ä",  "\xff",   "a,\xc3", "\xe2\x80", "'\x80"})
     CHECK(detail::from_csv_field(csv_field(tag)) == tag);
 }

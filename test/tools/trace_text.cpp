@@ -55,7 +55,7 @@ TEST_CASE("a log has the requests at the outermost layer, as RMM writes them") {
   CHECK(trace_csv(sample()) ==
         "Thread,Time,Action,Pointer,Size,Stream,Tag\n"
         "7,22:13:20.125456,allocate,0xffffffffffffff00,1000,0x55d0,\"a,\"\"b\"\"\\n\"\n"
-        "8,22:13:20.125456,allocate failure,0x0,5000,0,\"'=1+1\xff\"\n"
+        "8,22:13:20.125456,allocate failure,0x0,5000,0,\"'=1+1\\xff\"\n"
         "7,22:13:23.123456,free,0xffffffffffffff00,1000,0x0,\n");
   CHECK(trace_csv({}) == "Thread,Time,Action,Pointer,Size,Stream,Tag\n");
 }

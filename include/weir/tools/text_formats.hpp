@@ -14,24 +14,6 @@ namespace weir::detail {
 
 inline constexpr char hex_digits[] = "0123456789abcdef";
 
-/// How many bytes at the start of `text`, which is not empty, are one character of UTF-8; 0 if they are none: a byte
-/// that stands alone, a form that is too long, half of a pair of UTF-16, or a number above U+10FFFF.
-inline std::size_t utf8_bytes(std::string_view text) noexcept {
-  auto const byte = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  auto const within = [](unsigned value, unsigned first, unsigned last) { return value >= first && value <= last; };
-  auto const follows = [&](std::size_t i) { return within(byte(i), 0x80, 0xbf); };
-  unsigned const first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (within(first, 0xc2, 0xdf)) return follows(1) ? 2 : 0;
-  if (within(first, 0xe0, 0xef)) {
-    bool const valid = within(second, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf);
-    return valid && follows(2) ? 3 : 0;
-  }
-  if (!within(first, 0xf0, 0xf4)) return 0;
-  bool const valid = within(second, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf);
-  return valid && follows(2) && follows(3) ? 4 : 0;
-}
-
 /// Calls `f(character)` for each character of a text, and `none(byte)` for bytes that are no UTF-8.
 template <class F, class None>
 void for_each_character(std::string_view text, F f, None none) {
