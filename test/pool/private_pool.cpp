@@ -3,6 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <map>
+#include <random>
+#include <utility>
+
 #include "support/captures.hpp"
 #include "support/destroyable_stream.hpp"
 #include "support/streams_at_work.hpp"
@@ -24,10 +29,14 @@ struct captured_memory {
 
   captured_memory() {
     store.reserve();
-    store.reserve_lists(clock.list_count() + clock.lists_to_add());
-    captured.reserve(clock.list_count() + clock.lists_to_add());
-    clock.add_lists();
+    add_lists();
     store.add_segment(0x7f00'0000'0000u, 100);
+  }
+  void add_lists() {
+    std::size_t const count = clock.list_count() + clock.lists_to_add();
+    store.reserve_lists(count);
+    captured.reserve(count);
+    clock.add_lists();
   }
   static stream_identity who(std::uint64_t stream, std::uint64_t capture) {
     return {.stream = host_order, .key = stream_key{stream}, .capture = capture_key{capture}};
@@ -82,6 +91,35 @@ TEST_CASE_FIXTURE(captured_memory, "what is freed elsewhere than it was allocate
   CHECK_FALSE(may_have(who(1, 8)));
 }
 
+TEST_CASE_FIXTURE(captured_memory, "lists are found whatever the order in which captures come and go") {
+  while (clock.list_count() < 32) add_lists();
+  std::mt19937 random(1);
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<list_id, std::size_t>> lists;  // and their free bytes
+  for (int i = 0; i < 3000; ++i) {
+    std::uint64_t const capture = 1 + random() % 9, stream = 1 + random() % 3;
+    if (random() % 4 == 0) {
+      std::size_t kept = 0;
+      for (std::uint64_t s = 1; s <= 3; ++s) {
+        auto const known = lists.extract({capture, s});
+        kept += known.empty() ? 0 : known.mapped().second;
+      }
+      CHECK(captured.free_bytes(capture_key{capture}) == kept);
+      CHECK(captured.release(capture_key{capture}) == kept);
+    } else if (store.free_bytes(shared) >= 10 * unit_bytes && captured.list_count() < 20) {
+      block_id const id = take_for(who(stream, capture));
+      auto& known = lists.try_emplace({capture, stream}, captured.find(who(stream, capture)), 0).first->second;
+      CHECK(captured.give(id, who(stream, capture)));
+      known.second += 10 * unit_bytes;
+    }
+    for (std::uint64_t c = 1; c <= 9; ++c)
+      for (std::uint64_t s = 1; s <= 3; ++s) {
+        auto const known = lists.find({c, s});
+        CHECK(captured.find(who(s, c)) == (known == lists.end() ? shared : known->second.first));
+      }
+    CHECK(captured.list_count() == lists.size());
+  }
+}
+
 TEST_CASE_FIXTURE(captured_memory, "a stream that was given the handle of one that ended has another list") {
   destroyable_stream const released, origin;
   void* memory = nullptr;
@@ -92,8 +130,13 @@ TEST_CASE_FIXTURE(captured_memory, "a stream that was given the handle of one th
   begin_capture(released);
   begin_capture(origin);
   REQUIRE(cudaEventRecord(fork, origin.get()) == cudaSuccess);
-  auto const first = asked(released);
-  captured.enter(first);  // its list is the first, whose place another one takes
+  auto const first = asked(released);  // whose lists are ahead of the other capture's
+  bool comes = false;
+  SUBCASE("while lists of another capture go") { captured.enter(first); }
+  SUBCASE("while lists of another capture come") {
+    comes = true;
+    add_lists();
+  }
   list_id lists[2] = {};
   cudaStream_t handles[2] = {};
   for (int i = 0; i < 2; ++i) {
@@ -104,7 +147,8 @@ TEST_CASE_FIXTURE(captured_memory, "a stream that was given the handle of one th
     lists[i] = captured.find(asked(side));
     REQUIRE(cudaMemsetAsync(memory, 0, 16, side.get()) == cudaSuccess);
     CHECK(captured.find_or_open(asked(side)) == lists[i]);
-    if (i == 0) captured.release(first.capture);
+    if (i == 0 && comes) captured.enter(first);
+    if (i == 0 && !comes) captured.release(first.capture);
     order(side, origin);
   }
   CHECK(handles[0] == handles[1]);  // else this shows nothing

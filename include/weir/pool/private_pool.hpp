@@ -49,8 +49,8 @@ class private_pool {
     if (known != count_ && !comes_after(known, now)) lists_[known].stream = stream_key::none;
     list_id const list = find_or_open(who.capture, who.key);
     bool const opened = count_ != before;
-    std::size_t const at = opened ? before : known;
-    if (at < positions_.size() && (opened || now.is_in_capture())) positions_[at] = now;
+    if (std::size_t const at = opened ? index_of(who.capture, who.key) : known; opened || now.is_in_capture())
+      set_position(at, now);
     return list;
   }
 
@@ -91,14 +91,12 @@ class private_pool {
   std::size_t release(capture_key capture) noexcept {
     if (count_ == 0) return 0;
     std::size_t bytes = 0;
-    for (std::size_t i = count_; i-- > 0;) {
-      if (capture != capture_key::none && lists_[i].capture != capture) continue;
-      list_id const list = lists_[i].list;
+    for (std::size_t i = end_of(capture); is_at(i, capture); --i) {
+      list_id const list = lists_[i - 1].list;
       bytes += heap_.free_bytes(list);
       heap_.complete(list, tracker_.end_captured(list));
-      lists_[i] = lists_[--count_];
-      if (i < positions_.size()) positions_[i] = count_ < positions_.size() ? positions_[count_] : capture_position();
     }
+    forget(capture);
     // What is live is from now on like other blocks.
     heap_.forget_captured([&](list_id list) { return !tracker_.is_captured(list); });
     return bytes;
@@ -109,14 +107,13 @@ class private_pool {
   /// Free bytes in the lists of a capture; `none`: of all.
   std::size_t free_bytes(capture_key capture) const noexcept {
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < count_; ++i)
-      if (capture == capture_key::none || lists_[i].capture == capture) bytes += heap_.free_bytes(lists_[i].list);
+    for (std::size_t i = end_of(capture); is_at(i, capture); --i) bytes += heap_.free_bytes(lists_[i - 1].list);
     return bytes;
   }
   /// Whether a list is one of a capture; `none`: of any.
   bool is_of(capture_key capture, list_id list) const noexcept {
-    for (std::size_t i = 0; i < count_; ++i)
-      if (lists_[i].list == list) return capture == capture_key::none || lists_[i].capture == capture;
+    for (std::size_t i = end_of(capture); is_at(i, capture); --i)
+      if (lists_[i - 1].list == list) return true;
     return false;
   }
   /// Bytes of host memory in use for bookkeeping.
@@ -133,22 +130,62 @@ class private_pool {
     return list < positions_.size() && now.comes_after(positions_[list]);
   }
 
-  /// `count_` if there is none. The latest first: mostly it is that of a capture that goes on.
+  /// One after the last list of a capture, or of all (`none`): where its next one belongs.
+  std::size_t end_of(capture_key capture) const noexcept {
+    if (capture == capture_key::none) return count_;
+    std::size_t first = 0;
+    for (std::size_t left = count_; left != 0;) {
+      std::size_t const half = left / 2;
+      bool const is_later = lists_[first + half].capture > capture;
+      first += is_later ? 0 : half + 1;
+      left = is_later ? half : left - half - 1;
+    }
+    return first;
+  }
+  /// Whether the list before `end` is one of a capture; `none`: of any.
+  bool is_at(std::size_t end, capture_key capture) const noexcept {
+    return end != 0 && (capture == capture_key::none || lists_[end - 1].capture == capture);
+  }
+  /// `count_` if there is none.
   std::size_t index_of(capture_key capture, stream_key stream) const noexcept {
-    std::size_t i = count_;
-    while (i != 0 && (lists_[i - 1].capture != capture || lists_[i - 1].stream != stream)) --i;
-    return i == 0 ? count_ : i - 1;
+    std::size_t i = end_of(capture);
+    while (is_at(i, capture) && lists_[i - 1].stream != stream) --i;
+    return is_at(i, capture) ? i - 1 : count_;
   }
   list_id find_or_open(capture_key capture, stream_key stream) noexcept {
     if (std::size_t const known = index_of(capture, stream); known != count_) return lists_[known].list;
     list_id const opened = count_ < lists_.size() ? tracker_.open_captured() : shared;
-    if (opened != shared) lists_[count_++] = {capture, stream, opened};
+    if (opened != shared) insert({capture, stream, opened});
     return opened;
+  }
+  /// In their order; mostly it is the last, since captures are numbered as they begin.
+  void insert(private_list const& added) noexcept {
+    std::size_t const end = end_of(added.capture);
+    std::size_t at = count_++;
+    for (; at != end; --at) move(at - 1, at);
+    lists_[at] = added;
+    set_position(at, {});
+  }
+  /// Closes the gap that the lists of a capture leave.
+  void forget(capture_key capture) noexcept {
+    std::size_t const before = count_;
+    std::size_t end = end_of(capture), first = end;
+    while (is_at(first, capture)) --first;
+    for (; end != before; ++end) move(end, first++);
+    count_ = first;
+    while (first != before) set_position(first++, {});
+  }
+  void move(std::size_t from, std::size_t to) noexcept {
+    lists_[to] = lists_[from];
+    set_position(to, from < positions_.size() ? positions_[from] : capture_position());
+  }
+  void set_position(std::size_t list, capture_position const& position) noexcept {
+    if (list < positions_.size()) positions_[list] = position;
   }
 
   block_heap& heap_;
   stream_tracker& tracker_;
-  grown_array<private_list> lists_;
+  grown_array<private_list> lists_;  // in the order of their captures
   std::size_t count_ = 0;
   grown_array<capture_position> positions_;  // of streams that are known by their handles, when they were last here
 };
