@@ -1,5 +1,8 @@
 // What `pool` shows of this is tested there; here is what only its parts can be asked.
+#include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/pool.hpp>
 #include <weir/pool/upstream_segments.hpp>
+#include <weir/sources/device.hpp>
 #include <weir/support/spin_lock.hpp>
 
 #include <doctest/doctest.h>
@@ -171,6 +174,17 @@ TEST_CASE("where the upstream refuses, idle segments go and it is asked again") 
   s.state.on_allocate = [&] { s.state.fail = s.state.live_bytes > 8_MiB ? failing::out_of_memory : failing::no; };
   CHECK(s.grow(4_MiB, 12_MiB) == growth::done);
   CHECK(s.segments.held() == 12_MiB);  // the smallest was enough
+}
+
+TEST_CASE("what an upstream has left is taken for whole requests") {
+  for (std::size_t const bytes : {512_KiB, 1_MiB, 2_MiB}) {
+    CAPTURE(bytes);
+    auto memory = make(device{} | limit{.max_bytes = 22_MiB} | pool{});
+    std::size_t const all = 22_MiB / bytes;
+    std::vector<void*> blocks;
+    CHECK_NOTHROW(while (blocks.size() != all) blocks.push_back(memory.allocate(host_order, bytes)));
+    for (void* const p : blocks) memory.deallocate(host_order, p, bytes);
+  }
 }
 
 TEST_CASE("an upstream that makes an idle segment anew each time is not asked without end") {

@@ -74,7 +74,7 @@ class upstream_segments {
         continue;
       }
       if (bytes <= least) return attempt.refusal();
-      wanted = greater(least, bytes / 2 / unit_bytes * unit_bytes);
+      wanted = greater(least, bytes / 2 / least * least);  // what is over would be of no use to the next one
     }
   }
 
