@@ -54,6 +54,25 @@ else:
 (folder / "project" / "CMakeLists.txt").write_text(lists)
 (folder / "project" / "app.cpp").write_text(block("cpp"))
 
+if way == "find_package":
+    (folder / "components").mkdir()
+
+    def ask_for(components):
+        """What CMake says to a project that asks for these components of weir."""
+        asks = f"cmake_minimum_required(VERSION 3.25)\nproject(asks LANGUAGES CXX)\nfind_package(weir {components})\nmessage(STATUS weir=${{weir_FOUND}})\n"
+        (folder / "components" / "CMakeLists.txt").write_text(asks)
+        command = [cmake, "--fresh", "-S", folder / "components", "-B", folder / "components_build", *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.returncode, " ".join(done.stdout.split())
+
+    for components, fails, words in [
+        ("REQUIRED COMPONENTS sim tensor", True, "weir has no component 'sim', since it has none"),
+        ("COMPONENTS tensor", False, "weir=0"),
+        ("REQUIRED OPTIONAL_COMPONENTS tensor", False, "weir=1"),
+    ]:
+        status, said = ask_for(components)
+        assert (status != 0) == fails and words in said, f"find_package(weir {components}): {status}: {said}"
+
 run(cmake, "-S", folder / "project", "-B", folder / "build", *arguments)
 run(cmake, "--build", folder / "build")
 if way == "add_subdirectory":
