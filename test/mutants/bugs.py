@@ -2269,6 +2269,12 @@ BUGS = [
     bug(0, "what is lent to a cache that is full is lost", THREAD_CACHE,
         "    --own.room[size_class];\n", "    if (own.room[size_class] > 0) --own.room[size_class];\n", "pool/thread_cache",
         random=False, case="what is lent to a cache"),
+    Bug(0, "places for chunks are made before there are addresses for them",
+        [(RANGES, "    CUdeviceptr begin = 0;\n    CUresult const code = driver_.cuMemAddressReserve",
+          "    reservation made{bytes, 0, std::vector<chunk*>(bytes / chunk_bytes())};\n    CUdeviceptr begin = 0;\n"
+          "    CUresult const code = driver_.cuMemAddressReserve"),
+         (RANGES, "      reservation made{bytes, 0, std::vector<chunk*>(bytes / chunk_bytes())};  // no more than there are addresses for\n", "")],
+        "sources/virtual_memory", random=False, case="addresses that there are not"),
     bug(0, "a pool that asks for less takes halves of requests", SEGMENTS,
         "bytes / 2 / least * least", "bytes / 2 / unit_bytes * unit_bytes", "pool/upstream_segments", random=False,
         case="what an upstream has left"),

@@ -412,6 +412,12 @@ TEST_CASE("what does not fit into the addresses is refused with a hint that name
                        doctest::Contains("larger than all memory of device 0"), out_of_memory);
 }
 
+TEST_CASE("addresses that there are not take no memory of the host") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.range_bytes = std::size_t{1} << 63});
+  CHECK_THROWS_AS(memory.allocate(host_order, std::size_t{1} << 63), out_of_memory);  // else plain bad_alloc
+}
+
 TEST_CASE("what a pool is promised is kept from blocks of the source itself, and from pools that take those") {
   fresh_world const world;
   auto pages = make(virtual_memory{.max_bytes = 32_MiB});

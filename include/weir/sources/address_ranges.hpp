@@ -45,12 +45,12 @@ class address_ranges {
   /// Addresses in whole chunks, aligned to a chunk and to `max_alignment`; a null range if there are none. Throws
   /// `cuda_error` and `std::bad_alloc`.
   address_range reserve(std::size_t bytes) {
-    reservation made{bytes, 0, std::vector<chunk*>(bytes / chunk_bytes())};
     CUdeviceptr begin = 0;
     CUresult const code = driver_.cuMemAddressReserve(&begin, bytes, std::max(chunk_bytes(), max_alignment), 0, 0);
     if (code == CUDA_ERROR_OUT_OF_MEMORY) return {};
     check(code, "cuMemAddressReserve");
     try {
+      reservation made{bytes, 0, std::vector<chunk*>(bytes / chunk_bytes())};  // no more than there are addresses for
       std::lock_guard const lock(mutex_);
       made.number = ++made_;
       ranges_.emplace(begin, std::move(made));
