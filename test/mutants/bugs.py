@@ -2275,6 +2275,8 @@ BUGS = [
           "    CUresult const code = driver_.cuMemAddressReserve"),
          (RANGES, "      reservation made{bytes, 0, std::vector<chunk*>(bytes / chunk_bytes())};  // no more than there are addresses for\n", "")],
         "sources/virtual_memory", random=False, case="addresses that there are not"),
+    bug(0, "a file for PyTorch's viewer does not tell when a log's first event was", "tools/torch_memory.hpp",
+        "(trace_.began == 0 ? 1 : 0)", "0", "tools/torch_memory", random=False, case="the times of a trace"),
     bug(0, "a pool that asks for less takes halves of requests", SEGMENTS,
         "bytes / 2 / least * least", "bytes / 2 / unit_bytes * unit_bytes", "pool/upstream_segments", random=False,
         case="what an upstream has left"),

@@ -119,6 +119,16 @@ TEST_CASE("requests that contradict earlier ones are left out") {
   CHECK(read_trace(file).events.size() == 6);  // the first one's block, too, was allocated
 }
 
+TEST_CASE("the times of a trace that does not know when it began come back") {
+  recorded_trace trace{.layers = {"log"}};
+  trace.events = {{.address = 4096, .bytes = 1024},
+                  {.nanoseconds = 2'000'000, .address = 8192, .bytes = 1024},
+                  {.nanoseconds = 5'000'000, .address = 8192, .bytes = 1024, .action = trace_action::free}};
+  recorded_trace const back = read_trace(torch_memory(trace));
+  REQUIRE(back.events.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(back.events[i].nanoseconds == trace.events[i].nanoseconds);
+}
+
 TEST_CASE("what a pool was refused is no refusal of the program's") {
   recorded_trace trace{.began = 1'000'000, .layers = {"top", "trace"}};
   auto const refused = trace_action::out_of_memory;

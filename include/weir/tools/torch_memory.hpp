@@ -332,11 +332,15 @@ class torch_writer {
     out_.member(e.action == trace_action::out_of_memory ? "device_free" : "addr", e.address);
     out_.member("size", e.bytes);
     out_.member("stream", is_of_segment(e.action) ? 0 : e.stream);  // segments are no stream's
-    out_.member("time_us", (trace_.began + e.nanoseconds) / 1000);
+    out_.member("time_us", time_of(e));
     if (e.tag != 0) out_.member("category", trace_.tags[e.tag]);
     if (e.report != 0) out_.member("report", trace_.reports[e.report]);
     write_frames(e.call_stack);
     out_.end_dict();
+  }
+  /// In microseconds. Where nobody knows when the trace began it is 1: to readers 0 is a time that is not known.
+  std::uint64_t time_of(trace_event const& e) const {
+    return (trace_.began + e.nanoseconds) / 1000 + (trace_.began == 0 ? 1 : 0);
   }
   void write_frames(std::uint32_t call_stack) {
     out_.text("frames");
