@@ -1,6 +1,8 @@
-// Frees, events and waits in a `stream_timeline`, against a model that knows how far each stream's work really is.
+// Frees, events and waits in a `stream_timeline`, and the lists of its streams, against a model that knows how far each
+// stream's work really is.
 #include "target.hpp"
 
+#include <weir/pool/order/stream_lists.hpp>
 #include <weir/pool/order/stream_timeline.hpp>
 
 #include <algorithm>
@@ -38,8 +40,8 @@ class subject {
  public:
   void open(std::uint64_t key) {
     bool opened = false;
-    std::size_t const spare = ledger_.closed_count();
-    auto const list = ledger_.find_or_open(key, opened);
+    std::size_t const spare = lists_.closed_count();
+    auto const list = lists_.find_or_open(key, opened);
     auto const known = streams_.find(key);
     if (known != streams_.end()) {
       require(list == known->second.list && !opened, "find_or_open: a stream keeps its free list");
@@ -48,12 +50,15 @@ class subject {
     require(opened == (spare != 0) && (list != shared) == opened, "find_or_open: opens a spare free list");
     if (!opened) return;
     for (auto const& s : streams_) require(s.second.list != list, "find_or_open: no two streams share a free list");
+    ledger_.begin(list);
     streams_[key].list = list;
-    require(ledger_.key(list) == key && ledger_.is_open(list), "find_or_open: the free list has the key");
+    require(lists_.key(list) == key && lists_.is_open(list), "find_or_open: the free list has the key");
   }
   void reserve(std::size_t spare) {
-    ledger_.reserve(spare);
-    require(ledger_.closed_count() >= spare, "reserve: so many are spare");
+    std::size_t const has = lists_.closed_count(), all = lists_.count() + (has < spare ? spare - has : 0);
+    ledger_.grow(all);
+    lists_.add(all - lists_.count());
+    require(lists_.closed_count() == std::max(has, spare), "add: so many are spare");
   }
 
   void free(std::uint64_t key) {
@@ -121,18 +126,19 @@ class subject {
     stream* const s = find(key);
     if (s == nullptr) return;
     if (!s->frees.empty()) synchronize(key, s->last());
-    ledger_.close(s->list);
-    require(!ledger_.is_open(s->list), "close: the free list is closed");
+    lists_.close(s->list);
+    require(!lists_.is_open(s->list), "close: the free list is closed");
     streams_.erase(key);
     for (auto& other : streams_) other.second.waited.erase(key);  // the key may come again
   }
 
   void check_all() {
     require(ledger_.valid(), "the ledger is valid");
-    require(ledger_.open_count() == streams_.size(), "open_count");
+    require(lists_.valid(), "the lists are valid");
+    require(lists_.open_count() == streams_.size(), "open_count");
     for (auto const& [key, s] : streams_) {
-      require(ledger_.find(key) == s.list, "find: every open stream");
-      auto const cached = ledger_.find_cached(key);
+      require(lists_.find(key) == s.list, "find: every open stream");
+      auto const cached = lists_.find_cached(key);
       require(cached == s.list || cached == shared, "find_cached: its free list, or nothing");
       require(s.frees.empty() || ledger_.issued(s.list) == s.last(), "issued");
       require(s.frees.empty() || ledger_.completed(s.list) <= std::max(s.done, earlier(s.frees.front(), 1)),
@@ -147,7 +153,7 @@ class subject {
     }
   }
   void check_unknown(std::uint64_t key) {
-    if (find(key) == nullptr) require(ledger_.find(key) == shared, "find: no stream that is not open");
+    if (find(key) == nullptr) require(lists_.find(key) == shared, "find: no stream that is not open");
   }
   sequence last() const { return last_; }
 
@@ -157,6 +163,7 @@ class subject {
     return at == streams_.end() ? nullptr : &at->second;
   }
 
+  weir::detail::stream_lists<> lists_;
   ledger ledger_;
   std::map<std::uint64_t, stream> streams_;  // by key
   std::map<int, event> events_;

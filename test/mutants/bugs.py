@@ -10,6 +10,7 @@ SPARE = "pool/order/spare_lists.hpp"
 KEY = "pool/order/stream_key.hpp"
 POSITION = "pool/order/capture_position.hpp"
 TIMELINE = "pool/order/stream_timeline.hpp"
+STREAM_LISTS = "pool/order/stream_lists.hpp"
 EARLY = "pool/order/early_events.hpp"
 SEARCHED = "pool/searched_lists.hpp"
 QUESTIONS = "pool/question_interval.hpp"
@@ -333,12 +334,12 @@ BUGS = [
         "if (knows.giver[i] == giver) return t <= knows.upto[i];", "if (knows.giver[i] == giver) return true;",
         "pool/order/stream_timeline", case="who waited once"),
     bug(0, "a new stream inherits what an ended one has waited for", TIMELINE,
-        "      l.knows = {};\n", "", "pool/order/stream_timeline", case="a free list that comes"),
-    bug(0, "a closed free list is still known where its key shares a place with another", TIMELINE,
+        "    l.knows = {};\n", "", "pool/order/stream_timeline", case="a free list that comes"),
+    bug(0, "a closed free list is still known where its key shares a place with another", STREAM_LISTS,
         "beside < ways; ++beside)\n      if (slot& s", "beside < 1; ++beside)\n      if (slot& s",
-        "pool/order/stream_timeline", case="four keys that share"),
-    bug(0, "what shares a place with another is taken for that", TIMELINE,
-        "s.key == key) return s.list;", "s.key != Key{}) return s.list;", "pool/order/stream_timeline",
+        "pool/order/stream_lists", case="four keys that share"),
+    bug(0, "what shares a place with another is taken for that", STREAM_LISTS,
+        "s.key == key) return s.list;", "s.key != Key{}) return s.list;", "pool/order/stream_lists",
         case="keys that share a place"),
     bug(0, "who takes the place of one that was waited for is taken for waited for as far", TIMELINE,
         "l.knows.upto[l.next_known] = upto;",
@@ -1963,8 +1964,8 @@ BUGS = [
         "return has_spare(trailing_list_ == shared ? 2 : 1);", "return has_spare(1);", "adaptors/pool_streams",
         random=False, case="who frees on many new"),
     bug(0, "a capture has the list of the trailing stream", TRACKER,
-        "list_id const list = timeline_.find_or_open(key, opened, may_open());\n    // The events",
-        "list_id const list = timeline_.find_or_open(key, opened);\n    // The events", "pool/order/stream_tracker",
+        "list_id const list = open(key, opened, may_open());\n    // The events",
+        "list_id const list = open(key, opened, true);\n    // The events", "pool/order/stream_tracker",
         random=False, case="the last list is for"),
     bug(0, "frees on streams that found no list wait on the host", "pool/ordered_blocks.hpp",
         "list_id const list = tracker_.list_behind(stream);", "list_id const list = shared;", "adaptors/pool_streams",

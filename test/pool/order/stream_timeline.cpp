@@ -18,12 +18,13 @@ using ledger = stream_timeline<int>;
 
 struct open_ledger : ledger {
   int last_event = 0;
+  std::size_t lists = 1;
 
-  open_ledger() { reserve(12); }
-  list_id open(std::uint64_t key) {
-    bool opened = false;
-    list_id const list = find_or_open(key, opened);
-    REQUIRE(opened);
+  /// A list that begins to stand for a stream.
+  list_id open() {
+    grow(lists + 1);
+    list_id const list{static_cast<std::uint16_t>(lists++)};
+    begin(list);
     return list;
   }
   int record(list_id list, unsigned epoch = 1) {
@@ -44,108 +45,9 @@ struct open_ledger : ledger {
 
 }  // namespace
 
-TEST_CASE("a stream keeps its free list until it is closed") {
-  open_ledger l;
-  list_id const a = l.open(100), b = l.open(200);
-  CHECK(a != shared);
-  CHECK(a != b);
-  bool opened = true;
-  CHECK(l.find_or_open(100, opened) == a);
-  CHECK_FALSE(opened);
-  CHECK(l.find(200) == b);
-  CHECK(l.find(300) == shared);
-  CHECK(l.open_count() == 2);
-  l.close(a);
-  CHECK(l.find(100) == shared);
-  CHECK_FALSE(l.is_open(a));
-  CHECK(l.key(b) == 200);
-  CHECK(l.valid());
-}
-
-// The cache goes by a key's low half.
-constexpr std::uint64_t with_the_same_place(std::uint64_t i) { return i << 32 | 5; }
-
-TEST_CASE("keys that share a place in the cache are told apart") {
-  open_ledger l;
-  std::map<std::uint64_t, list_id> lists;
-  for (std::uint64_t i = 0; i < 12; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
-  for (int round = 0; round < 2; ++round)
-    for (auto const& [key, list] : lists) CHECK(l.find(key) == list);
-}
-
-TEST_CASE("four keys that share a place in the cache are known at once, until their free lists are closed") {
-  open_ledger l;
-  std::map<std::uint64_t, list_id> lists;
-  for (std::uint64_t i = 0; i < 4; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
-  while (!lists.empty()) {
-    for (auto const& [key, list] : lists) CHECK(l.find_cached(key) == list);
-    auto const [key, list] = *lists.begin();
-    lists.erase(key);
-    l.close(list);
-    CHECK(l.find_cached(key) == shared);
-  }
-  // Their places are free again.
-  for (std::uint64_t i = 4; i < 8; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
-  for (auto const& [key, list] : lists) CHECK(l.find_cached(key) == list);
-}
-
-TEST_CASE("of five keys that share a place in the cache, the one that was forgotten is known when it comes again") {
-  open_ledger l;
-  std::map<std::uint64_t, list_id> lists;
-  for (std::uint64_t i = 0; i < 5; ++i) lists[with_the_same_place(i)] = l.open(with_the_same_place(i));
-  CHECK(l.find_cached(with_the_same_place(4)) == lists[with_the_same_place(4)]);
-  for (int round = 0; round < 3; ++round) {
-    std::uint64_t forgotten = 0;
-    for (auto const& [key, list] : lists)
-      if (list_id const known = l.find_cached(key); known != list) {
-        CHECK(known == shared);
-        CHECK(forgotten == 0);
-        forgotten = key;
-      }
-    REQUIRE(forgotten != 0);
-    bool opened = true;
-    CHECK(l.find_or_open(forgotten, opened) == lists[forgotten]);
-    CHECK_FALSE(opened);
-    CHECK(l.find_cached(forgotten) == lists[forgotten]);
-  }
-}
-
-TEST_CASE("without a spare free list there is no free list, and reserving makes some") {
-  open_ledger l;
-  for (std::uint64_t key = 1; key <= 12; ++key) l.open(key);
-  bool opened = true;
-  CHECK(l.find_or_open(13, opened) == shared);
-  CHECK_FALSE(opened);
-  l.reserve(1);
-  CHECK(l.find_or_open(13, opened) != shared);
-  CHECK(opened);
-  CHECK(l.list_count() == 14);
-}
-
-TEST_CASE("as many free lists as there can be are each found by their key, also after others closed") {
-  ledger l;
-  for (std::size_t spare = 1; l.list_count() < ledger::max_lists; spare *= 2) l.reserve(spare);
-  l.reserve(ledger::max_lists);
-  REQUIRE(l.list_count() == ledger::max_lists);
-  bool opened = false;
-  std::set<list_id> lists;
-  for (std::uint64_t key = 1; key < ledger::max_lists; ++key) lists.insert(l.find_or_open(key, opened));
-  CHECK(lists.size() == ledger::max_lists - 1);
-  CHECK(l.find_or_open(ledger::max_lists, opened) == shared);
-  for (std::uint64_t key = 1; key < ledger::max_lists; key += 2) l.close(l.find(key));
-  for (std::uint64_t key = 1; key < ledger::max_lists; ++key) {
-    list_id const list = l.find(key);
-    REQUIRE(key % 2 == (list == shared));
-    if (list != shared) REQUIRE(l.key(list) == key);
-  }
-  CHECK(l.find_or_open(ledger::max_lists, opened) != shared);
-  CHECK(opened);
-  CHECK(l.valid());
-}
-
 TEST_CASE("sequence numbers rise over all free lists") {
   open_ledger l;
-  list_id const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(), b = l.open();
   auto const first = l.issue(a);
   auto const second = l.issue(b);
   auto const third = l.issue(a);
@@ -157,7 +59,7 @@ TEST_CASE("sequence numbers rise over all free lists") {
 
 TEST_CASE("one free on two free lists has one number, which is the latest of both") {
   open_ledger l;
-  list_id const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(), b = l.open();
   l.record(b);
   sequence_number const t = l.issue(a);
   l.issue_again(b);
@@ -171,7 +73,7 @@ TEST_CASE("one free on two free lists has one number, which is the latest of bot
 
 TEST_CASE("an event covers what was issued before it was recorded, and completes just that") {
   open_ledger l;
-  list_id const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(), b = l.open();
   auto const before = l.issue(a);
   int const event = l.record(a);
   auto const after = l.issue(a);
@@ -191,7 +93,7 @@ TEST_CASE("an event covers what was issued before it was recorded, and completes
 
 TEST_CASE("events are asked in order, up to the first that is not done") {
   open_ledger l;
-  list_id const a = l.open(1);
+  list_id const a = l.open();
   sequence_number sequences[4];
   int events[4];
   for (int i = 0; i < 4; ++i) {
@@ -210,7 +112,7 @@ TEST_CASE("events are asked in order, up to the first that is not done") {
 
 TEST_CASE("a free list has at most eight events, and then records again one that is not the oldest") {
   open_ledger l;
-  list_id const a = l.open(1);
+  list_id const a = l.open();
   std::set<int> events;
   int newest = 0;
   for (int i = 0; i < 100; ++i) {
@@ -233,7 +135,7 @@ TEST_CASE("a free list has at most eight events, and then records again one that
 
 TEST_CASE("an event is recorded again for an epoch, so that a busy stream does not need an event a free") {
   open_ledger l;
-  list_id const a = l.open(1);
+  list_id const a = l.open();
   int const first = l.record(a, 32);
   for (int i = 1; i < 32; ++i) {
     l.issue(a);
@@ -244,7 +146,7 @@ TEST_CASE("an event is recorded again for an epoch, so that a busy stream does n
 
 TEST_CASE("an event that could not be recorded stands for nothing") {
   open_ledger l;
-  list_id const a = l.open(1);
+  list_id const a = l.open();
   auto const t = l.issue(a);
   static_cast<void>(l.event_to_record(a, 1));
   l.not_recorded(a);
@@ -266,7 +168,7 @@ TEST_CASE("an event that could not be recorded stands for nothing") {
 
 TEST_CASE("who waited once need not wait again for what came before") {
   open_ledger l;
-  list_id const giver = l.open(1), taker = l.open(2), other = l.open(3);
+  list_id const giver = l.open(), taker = l.open(), other = l.open();
   auto const t = l.issue(giver);
   l.record(giver);
   l.joined(taker, giver, t);
@@ -282,10 +184,10 @@ TEST_CASE("who waited once need not wait again for what came before") {
 
 TEST_CASE("a free list remembers eight others, and forgets the one that it met first") {
   open_ledger l;
-  list_id const taker = l.open(1);
+  list_id const taker = l.open();
   std::vector<std::pair<list_id, sequence_number>> waited;
-  for (std::uint64_t key = 2; key <= 10; ++key) {
-    list_id const giver = l.open(key);
+  for (int others = 0; others < 9; ++others) {
+    list_id const giver = l.open();
     waited.emplace_back(giver, l.issue(giver));
     l.joined(taker, giver, waited.back().second);
   }
@@ -295,10 +197,10 @@ TEST_CASE("a free list remembers eight others, and forgets the one that it met f
 
 TEST_CASE("a free list that takes the place of one that is forgotten is known for its own waits alone") {
   open_ledger l;
-  list_id const taker = l.open(1), ninth = l.open(2);
+  list_id const taker = l.open(), ninth = l.open();
   auto const waited_for = l.issue(ninth), not_waited_for = l.issue(ninth);
-  for (std::uint64_t key = 3; key <= 10; ++key) {  // all later
-    list_id const giver = l.open(key);
+  for (int others = 0; others < 8; ++others) {  // all later
+    list_id const giver = l.open();
     l.joined(taker, giver, l.issue(giver));
   }
   l.joined(taker, ninth, waited_for);
@@ -308,17 +210,16 @@ TEST_CASE("a free list that takes the place of one that is forgotten is known fo
 
 TEST_CASE("a free list that comes to stand for another stream inherits nothing") {
   open_ledger l;
-  list_id const list = l.open(1), other = l.open(2);
+  list_id const list = l.open(), other = l.open();
   auto const given = l.issue(other);
   auto const old = l.issue(list);
   l.record(list);
   l.joined(list, other, given);
   l.joined(other, list, old);
   l.complete(list, old);
-  l.close(list);
   l.issue(other);
 
-  REQUIRE(l.open(3) == list);
+  l.begin(list);
   CHECK(l.covered(list) == l.issued(list));  // there is nothing yet to put an event behind
   auto const t = l.issue(list);
   CHECK(t > old);
@@ -335,7 +236,7 @@ TEST_CASE("a free list that comes to stand for another stream inherits nothing")
 
 TEST_CASE("what is known by other means is done, and its events are not asked any more") {
   open_ledger l;
-  list_id const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(), b = l.open();
   auto const first = l.issue(a);
   l.record(a);
   auto const second = l.issue(a);
@@ -358,7 +259,7 @@ TEST_CASE("what is known by other means is done, and its events are not asked an
 
 TEST_CASE("an event that is not confirmed stands behind what was freed since the one before it") {
   open_ledger l;
-  list_id const a = l.open(1), b = l.open(2);
+  list_id const a = l.open(), b = l.open();
   auto const first = l.issue(a);
   int const sure = l.record(a);
   auto const second = l.issue(a);
@@ -405,7 +306,7 @@ TEST_CASE("an event that is not confirmed stands behind what was freed since the
 
 TEST_CASE("events that are confirmed become as many as those that are recorded again") {
   open_ledger l;
-  list_id const a = l.open(1);
+  list_id const a = l.open();
   std::set<int> kept;
   for (int i = 0; i < 250; ++i) {
     auto const t = l.issue(a);
@@ -430,7 +331,7 @@ TEST_CASE("of a stream that goes on while nobody asks, what is done can be told 
         CAPTURE(behind);
         CAPTURE(confirms);
         open_ledger l;
-        list_id const a = l.open(1);
+        list_id const a = l.open();
         std::map<int, std::size_t> recorded_at;
         for (std::size_t i = 1; i <= frees; ++i) {
           l.issue(a);
@@ -470,10 +371,11 @@ TEST_CASE("random histories never make anything available too early") {
     CAPTURE(seed);
     std::mt19937 random(seed);
     auto const below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-    ledger l;
+    open_ledger l;
     std::map<std::uint64_t, stream> streams;  // by key, those that ended too: their work goes on
     std::map<int, snapshot> events;
-    std::vector<list_id> open;
+    std::map<list_id, std::uint64_t> key_of;  // of open lists
+    std::vector<list_id> open, closed;
     std::vector<free> pending;
     std::map<list_id, std::uint64_t> successor;  // that has the handle of the list's stream, which ended
     std::uint64_t last_key = 0;
@@ -482,15 +384,19 @@ TEST_CASE("random histories never make anything available too early") {
     std::size_t available = 0;
     for (int step = 0; step < 4000; ++step) {
       if (open.size() < 2 || (open.size() < 6 && below(50) == 0)) {
-        l.reserve(1);
-        bool opened = false;
-        open.push_back(l.find_or_open(++last_key, opened));
-        REQUIRE(opened);
-        streams[last_key].key = last_key;
+        if (closed.empty()) {
+          open.push_back(l.open());
+        } else {  // it comes to stand for another stream
+          l.begin(closed.back());
+          open.push_back(closed.back());
+          closed.pop_back();
+        }
+        ++last_key;
+        key_of[open.back()] = streams[last_key].key = last_key;
       }
       list_id const list = open[below(open.size())], other = open[below(open.size())];
       bool const ended = successor.count(list) != 0;
-      stream& s = streams[ended ? successor[list] : l.key(list)];
+      stream& s = streams[ended ? successor[list] : key_of[list]];
       switch (below(10)) {
         case 0:
         case 1:
@@ -559,8 +465,8 @@ TEST_CASE("random histories never make anything available too early") {
             successor.erase(list);
             l.complete(list, l.issued(list));
             std::erase_if(pending, [&](free const& f) { return f.list == list; });
-            l.close(list);
             std::erase(open, list);
+            closed.push_back(list);
           }
       }
       REQUIRE(l.valid());
@@ -568,7 +474,7 @@ TEST_CASE("random histories never make anything available too early") {
         for (list_id const taker : open) {
           if (taker == f.list || !l.available(taker, f.list, f.sequence)) continue;
           ++available;
-          stream& waiting = streams[l.key(taker)];
+          stream& waiting = streams[key_of[taker]];
           REQUIRE((streams[f.key].done >= f.place || waiting.waits[f.key] >= f.place));
         }
       std::erase_if(pending, [&](free const& f) { return f.sequence <= l.completed(f.list) && below(4) == 0; });

@@ -12,91 +12,33 @@ namespace weir::detail {
 
 /// Sequence numbers are given to frees in one rising sequence over all free lists, so that a free list that comes to
 /// stand for another stream can never be mistaken for the one before. For every free list it knows up to which sequence
-/// number an event was recorded
-/// (`covered`), up to which all work is done (`completed`), and up to which another free list has waited (`knows`).
+/// number an event was recorded (`covered`), up to which all work is done (`completed`), and up to which another free
+/// list has waited (`knows`). Whose a list is, is not known here: see `stream_lists`.
+///
 /// An event that is *confirmed* stands behind all that was freed on its list before. One that is not was recorded on a
 /// stream that may have been another one by then, with the handle of the list's: it stands behind what was freed since
 /// the event before it, no more. `Event` is a handle, default-constructed to none; the ledger keeps handles but makes
-/// no call. `Key` is a number that is some stream's, but for `Key{}`. Not thread-safe.
-template <class Event, class Key = std::uint64_t>
+/// no call. Not thread-safe.
+template <class Event>
 class stream_timeline {
  public:
   static constexpr int max_events = 8;       ///< a free list, of those that are confirmed
   static constexpr int max_unconfirmed = 4;  ///< beside these
-  static constexpr std::size_t max_lists = 0xffff;
 
-  stream_timeline() : keys_(1), issued_(1), lists_(1), next_(1), buckets_(1) {}
+  stream_timeline() : issued_(1), lists_(1) {}
 
-  /// Has at least `spare` free lists ready to `open`, if that many may be. May throw `std::bad_alloc`.
-  void reserve(std::size_t spare) {
-    if (closed_ >= spare) return;
-    std::size_t const old = keys_.size(), wanted = old + spare - closed_;
-    std::size_t const size = wanted < max_lists ? wanted : max_lists;
-    issued_.grow(size);
-    lists_.grow(size);
-    next_.grow(size);
-    make_buckets_for(size);
-    keys_.grow(size);
-    for (std::size_t list = size; list-- > old;) chain(first_closed_, static_cast<list_id>(list));
-    closed_ += size - old;
+  /// Room for free lists below `lists`. May throw `std::bad_alloc`.
+  void grow(std::size_t lists) {
+    issued_.grow(lists);
+    lists_.grow(lists);
   }
-
-  /// The free list of a stream's key (never `Key{}`), or `shared` if it has none.
-  list_id find(Key key) const noexcept {
-    if (list_id const list = find_cached(key); list != shared) return list;
-    list_id list = buckets_[bucket_of(key)];
-    while (list != shared && keys_[list] != key) list = next_[list];
-    return list;
+  /// The list stands for another stream from now on, of which nothing is known yet.
+  void begin(list_id list) noexcept {
+    stream_state& l = lists_[list];
+    issued_[list] = l.covered = l.completed = last_;
+    l.count = l.unconfirmed = 0;  // the handles stay, to be recorded anew
+    l.knows = {};
   }
-  /// The same for streams seen of late; `shared` says nothing. Any key.
-  [[gnu::always_inline]] list_id find_cached(Key key) const noexcept {
-    std::size_t const at = slot_of(key);
-    return cache_[at].key == key ? cache_[at].list : find_beside(key, at);
-  }
-
-  /// The same for most of them, in a few instructions.
-  list_id find_at_once(Key key) const noexcept {
-    slot const& s = cache_[slot_of(key)];
-    return s.key == key ? s.list : shared;
-  }
-
-  /// The same, but opens one if it may; `shared` only if none is spare.
-  list_id find_or_open(Key key, bool& opened, bool may_open = true) noexcept {
-    opened = false;
-    if (list_id const list = find_cached(key); list != shared) return list;
-    list_id found = find(key);
-    if (found == shared && may_open && closed_ != 0) {
-      found = first_closed_;
-      unchain(first_closed_, found);
-      --closed_;
-      opened = true;
-      keys_[found] = key;
-      chain(buckets_[bucket_of(key)], found);
-      stream_state& l = lists_[found];
-      issued_[found] = l.covered = l.completed = last_;
-      l.count = l.unconfirmed = 0;  // the handles stay, to be recorded anew
-      l.knows = {};
-    }
-    if (found != shared) remember({key, found});
-    return found;
-  }
-
-  /// Ends a free list whose frees are all done.
-  void close(list_id list) noexcept {
-    for (std::size_t beside = 0; beside < ways; ++beside)
-      if (slot& s = cache_[slot_of(keys_[list]) ^ beside]; s.key == keys_[list]) s = {};
-    unchain(buckets_[bucket_of(keys_[list])], list);
-    chain(first_closed_, list);
-    keys_[list] = Key{};
-    ++closed_;
-  }
-
-  bool is_open(list_id list) const noexcept { return keys_[list] != Key{}; }
-  Key key(list_id list) const noexcept { return keys_[list]; }
-  std::size_t list_count() const noexcept { return keys_.size(); }
-  std::size_t open_count() const noexcept { return keys_.size() - 1 - closed_; }
-  /// Free lists ready to be opened.
-  std::size_t closed_count() const noexcept { return closed_; }
 
   /// The number of a free made now on `list`.
   sequence_number issue(list_id list) noexcept { return issued_[list] = last_ = next(last_); }
@@ -230,28 +172,21 @@ class stream_timeline {
   }
 
   /// Bytes of host memory in use, beside itself.
-  std::size_t host_bytes() const noexcept {
-    return keys_.bytes() + issued_.bytes() + lists_.bytes() + next_.bytes() + buckets_.bytes();
-  }
+  std::size_t host_bytes() const noexcept { return issued_.bytes() + lists_.bytes(); }
 
   bool valid() const {
-    std::size_t closed = 0;
-    for (std::size_t i = 1; i < keys_.size(); ++i) {
+    for (std::size_t i = 1; i < issued_.size(); ++i) {
       stream_state const& l = lists_[i];
-      closed += keys_[i] == Key{};
-      if (keys_[i] != Key{} && find(keys_[i]) != static_cast<list_id>(i)) return false;
       if (l.covered > issued_[i] || l.completed > l.covered || issued_[i] > last_) return false;
       if (l.unconfirmed > l.count || l.unconfirmed > max_unconfirmed || l.count - l.unconfirmed > max_events)
         return false;
       for (int e = 1; e < l.count; ++e)
         if (at(l, e - 1).upto > at(l, e).upto) return false;
     }
-    return closed == closed_;
+    return true;
   }
 
  private:
-  static constexpr std::size_t cache_size = 64;
-  static constexpr std::size_t ways = 4;  // places that a key may have: its own, and three beside that
   static constexpr int known_lists = 8;
   static constexpr int places = max_events + max_unconfirmed;
 
@@ -274,47 +209,6 @@ class stream_timeline {
     int next_known = 0;
     known knows;  // the latest few; a forgotten one costs another wait, never an error
   };
-  struct slot {
-    Key key{};
-    list_id list = shared;
-  };
-
-  // Fibonacci hashing: keys may differ in any of their bits.
-  static std::uint64_t hash_of(Key key) noexcept { return static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u; }
-  // By the low half, with a factor that fits into an instruction: those seen of late seldom differ in the other alone.
-  static std::size_t slot_of(Key key) noexcept { return static_cast<std::uint32_t>(key) * 0x9e3779b1u >> 26; }
-  list_id find_beside(Key key, std::size_t at) const noexcept {
-    for (std::size_t beside = 1; beside < ways; ++beside)
-      if (slot const& s = cache_[at ^ beside]; s.key == key) return s.list;
-    return shared;
-  }
-  /// For a key that is not there. Where its places are taken, one that was put there earlier goes.
-  void remember(slot put) noexcept {
-    std::size_t const at = slot_of(put.key);
-    for (std::size_t beside = 0; beside < ways && put.key != Key{}; ++beside) std::swap(cache_[at ^ beside], put);
-  }
-  std::size_t bucket_of(Key key) const noexcept {
-    return static_cast<std::size_t>(hash_of(key) >> 32) & (buckets_.size() - 1);
-  }
-  /// Has a bucket a free list, at least; a power of two.
-  void make_buckets_for(std::size_t lists) {
-    if (lists <= buckets_.size()) return;
-    std::size_t count = buckets_.size();
-    while (count < lists) count *= 2;
-    grown_array<list_id> more(count);
-    buckets_.swap(more);
-    for (std::size_t list = 1; list < keys_.size(); ++list)
-      if (keys_[list] != Key{}) chain(buckets_[bucket_of(keys_[list])], static_cast<list_id>(list));
-  }
-  void chain(list_id& first, list_id list) noexcept {
-    next_[list] = first;
-    first = list;
-  }
-  void unchain(list_id& first, list_id list) noexcept {
-    list_id* at = &first;
-    while (*at != list) at = &next_[*at];
-    *at = next_[list];
-  }
   /// A place in the ring, of one that is less than a turn beyond.
   static int wrapped(int place) noexcept { return place < places ? place : place - places; }
   static void drop_oldest(stream_state& l) noexcept {
@@ -359,14 +253,8 @@ class stream_timeline {
   static int newest(stream_state const& l) noexcept { return wrapped(l.first + l.count - 1); }
 
   sequence_number last_{};
-  std::size_t closed_ = 0;
-  grown_array<Key> keys_;                // of open free lists; Key{}: closed
   grown_array<sequence_number> issued_;  // the latest of each free list
   grown_array<stream_state> lists_;
-  grown_array<list_id> next_;     // of the closed free lists, or of those in the same bucket
-  grown_array<list_id> buckets_;  // first free lists, by their keys' hashes
-  list_id first_closed_ = shared;
-  slot cache_[cache_size] = {};
   cover answer_{};
 };
 

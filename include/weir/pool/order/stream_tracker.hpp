@@ -9,6 +9,7 @@
 #include <weir/pool/heap/size_class.hpp>
 #include <weir/pool/order/spare_lists.hpp>
 #include <weir/pool/order/stream_key.hpp>
+#include <weir/pool/order/stream_lists.hpp>
 #include <weir/pool/order/stream_timeline.hpp>
 #include <weir/pool/order/thread_registry.hpp>
 #include <weir/pool/order/trailing_stream.hpp>
@@ -27,13 +28,13 @@ namespace weir::detail {
 ///   for that: see `on_free_unasked`.
 class stream_tracker {
  public:
-  using timeline = stream_timeline<cudaEvent_t, stream_key>;
+  using timeline = stream_timeline<cudaEvent_t>;
 
   explicit stream_tracker(int device) : device_(device), streams_(1) {}
 
   ~stream_tracker() {
     if (life_.is_exiting()) return;
-    for (std::size_t list = 1; list < timeline_.list_count(); ++list)
+    for (std::size_t list = 1; list < list_count(); ++list)
       timeline_.for_each_event(static_cast<list_id>(list), [](cudaEvent_t& event) {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
       });
@@ -43,42 +44,43 @@ class stream_tracker {
 
   /// True if few free lists are left for streams not seen before.
   bool is_short_of_lists() const noexcept { return !has_spare(spare_.wanted()); }
-  bool has_spare(std::size_t lists) const noexcept { return timeline_.closed_count() >= lists; }
+  bool has_spare(std::size_t lists) const noexcept { return lists_.closed_count() >= lists; }
   /// Half as many again; at first as many as a program with one stream needs.
   std::size_t lists_to_add() const noexcept {
-    std::size_t const missing = spare_.wanted() + 1 - lesser(spare_.wanted(), timeline_.closed_count());
-    return lesser(greater(missing, timeline_.list_count() / 2), timeline::max_lists - timeline_.list_count());
+    std::size_t const missing = spare_.wanted() + 1 - lesser(spare_.wanted(), lists_.closed_count());
+    return lesser(greater(missing, list_count() / 2), keyed_lists::most - list_count());
   }
   /// True if there are too few for one allocation.
   bool lacks_lists() const noexcept { return !has_spare(spare_lists::least); }
   /// The host waits for what a stream freed, for which there was no list.
   [[gnu::noinline, gnu::cold]] void missed_list(stream_key key) noexcept { spare_.missed(key, !has_spare(1)); }
   /// True if there are as few as a program with few streams needs, which is never asked which of them ended.
-  bool has_few_lists() const noexcept { return timeline_.list_count() < few_lists; }
+  bool has_few_lists() const noexcept { return list_count() < few_lists; }
   /// True if most of the streams met since this was asked before had been forgotten shortly before.
   bool most_come_again() noexcept { return spare_.most_come_again(); }
   /// May throw `std::bad_alloc`.
   void add_lists() {
     std::size_t const more = lists_to_add();
-    streams_.grow(timeline_.list_count() + more);
-    timeline_.reserve(timeline_.closed_count() + more);
+    streams_.grow(list_count() + more);
+    timeline_.grow(list_count() + more);
+    lists_.add(more);
     spare_.made_room();
   }
-  std::size_t list_count() const noexcept { return timeline_.list_count(); }
-  std::size_t open_count() const noexcept { return timeline_.open_count(); }
+  std::size_t list_count() const noexcept { return lists_.count(); }
+  std::size_t open_count() const noexcept { return lists_.open_count(); }
   /// Bytes of host memory in use for bookkeeping.
-  std::size_t host_bytes() const noexcept { return timeline_.host_bytes() + streams_.bytes(); }
+  std::size_t host_bytes() const noexcept { return lists_.host_bytes() + timeline_.host_bytes() + streams_.bytes(); }
 
   /// The stream's free list if it was seen of late, else `shared`.
-  [[gnu::always_inline]] list_id list_seen(stream_key key) const noexcept { return timeline_.find_cached(key); }
+  [[gnu::always_inline]] list_id list_seen(stream_key key) const noexcept { return lists_.find_cached(key); }
 
   /// The same for every stream.
-  list_id find(stream_key key) const noexcept { return key == stream_key::none ? shared : timeline_.find(key); }
+  list_id find(stream_key key) const noexcept { return key == stream_key::none ? shared : lists_.find(key); }
 
   /// The stream's free list; `shared` in host order, and for a new stream if there is no room for it (the last list is
   /// for the trailing stream) or CUDA does not say which device it is of.
   list_id list_of(stream_key key, stream_ref stream) noexcept {
-    list_id const list = timeline_.find_at_once(key);
+    list_id const list = lists_.find_at_once(key);
     return list != shared ? list : find_or_open(key, stream);
   }
 
@@ -87,9 +89,9 @@ class stream_tracker {
     life_.settle();
     if (key == stream_key::none) return shared;
     bool opened = false;
-    list_id const list = timeline_.find_or_open(key, opened, may_open());
+    list_id const list = open(key, opened, may_open());
     if (opened && !meet(list, stream.get())) [[unlikely]] {
-      timeline_.close(list);
+      lists_.close(list);
       return shared;
     }
     if (opened) spare_.met(key);
@@ -104,7 +106,7 @@ class stream_tracker {
       return shared;
     bool opened = false;
     auto const handle = reinterpret_cast<std::uintptr_t>(trailing_.get());
-    list_id const list = timeline_.find_or_open(identity::key_for(identity::promised, handle), opened);
+    list_id const list = open(identity::key_for(identity::promised, handle), opened, true);
     if (opened) {
       set_device(list, device_);
       streams_[list] = {trailing_.get(), device_, 0};
@@ -119,7 +121,7 @@ class stream_tracker {
     life_.settle();
     bool opened = false;
     stream_key const key = identity::key_for(identity::captured, ++captured_lists_);
-    list_id const list = timeline_.find_or_open(key, opened, may_open());
+    list_id const list = open(key, opened, may_open());
     // The events that an earlier stream left in the free list stay, and so does what device they are of.
     if (opened) streams_[list] = {nullptr, streams_[list].device, 0};
     return list;
@@ -129,7 +131,7 @@ class stream_tracker {
   /// sequence number.
   sequence_number end_captured(list_id list) noexcept {
     timeline_.complete(list, timeline_.issued(list));
-    timeline_.close(list);
+    lists_.close(list);
     return timeline_.issued(list);
   }
 
@@ -152,7 +154,7 @@ class stream_tracker {
     auto const low = static_cast<std::uint64_t>(a < b ? a : b), high = static_cast<std::uint64_t>(a < b ? b : a);
     bool opened = false;
     stream_key const key = identity::key_for(identity::joint, high << list_bits | low);
-    list_id const list = timeline_.find_or_open(key, opened, may_open());
+    list_id const list = open(key, opened, may_open());
     if (!opened) return list;
     streams_[list] = {nullptr, streams_[list].device, 0};
     keep_open(a);
@@ -331,7 +333,7 @@ class stream_tracker {
   bool is_exiting() const noexcept { return life_.is_exiting(); }  ///< then call nothing more: what is held stays
   bool is_exiting_or(unsigned count) const noexcept { return life_.is_exiting_or(count); }
 
-  bool is_open(list_id list) const noexcept { return timeline_.is_open(list); }
+  bool is_open(list_id list) const noexcept { return lists_.is_open(list); }
   /// True if its stream may have ended, and nobody waits for its events.
   bool may_retire(list_id list) const noexcept {
     bool const may_end = kind(list) == identity::destroyable || kind(list) == identity::per_thread || is_joint(list);
@@ -346,12 +348,13 @@ class stream_tracker {
       end_wait(second);
       --joint_count_;
     }
-    spare_.forgot(timeline_.key(list));
-    timeline_.close(list);
+    spare_.forgot(lists_.key(list));
+    lists_.close(list);
   }
 
  private:
   using identity = stream_identity;
+  using keyed_lists = stream_lists<stream_key>;
   static constexpr std::size_t few_lists = 9, places = 64;
   static constexpr unsigned frees_an_event = 32;
   static constexpr unsigned list_bits = 16;
@@ -374,8 +377,8 @@ class stream_tracker {
     list_id first, second;
   };
   two_lists parts(list_id joint) const noexcept {
-    std::uint64_t const lists = identity::number_of(timeline_.key(joint));
-    return {static_cast<list_id>(lists & timeline::max_lists), static_cast<list_id>(lists >> list_bits)};
+    std::uint64_t const lists = identity::number_of(lists_.key(joint));
+    return {static_cast<list_id>(lists & keyed_lists::most), static_cast<list_id>(lists >> list_bits)};
   }
   unsigned streams_of(list_id list) const noexcept {
     if (!is_joint(list)) return 1;
@@ -407,15 +410,21 @@ class stream_tracker {
     leave_event(second);
   }
 
+  /// The list of a key; opens one if it may and there is one. `shared` if not.
+  list_id open(stream_key key, bool& opened, bool may) noexcept {
+    list_id const list = lists_.find_or_open(key, opened, may);
+    if (opened) timeline_.begin(list);
+    return list;
+  }
   /// Whether there is a list for one more stream.
   bool may_open() const noexcept { return has_spare(trailing_list_ == shared ? 2 : 1); }
 
   static std::size_t place_of(cudaStream_t handle) noexcept {
     return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(handle) * 0x9e3779b97f4a7c15u >> 58);
   }
-  identity::kind kind(list_id list) const noexcept { return identity::kind_of(timeline_.key(list)); }
+  identity::kind kind(list_id list) const noexcept { return identity::kind_of(lists_.key(list)); }
   /// The thread whose default stream this is.
-  std::uint64_t thread(list_id list) const noexcept { return identity::number_of(timeline_.key(list)); }
+  std::uint64_t thread(list_id list) const noexcept { return identity::number_of(lists_.key(list)); }
 
   bool meet(list_id list, cudaStream_t handle) noexcept {
     bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
@@ -512,6 +521,7 @@ class stream_tracker {
   process_exit life_;
   int device_;
   std::uint64_t captured_lists_ = 0;  // opened so far
+  keyed_lists lists_;
   timeline timeline_;
   grown_array<known_stream> streams_;
   trailing_stream trailing_;
