@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 TRACKER = "pool/order/stream_tracker.hpp"
 SPARE = "pool/order/spare_lists.hpp"
+JOINT = "pool/order/joint_lists.hpp"
 KEY = "pool/order/stream_key.hpp"
 POSITION = "pool/order/capture_position.hpp"
 TIMELINE = "pool/order/stream_timeline.hpp"
@@ -224,14 +225,14 @@ BUGS = [
         "private_.list_count() - tracker_.joint_count());", "private_.list_count());", "pool/stream_ordered_heap",
         random=False,
         case="events are recorded early for what several"),
-    bug(0, "several streams have a list for each order in which they are named", TRACKER,
-        "      if (one < last) {\n", "      if (false && one < last) {\n", "pool/order/stream_tracker", random=False,
+    bug(0, "several streams have a list for each order in which they are named", JOINT,
+        "      if (one < last) {\n", "      if (false && one < last) {\n", "pool/order/joint_lists", random=False,
         case="several streams have one list"),
-    bug(0, "however many streams freed a block together, their lists are put in order", TRACKER,
+    bug(0, "however many streams freed a block together, their lists are put in order", JOINT,
         " && streams_of(a) + streams_of(b) <= most_in_order)", ")", "core/deallocate_after", random=False,
         case="any number of streams"),
-    bug(0, "there is no room for the lists of four streams that come in the worst order", TRACKER,
-        "(streams < most_in_order ? 0 : 2)", "0", "pool/order/stream_tracker", random=False, case="there is room for what"),
+    bug(0, "there is no room for the lists of four streams that come in the worst order", JOINT,
+        "(streams < most_in_order ? 0 : 2)", "0", "pool/order/joint_lists", random=False, case="there is room for what"),
     bug(0, "a list of several that is forgotten counts as one that is open", TRACKER,
         "      --joint_count_;\n", "", "pool/order/stream_tracker", random=False, case="streams that a list of two needs"),
     bug(0, "events are due as often as before though nobody uses what is done", EARLY,
@@ -1191,7 +1192,7 @@ BUGS = [
     bug(0, "a free after the work of two streams is numbered on one of them", TRACKER,
         "    timeline_.issue_again(second);\n", "", "core/deallocate_after", case="memory is not used"),
     bug(0, "streams whose work is still to be waited for are forgotten", TRACKER,
-        "    keep_open(a);\n    keep_open(b);\n", "", "pool/order/stream_tracker", case="streams that a"),
+        "    keep_open(of.first);\n    keep_open(of.second);\n", "", "pool/order/stream_tracker", case="streams that a"),
     Bug(0, "the device is waited for where a stream of two is done already",
         [(BLOCKS, "if (tracker_.is_done(list) || !is_needed)", "if (!is_needed)"),
          (BLOCKS, "while (done && !tracker_.is_done(list, upto))", "for (bool once = true; once; once = false)")],

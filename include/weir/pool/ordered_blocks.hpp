@@ -5,6 +5,7 @@
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_list.hpp>
 #include <weir/pool/heap/growable_heap.hpp>
+#include <weir/pool/order/joint_lists.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/pool/private_pool.hpp>
 #include <weir/pool/searched_lists.hpp>
@@ -66,7 +67,7 @@ class ordered_blocks {
   }
   /// Room for the lists of so many streams, and of what they use together, where there is some.
   void try_to_reserve_lists(std::size_t streams) noexcept try {
-    std::size_t const wanted = stream_tracker::lists_for(streams);
+    std::size_t const wanted = 1 + joint_lists::lists_for(streams);  // the last one is for the trailing stream
     if (!tracker_.has_spare(wanted) && !has_few_lists()) poll(next_lists());
     while (!tracker_.has_spare(wanted) && tracker_.lists_to_add() != 0) add_room_for_lists();
   } catch (std::bad_alloc const&) {  // then frees on streams not seen before wait for their work

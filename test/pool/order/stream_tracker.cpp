@@ -8,9 +8,6 @@
 #include <support/destroyable_stream.hpp>
 #include <support/sim_fixture.hpp>
 
-#include <algorithm>
-#include <array>
-#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -495,56 +492,6 @@ TEST_CASE("what was freed after the work of two lists is done when both are") {
   CHECK(clock.poll(both) < t);
   b.finish();
   CHECK(clock.poll(both) == t);
-}
-
-TEST_CASE("the list of two is the same whichever comes first, and of a part and the whole it is the whole") {
-  lazy_world const world;
-  clock_with_lists clock;
-  destroyable_stream const a, b, c;
-  auto const one = clock.list(a), two = clock.list(b), three = clock.list(c);
-  auto const both = clock.both(one, two);
-  CHECK(clock.both(two, one) == both);
-  CHECK(clock.both(one, one) == one);
-  auto const all = clock.both(both, three);
-  CHECK(clock.both(all, one) == all);
-  CHECK(clock.both(two, all) == all);
-  CHECK(clock.both(both, all) == all);
-  CHECK(clock.both(two, three) != both);
-}
-
-TEST_CASE("several streams have one list, in whatever order they are named") {
-  lazy_world const world;
-  clock_with_lists clock;
-  std::array<destroyable_stream, 4> const streams;
-  while (!clock.has_spare(16)) clock.add_lists();
-  std::array<detail::list_id, 4> lists{};
-  for (std::size_t i = 0; i < lists.size(); ++i) lists[i] = clock.list(streams[i]);
-  std::ranges::sort(lists);
-  auto order = lists;
-  auto const all = clock.both(clock.both(clock.both(order[0], order[1]), order[2]), order[3]);
-  do {
-    CHECK(clock.both(clock.both(clock.both(order[0], order[1]), order[2]), order[3]) == all);
-  } while (std::ranges::next_permutation(order).found);
-  CHECK(clock.joint_count() == 6 + 4 + 1);  // of two, of three, of all
-}
-
-TEST_CASE("there is room for what streams free together if there was for so many lists as they may need") {
-  lazy_world const world;
-  for (std::size_t const count : {2u, 3u, 4u, 5u, 12u}) {
-    CAPTURE(count);
-    clock_with_lists clock;
-    while (!clock.has_spare(count)) clock.add_lists();
-    std::vector<destroyable_stream> const streams(count);
-    std::vector<detail::list_id> lists;
-    for (auto const& stream : streams) lists.push_back(clock.list(stream));
-    std::ranges::sort(lists, std::greater{});
-    std::size_t const needed = stream_tracker::lists_for(count);
-    while (!clock.has_spare(needed - count)) clock.add_lists();
-    auto all = lists[0];
-    for (std::size_t i = 1; i < count; ++i) all = clock.both(all, lists[i]);
-    CHECK(all != detail::shared);
-    CHECK(clock.open_count() <= needed);
-  }
 }
 
 TEST_CASE("who wants what was freed after two lists waits for each, unless it is one of them") {

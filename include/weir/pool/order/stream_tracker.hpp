@@ -7,6 +7,7 @@
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/heap/size_class.hpp>
+#include <weir/pool/order/joint_lists.hpp>
 #include <weir/pool/order/spare_lists.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_lists.hpp>
@@ -139,36 +140,11 @@ class stream_tracker {
   /// and whoever waits for it waits for both, so that neither stream has to wait for the other. Both stay open until it
   /// is retired.
   list_id both(list_id a, list_id b) noexcept {
-    if (is_part_of(b, a)) return a;
-    if (is_part_of(a, b)) return b;
-    if (is_joint(a) != is_joint(b) && streams_of(a) + streams_of(b) <= most_in_order) {
-      // The highest is added last: so several have one list, in whatever order they come.
-      auto const [first, second] = parts(is_joint(a) ? a : b);
-      list_id const one = is_joint(a) ? b : a, last = is_joint(second) ? first : second;
-      list_id const others = last == first ? second : first;
-      if (one < last) {
-        list_id const lower = both(others, one);
-        return lower == shared ? shared : both(lower, last);
-      }
-    }
-    auto const low = static_cast<std::uint64_t>(a < b ? a : b), high = static_cast<std::uint64_t>(a < b ? b : a);
-    bool opened = false;
-    stream_key const key = identity::key_for(identity::joint, high << list_bits | low);
-    list_id const list = open(key, opened, may_open());
-    if (!opened) return list;
-    streams_[list] = {nullptr, streams_[list].device, 0};
-    keep_open(a);
-    keep_open(b);
-    ++joint_count_;
-    return list;
-  }
-  /// As many lists as so many streams and what they use together need at most, beside the trailing stream's.
-  static constexpr std::size_t lists_for(std::size_t streams) noexcept {
-    return 1 + 2 * streams + (streams < most_in_order ? 0 : 2);
+    return joint_.both(a, b, [this](stream_key key, joint_lists::two_lists of) { return open_joint(key, of); });
   }
   /// Joint lists that are open.
   std::size_t joint_count() const noexcept { return joint_count_; }
-  bool is_joint(list_id list) const noexcept { return kind(list) == identity::joint; }
+  bool is_joint(list_id list) const noexcept { return joint_.is_joint(list); }
   /// True if a joint list needs this one, whatever is in it.
   bool is_kept_open(list_id list) const noexcept { return streams_[list].waiting != 0; }
 
@@ -252,14 +228,14 @@ class stream_tracker {
   /// Does everything freed on `giver` up to `t` come before what `taker` does next?
   bool available(list_id taker, list_id giver, sequence_number t) const noexcept {
     if (!is_joint(giver)) return timeline_.available(taker, giver, t);
-    auto const [first, second] = parts(giver);
+    auto const [first, second] = joint_.parts(giver);
     return available(taker, first, t) && available(taker, second, t);
   }
 
   /// Makes `taker`'s stream wait for what was freed on `giver` up to `t`. False if that cannot be done.
   bool join(list_id taker, stream_ref stream, list_id giver, sequence_number t) noexcept {
     if (is_joint(giver)) {
-      auto const [first, second] = parts(giver);
+      auto const [first, second] = joint_.parts(giver);
       return join(taker, stream, first, t) && join(taker, stream, second, t);
     }
     if (timeline_.available(taker, giver, t)) return true;
@@ -343,7 +319,7 @@ class stream_tracker {
   void retire(list_id list) noexcept {
     if (!may_retire(list)) return;
     if (is_joint(list)) {
-      auto const [first, second] = parts(list);
+      auto const [first, second] = joint_.parts(list);
       end_wait(first);
       end_wait(second);
       --joint_count_;
@@ -357,9 +333,6 @@ class stream_tracker {
   using keyed_lists = stream_lists<stream_key>;
   static constexpr std::size_t few_lists = 9, places = 64;
   static constexpr unsigned frees_an_event = 32;
-  static constexpr unsigned list_bits = 16;
-  // Four in the worst order open six lists, and more ever more, most of them for nothing.
-  static constexpr unsigned most_in_order = 4;
 
   /// What became of an event that was to be recorded.
   enum class recording : std::uint8_t { done, failed, would_break_capture };
@@ -372,26 +345,18 @@ class stream_tracker {
     unsigned asked = 0;  // the questions among which it was asked last what is done
   };
 
-  // ---- joint lists: the two lists that one is of are its key, and a free on it is one on each of them
-  struct two_lists {
-    list_id first, second;
-  };
-  two_lists parts(list_id joint) const noexcept {
-    std::uint64_t const lists = identity::number_of(lists_.key(joint));
-    return {static_cast<list_id>(lists & keyed_lists::most), static_cast<list_id>(lists >> list_bits)};
-  }
-  unsigned streams_of(list_id list) const noexcept {
-    if (!is_joint(list)) return 1;
-    auto const [first, second] = parts(list);
-    return streams_of(first) + streams_of(second);
-  }
-  bool is_part_of(list_id part, list_id list) const noexcept {
-    if (part == list || !is_joint(list)) return part == list;
-    auto const [first, second] = parts(list);
-    return is_part_of(part, first) || is_part_of(part, second);
+  list_id open_joint(stream_key key, joint_lists::two_lists const& of) noexcept {
+    bool opened = false;
+    list_id const list = open(key, opened, may_open());
+    if (!opened) return list;
+    streams_[list] = {nullptr, streams_[list].device, 0};
+    keep_open(of.first);
+    keep_open(of.second);
+    ++joint_count_;
+    return list;
   }
   sequence_number poll_joint(list_id list, questions& calls) noexcept {
-    auto const [first, second] = parts(list);
+    auto const [first, second] = joint_.parts(list);
     sequence_number const one = poll(first, calls), other = poll(second, calls), issued = timeline_.issued(list);
     sequence_number const both_done = one < other ? one : other;
     timeline_.complete(list, both_done < issued ? both_done : issued);
@@ -403,7 +368,7 @@ class stream_tracker {
       record_on(list, streams_[list].handle, timeline_.event_to_record(list, frees_an_event));
     }
     if (!is_joint(list)) return;
-    auto const [first, second] = parts(list);
+    auto const [first, second] = joint_.parts(list);
     timeline_.issue_again(first);
     timeline_.issue_again(second);
     leave_event(first);
@@ -522,6 +487,7 @@ class stream_tracker {
   int device_;
   std::uint64_t captured_lists_ = 0;  // opened so far
   keyed_lists lists_;
+  joint_lists joint_{lists_};
   timeline timeline_;
   grown_array<known_stream> streams_;
   trailing_stream trailing_;
