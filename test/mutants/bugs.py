@@ -32,6 +32,7 @@ SLAB = "pool/heap/slab.hpp"
 SLAB_MAP = "pool/heap/slab_map.hpp"
 SLAB_LEAF = "pool/heap/slab_leaf.hpp"
 SLABS = "pool/slab_store.hpp"
+SLAB_LISTS = "pool/heap/slab_lists.hpp"
 CACHE = "pool/block_cache.hpp"
 SEGMENTS = "pool/upstream_segments.hpp"
 RANGE = "pool/growable_range.hpp"
@@ -2032,8 +2033,8 @@ BUGS = [
     bug(0, "all one-shot streams are remembered where some stream goes on", SPARE,
         "return 2 * std::exchange(met_again_, 0u) >", "return 20 * std::exchange(met_again_, 0u) >",
         "adaptors/pool_streams", random=False, case="streams that go on beside"),
-    bug(0, "a stream's tables by class do not count as host memory", SLABS,
-        "      host_bytes_ += sizeof(by_class);\n", "", "pool/host_memory", random=False),
+    bug(0, "a stream's tables by class do not count as host memory", SLAB_LISTS,
+        "open_count_ * sizeof(by_class) + ", "", "pool/host_memory", random=False),
     bug(0, "a slot may be freed as any size", SLABS,
         "s->record(slot) != slab::record_of(s->slot_units(), bytes, alignment_log)", "!s->is_live(slot)",
         "pool/slab_store", random=False),
@@ -2072,7 +2073,7 @@ BUGS = [
     bug(0, "a slab that was emptied beside others stays", SLABS,
         "      give_whole(s);\n  }\n  static", "      return;\n  }\n  static", "pool/slab_store", random=False),
     bug(0, "a stream with slots of one size has slabs of all", SLABS,
-        "(own != nullptr && own->slots[size_class] != 0)", "own != nullptr", "pool/slab_store", random=False,
+        "lists_.slots(list, size_class) != 0;", "lists_.is_owner(list);", "pool/slab_store", random=False,
         case="a slab is"),
     bug(0, "there is room for pieces and not for those that are live", HEAP,
         "table_.reserve(count, count);", "table_.reserve(count);", "pool/heap/block_heap", random=False),
@@ -2334,7 +2335,7 @@ BUGS = [
         "return static_cast<void>(list), slabs_.give_at_once(tracker, freed);", "pool/hot_path", random=False,
         case="a slot that empties"),
     bug(0, "a slab that is emptied the short way never goes back", "pool/slab_store.hpp",
-        "if (p.in->live() == 1 && !is_only_one(*p.in)) [[unlikely]]", "if (false) [[unlikely]]", "pool/hot_path",
+        "if (p.in->live() == 1 && !may_stay_whole(*p.in)) [[unlikely]]", "if (false) [[unlikely]]", "pool/hot_path",
         random=False, case="a slot that empties"),
     bug(0, "a block is freed the short way with a wrong size", "pool/stream_ordered_heap.hpp",
         "if (id == 0 || heap_.blocks()[id].requested() != bytes ||", "if (id == 0 ||", "pool/hot_path", random=False,

@@ -3,6 +3,7 @@
 
 #include <weir/pool/heap/growable_heap.hpp>
 #include <weir/pool/heap/slab.hpp>
+#include <weir/pool/heap/slab_lists.hpp>
 #include <weir/pool/heap/slab_map.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
 #include <weir/support/grown_array.hpp>
@@ -23,25 +24,17 @@ class slab_store {
  public:
   static constexpr unsigned classes = slab::classes;
 
-  slab_store(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker), streams_(1), owners_(1) {}
+  slab_store(growable_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker) {}
   ~slab_store() {
     for (std::size_t i = 0; i < count_; ++i) slab::drop(all_[i]);
-    for (std::size_t i = 0; i < streams_.size(); ++i) delete streams_[i].classes;
   }
   slab_store(slab_store const&) = delete;
   slab_store& operator=(slab_store const&) = delete;
 
   /// Room for free lists below `lists`. May throw `std::bad_alloc`.
-  void reserve(std::size_t lists) {
-    owners_.grow(lists);
-    streams_.grow(lists);
-  }
-
+  void reserve(std::size_t lists) { lists_.reserve(lists); }
   /// The list has no slab, and may come to stand for another stream.
-  void close(list_id list) noexcept {
-    if (streams_[list].classes != nullptr) host_bytes_ -= sizeof(by_class);
-    delete std::exchange(streams_[list].classes, nullptr);
-  }
+  void close(list_id list) noexcept { lists_.close(list); }
 
   /// A slot that is live.
   struct place {
@@ -58,8 +51,7 @@ class slab_store {
 
   /// A slab with a free slot of the list's own; null if there is none. Null for any list without slabs.
   [[gnu::always_inline]] slab* with_free(list_id list, unsigned size_class) noexcept {
-    by_class* const own = streams_[list].classes;
-    return own == nullptr ? nullptr : own->with_free[size_class];
+    return lists_.with_free(list, size_class);
   }
   /// A slot of such a slab, now live.
   [[gnu::always_inline]] void* take(slab& s, std::size_t slot_bytes, std::size_t bytes,
@@ -67,7 +59,7 @@ class slab_store {
     free_bytes_ -= slot_bytes;
     std::uintptr_t const address = s.take(slab::record_in(slot_bytes, bytes, alignment_log));
     if (!s.has_free()) [[unlikely]]
-      unlist(s);
+      lists_.unlink(s);
     return reinterpret_cast<void*>(address);
   }
 
@@ -109,20 +101,20 @@ class slab_store {
   /// The same where the slab stays; false, and nothing done, where it is emptied and goes. `tracker` is the same that
   /// this has: where it lies is known when the program is compiled.
   [[gnu::always_inline]] bool give_at_once(stream_tracker& tracker, place const& p) noexcept {
-    if (p.in->live() == 1 && !is_only_one(*p.in)) [[unlikely]]
+    if (p.in->live() == 1 && !may_stay_whole(*p.in)) [[unlikely]]
       return false;
     p.in->freed = tracker.number_free(p.in->owner);
     take_in(p);
     if (p.in->live() == 0) [[unlikely]]
-      keep_whole(*p.in);
+      lists_.keep_whole(*p.in);
     return true;
   }
   /// Takes back what nobody uses any more.
   void give_done(place const& p) noexcept {
     take_in(p);
     if (p.in->live() != 0) return;
-    if (is_only_one(*p.in))
-      keep_whole(*p.in);
+    if (may_stay_whole(*p.in))
+      lists_.keep_whole(*p.in);
     else
       emptied(*p.in);
   }
@@ -140,20 +132,15 @@ class slab_store {
 
   /// True if slabs are for this class of a list: its stream has `blocks` of it, or slabs already.
   bool may_serve(list_id list, unsigned size_class, unsigned blocks) const noexcept {
-    by_class const* const own = streams_[list].classes;
-    return blocks >= blocks_before_slabs || (own != nullptr && own->slots[size_class] != 0);
+    return blocks >= blocks_before_slabs || lists_.slots(list, size_class) != 0;
   }
   /// Slots of this class that the list's next slab is to have; 0 for none. `held`: bytes that the pool holds. May throw
   /// `std::bad_alloc`.
   std::uint32_t slots_wanted(list_id list, unsigned size_class, std::size_t held) {
-    by_class*& own = streams_[list].classes;
-    if (own == nullptr) {
-      own = new by_class;
-      host_bytes_ += sizeof(by_class);
-    }
+    lists_.open(list);
     if (all_.size() == count_) all_.grow(count_ + count_ / 8 + 8);
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
-    std::size_t const share = own->slots[size_class] / share_of_class;
+    std::size_t const share = lists_.slots(list, size_class) / share_of_class;
     std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
     bool const may_lie_free = free_bytes_ + slots * size <= greater(free_bytes_at_least, held / share_of_held);
     return may_lie_free ? static_cast<std::uint32_t>(slots) : 0;
@@ -175,13 +162,7 @@ class slab_store {
     s->freed = freed;
     s->index = static_cast<std::uint32_t>(count_);
     all_[count_++] = s;
-    if (streams_[list].owned++ == 0) {
-      streams_[list].place = owner_count_;
-      owners_[owner_count_++] = list;
-    }
-    streams_[list].classes->slots[size_class] += slots;
-    streams_[list].classes->whole[size_class] = s;
-    this->list(*s);
+    lists_.add(*s);
     host_bytes_ += s->host_bytes();
     free_bytes_ += s->bytes();
     return true;
@@ -200,7 +181,7 @@ class slab_store {
       free_bytes_ += s.away() * s.slot_bytes();
       forget_away(s);
       s.take_back();
-      if (!had_free) list(s);
+      if (!had_free) lists_.link(s);
       if (s.live() == 0) give_whole(s);
     }
     return any;
@@ -208,12 +189,9 @@ class slab_store {
 
   /// Gives every slab without a live slot back to the heap.
   void give_whole() noexcept {
-    for (std::size_t i = owner_count_; i-- > 0;)
-      for (slab* const s : streams_[owners_[i]].classes->whole)
-        if (s != nullptr && s->live() == 0 && s->away() == 0) {
-          give_whole(*s);
-          if (i >= owner_count_) break;  // that was the list's last
-        }
+    lists_.for_each_whole([this](slab& s) {
+      if (s.live() == 0 && s.away() == 0) give_whole(s);
+    });
   }
   /// True if a slab went back, or was taken apart, since the last call.
   bool some_went() noexcept { return std::exchange(some_went_, false); }
@@ -253,14 +231,12 @@ class slab_store {
   /// True if `which(list)` accepts a list that has slabs.
   template <class Which>
   bool any_owner(Which which) const noexcept {
-    bool any = false;
-    for (std::size_t i = 0; i < owner_count_ && !any; ++i) any = which(owners_[i]);
-    return any;
+    return lists_.any_owner(which);
   }
 
   /// Slabs of a list, and those that wait for what was freed in it: it must not be forgotten.
-  bool needs(list_id list) const noexcept { return streams_[list].owned != 0 || streams_[list].awaited != 0; }
-  bool awaits(list_id list) const noexcept { return streams_[list].awaited != 0; }
+  bool needs(list_id list) const noexcept { return lists_.is_owner(list) || lists_.is_awaited(list); }
+  bool awaits(list_id list) const noexcept { return lists_.is_awaited(list); }
 
   std::size_t count() const noexcept { return count_; }
   /// Bytes that are free for everyone once a slab goes back.
@@ -271,7 +247,7 @@ class slab_store {
     return bytes;
   }
   std::size_t host_bytes() const noexcept {
-    return host_bytes_ + map_.host_bytes() + all_.bytes() + streams_.bytes() + owners_.bytes();
+    return host_bytes_ + map_.host_bytes() + all_.bytes() + lists_.host_bytes();
   }
   /// The slab that a live block of the heap is, or null.
   slab const* of_block(block_id id) const noexcept {
@@ -281,18 +257,6 @@ class slab_store {
   }
 
  private:
-  struct by_class {
-    slab* with_free[classes] = {};
-    slab* whole[classes] = {};  // without a live slot when it was put here; null if it went
-    std::uint32_t slots[classes] = {};
-  };
-  struct stream_slabs {
-    by_class* classes = nullptr;  // none until the stream asks for small blocks
-    std::uint32_t owned = 0;      // slabs
-    std::uint32_t awaited = 0;    // slabs with slots that were freed in this list
-    std::size_t place = 0;        // among the owners of slabs
-  };
-
   // A slab that serves few costs more than it gives.
   static constexpr unsigned blocks_before_slabs = 16;
   static constexpr std::size_t least_slots_a_slab = 15, least_slab_bytes = std::size_t{16} << 10;
@@ -300,30 +264,17 @@ class slab_store {
   // What may lie free in slabs before there are more of them.
   static constexpr std::size_t share_of_held = 32, free_bytes_at_least = std::size_t{16} << 20;
 
-  slab*& first(slab const& s) noexcept { return streams_[s.owner].classes->with_free[s.size_class()]; }
-  [[gnu::always_inline]] void list(slab& s) noexcept {
-    slab*& head = first(s);
-    s.previous = nullptr;
-    s.next = head;
-    if (head != nullptr) head->previous = &s;
-    head = &s;
-  }
-  [[gnu::always_inline]] void unlist(slab& s) noexcept {
-    (s.previous == nullptr ? first(s) : s.previous->next) = s.next;
-    if (s.next != nullptr) s.next->previous = s.previous;
-  }
   [[gnu::always_inline]] void take_in(place const& p) noexcept {
     bool const had_free = p.in->has_free();
     free_bytes_ += p.in->slot_bytes();
     p.in->give(p.slot);
     if (!had_free) [[unlikely]]
-      list(*p.in);
+      lists_.link(*p.in);
   }
   /// One slab without a live slot is kept for each class of a stream: one that is the only one with free ones.
-  [[gnu::always_inline]] static bool is_only_one(slab const& s) noexcept {
-    return s.next == nullptr && s.previous == nullptr && s.away() == 0;
+  [[gnu::always_inline]] static bool may_stay_whole(slab const& s) noexcept {
+    return slab_lists::is_only_one(s) && s.away() == 0;
   }
-  [[gnu::always_inline]] void keep_whole(slab& s) noexcept { streams_[s.owner].classes->whole[s.size_class()] = &s; }
   /// No slot is live any more, and it is not the only slab with free ones, or some are away.
   [[gnu::noinline]] void emptied(slab& s) noexcept {
     if (s.away() != 0)
@@ -346,11 +297,11 @@ class slab_store {
   void await(slab& s, list_id where) noexcept {
     s.away_list = where;
     change_places(s, awaiting_count_++);
-    ++streams_[where].awaited;
+    lists_.await(where);
   }
   void forget_away(slab& s) noexcept {
     if (s.away() == 0) return;
-    --streams_[s.away_list].awaited;
+    lists_.end_await(s.away_list);
     change_places(s, --awaiting_count_);
   }
   /// Among all slabs.
@@ -361,16 +312,8 @@ class slab_store {
   }
   void drop_from_lists(slab& s) noexcept {
     some_went_ = true;
-    if (s.has_free()) unlist(s);
+    lists_.remove(s);
     forget_away(s);
-    stream_slabs& stream = streams_[s.owner];
-    if (--stream.owned == 0) {
-      owners_[stream.place] = owners_[--owner_count_];
-      streams_[owners_[stream.place]].place = stream.place;
-    }
-    by_class& own = *stream.classes;
-    if (own.whole[s.size_class()] == &s) own.whole[s.size_class()] = nullptr;
-    own.slots[s.size_class()] -= s.slots();
     host_bytes_ -= s.host_bytes();
     free_bytes_ -= s.free() * s.slot_bytes();
     map_.remove(s);
@@ -380,11 +323,10 @@ class slab_store {
   growable_heap& heap_;
   stream_tracker& tracker_;
   slab_map map_;
-  grown_array<stream_slabs> streams_;
-  grown_array<slab*> all_;       // those with slots that are away first
-  grown_array<list_id> owners_;  // of slabs
-  std::size_t count_ = 0, awaiting_count_ = 0, owner_count_ = 0;
-  std::size_t host_bytes_ = 0;  // of slabs, and of tables by class
+  slab_lists lists_;
+  grown_array<slab*> all_;  // those with slots that are away first
+  std::size_t count_ = 0, awaiting_count_ = 0;
+  std::size_t host_bytes_ = 0;  // of slabs
   std::size_t free_bytes_ = 0;  // in slabs
   bool some_went_ = false;
 };
