@@ -4,12 +4,11 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <thread>
 #include <vector>
 
-#include "support/reuse_of_a_segment.hpp"
+#include "support/small_blocks_of_a_segment.hpp"
 
 using namespace weir;
 using namespace weir::test;
@@ -222,39 +221,6 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "in host order only what is done is taken,
   CHECK(ready(b, 100) == first);
 }
 
-namespace {
-
-/// A segment with room for slabs, and streams that do not end.
-struct small_blocks_of_a_segment : reuse_of_a_segment {
-  static constexpr detail::units size = 4;
-  weir::stream const s, t;
-
-  small_blocks_of_a_segment() {
-    reuse.reserve();
-    reuse.add_segment(0x7e00'0000'0000u, 64 * 1024);
-  }
-  void* small(stream_ref stream) {
-    return reuse.take_small(who(stream).key, {detail::slot_class::of(size), size * unit_bytes}, size * unit_bytes, 8);
-  }
-  void* make(stream_ref stream) { return reuse.make_small(who(stream), units(size), 16 << 20); }
-  /// A slot of a new slab: as many requests as that takes.
-  void* slot(stream_ref stream) {
-    for (int i = 0; i < 100; ++i) {
-      if (void* const p = make(stream)) return p;
-      REQUIRE(ready(stream, size) != 0);
-    }
-    return nullptr;
-  }
-  bool is_slot(void* p) const { return bool(reuse.find_slot(p, size * unit_bytes, unit_bytes)); }
-  void give(stream_ref stream, void* p) {
-    auto const found = reuse.find_slot(p, size * unit_bytes, unit_bytes);
-    REQUIRE(found);
-    REQUIRE(reuse.give(found, who(stream)));
-  }
-};
-
-}  // namespace
-
 TEST_CASE_FIXTURE(small_blocks_of_a_segment,
                   "a stream has slots when it has had blocks of the size, if it does not end") {
   CHECK(small(s) == nullptr);
@@ -267,30 +233,6 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment,
   CHECK(slot(a) == nullptr);
   CHECK(make(host_order) == nullptr);
   CHECK(reuse.has_slabs());
-}
-
-TEST_CASE_FIXTURE(small_blocks_of_a_segment, "a slot is found as it was asked for") {
-  void* const p = slot(s);
-  CHECK(reuse.find_block(p).bytes == size * unit_bytes);
-  CHECK(reuse.find_block(p).alignment == unit_bytes);
-  for (std::size_t const alignment :
-       {std::size_t{0}, std::size_t{3}, std::size_t{512}, std::size_t{1} << 32, std::size_t{1} << 40})
-    CHECK_FALSE(reuse.find_slot(p, size * unit_bytes, alignment));
-  CHECK_FALSE(reuse.find_slot(p, size * unit_bytes - 1, unit_bytes));
-  CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) == 0);
-  give(s, p);
-  CHECK_FALSE(reuse.find_block(p));
-  CHECK(small(s) == p);
-}
-
-TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the block that a slab is has no name that a free could give") {
-  std::vector<void*> all{slot(s)};
-  while (void* const p = small(s)) all.push_back(p);
-  void* const first = *std::min_element(all.begin(), all.end());
-  give(s, first);
-  CHECK_FALSE(reuse.find_block(first));
-  for (std::size_t const bytes : {std::size_t{0}, size * unit_bytes, ~std::size_t{0}})
-    for (std::size_t const alignment : {1u, 256u}) CHECK(reuse.find_live(first, bytes, alignment) == 0);
 }
 
 TEST_CASE_FIXTURE(small_blocks_of_a_segment, "slots become blocks, and the heap has what a stream had at hand") {
@@ -445,34 +387,4 @@ TEST_CASE_FIXTURE(small_blocks_of_a_segment, "the slabs of a thread that ended b
   CHECK(reuse.adopt());
   CHECK_FALSE(is_slot(p));
   CHECK(reuse.find_live(p, size * unit_bytes, unit_bytes) != 0);
-}
-
-TEST_CASE_FIXTURE(reuse_of_a_segment, "how a live block was asked for can be noted anew") {
-  block_id const id = ready(a, 20);
-  void const* const p = reinterpret_cast<void*>(reuse[id].address());
-  CHECK(reuse.find_asked(p).bytes == 20 * unit_bytes);
-  CHECK(reuse.find_asked(p).block_bytes == 20 * unit_bytes);
-  reuse.set_asked(p, 5000, 7);
-  CHECK(reuse.find_asked(p).bytes == 5000);
-  CHECK(reuse.find_asked(p).alignment_log == 7);
-  CHECK(reuse.find_block(p).bytes == 5000);
-  CHECK(reuse.find_block(p).alignment == 128);
-  CHECK(reuse.find_asked(static_cast<std::byte const*>(p) + 256).bytes == 0);
-}
-
-TEST_CASE_FIXTURE(reuse_of_a_segment, "what is freed on a list that is kept is that stream's, and then everyone's") {
-  stream const lasting;
-  block_id const id = ready(lasting, 20);
-  void* const p = reinterpret_cast<void*>(reuse[id].address());
-  CHECK(reuse.keep_list(who(a)) == detail::shared);  // that may end
-  detail::list_id const list = reuse.keep_list(who(lasting));
-  REQUIRE(list != detail::shared);
-  CHECK(reuse.give_small(p, list));
-  CHECK(ready(a, 100) == 0);
-  CHECK(ready(lasting, 20) == id);
-  CHECK(reuse.give_small(p, list));
-  reuse.release_list(list);
-  CHECK(done(a, 100) == 0);  // asks for the first time
-  lasting.synchronize();
-  CHECK(done(a, 100) != 0);
 }
