@@ -1,0 +1,209 @@
+#pragma once
+// What of a trace and a snapshot PyTorch's memory viewer can show, device by device.
+
+#include <weir/tools/address_pieces.hpp>
+#include <weir/tools/memory_snapshot.hpp>
+#include <weir/tools/recorded_trace.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace weir::detail {
+
+/// What a trace and a snapshot tell of one device.
+struct torch_input {
+  std::vector<trace_event const*> events;  // and refusals; the others that have no bytes are nowhere
+  std::vector<memory_segment const*> segments;
+};
+
+/// Whose events are shown: the program's requests, and the memory that they lie in.
+struct torch_layers {
+  explicit torch_layers(recorded_trace const& trace) : is_below(detail::layers_below(trace)) {
+    for (trace_event const& e : trace.events) {
+      if (e.bytes == 0) continue;
+      if (e.action == trace_action::allocate || e.action == trace_action::free) program = std::min(program, e.layer);
+      if (is_of_segment(e.action)) keeper = std::min(keeper, e.layer);
+    }
+  }
+  std::uint32_t program = ~std::uint32_t{0}, keeper = ~std::uint32_t{0};
+  std::vector<bool> is_below;
+};
+
+/// What the viewer is shown of one device. It starts from the segments at the end and goes back event by event, and
+/// stops with an error at an event that does not fit: so what does not fit is left out. A trace may begin in the
+/// middle, and requests may come between the trace and the snapshot. So is a request that contradicts an earlier one,
+/// at which `read_trace` would stop.
+class torch_device {
+ public:
+  torch_device(recorded_trace const& trace, torch_layers const& layers, torch_input const& of_device,
+               std::int32_t device)
+      : trace_(trace), device_(device), layers_(layers) {
+    for (memory_segment const* const s : of_device.segments) add_segment(*s);
+    choose_events(possible_events(of_device.events));
+    add_missing_segments();
+  }
+
+  std::vector<memory_segment> const& segments() const noexcept { return segments_; }
+  std::vector<trace_event const*> const& events() const noexcept { return events_; }
+
+ private:
+  /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first.
+  void add_segment(memory_segment const& whole) {
+    memory_segment run;
+    auto const finish = [&] {
+      if (run.bytes != 0 && !held_.overlaps(run.address, run.address + run.bytes)) keep(run);
+      run.bytes = 0;
+    };
+    for (memory_block const& block : whole.blocks) {
+      if (block.state == memory_state::unmapped) {
+        finish();
+        continue;
+      }
+      if (run.bytes == 0) run = {.address = block.address, .device = device_, .is_range = whole.is_range};
+      run.bytes += block.bytes;
+      run.blocks.push_back(block);
+    }
+    finish();
+  }
+  void keep(memory_segment const& segment) {
+    held_.add(segment.address, segment.address + segment.bytes);
+    for (memory_block const& block : segment.blocks)
+      if (block.state == memory_state::live) live_.insert(block.address);
+    segments_.push_back(segment);
+  }
+
+  /// From the last to the first, as the viewer goes.
+  void choose_events(std::vector<trace_event const*> const& possible) {
+    address_pieces now = held_;
+    for (std::size_t i = possible.size(); i-- > 0;)
+      if (fits(*possible[i], now)) events_.push_back(possible[i]);
+    std::reverse(events_.begin(), events_.end());
+  }
+  /// Without requests that contradict earlier ones: frees that were wrong and ignored, and what threads wrote into a
+  /// log in another order than it happened.
+  std::vector<trace_event const*> possible_events(std::vector<trace_event const*> const& all) const {
+    std::vector<trace_event const*> possible;
+    std::map<std::uint64_t, std::optional<std::uint64_t>> blocks;  // by address, as they are then: bytes if live
+    for (trace_event const* const e : all) {
+      bool const is_of_block = e->action == trace_action::allocate || e->action == trace_action::free;
+      if (!is_of_block || e->layer != layers_.program || takes_place(*e, blocks)) possible.push_back(e);
+    }
+    return possible;
+  }
+  static bool takes_place(trace_event const& e, std::map<std::uint64_t, std::optional<std::uint64_t>>& blocks) {
+    auto const [block, is_new] = blocks.try_emplace(e.address);
+    bool const is_free = e.action == trace_action::free;
+    bool const takes_place = is_new || (is_free ? block->second == e.bytes : !block->second);
+    if (takes_place && is_free) block->second.reset();
+    if (takes_place && !is_free) block->second = e.bytes;
+    return takes_place;
+  }
+  bool fits(trace_event const& e, address_pieces& now) {
+    std::uint64_t const end = e.address + e.bytes;
+    if (end < e.address) return false;  // of a file that somebody made up
+    switch (e.action) {
+      case trace_action::out_of_memory:
+        return !layers_.is_below[e.layer];
+      case trace_action::allocate:
+      case trace_action::free:
+        if (e.layer != layers_.program) return false;
+        if (!now.contains(e.address, end)) {
+          if (now.overlaps(e.address, end) || traced_.overlaps(e.address, end)) return false;
+          missing_.add(e.address, end);  // in a segment that nobody showed
+        }
+        if (e.action == trace_action::free)
+          live_.insert(e.address);
+        else
+          live_.erase(e.address);
+        return true;
+      case trace_action::grow:
+      case trace_action::map:
+        if (e.layer != layers_.keeper || !now.contains(e.address, end) || has_live(e.address, end)) return false;
+        now.remove(e.address, end);
+        return true;
+      case trace_action::trim:
+      case trace_action::unmap:
+        if (e.layer != layers_.keeper || now.overlaps(e.address, end) || missing_.overlaps(e.address, end))
+          return false;
+        now.add(e.address, end);
+        traced_.add(e.address, end);
+        return true;
+      default:  // PyTorch has no word for it
+        return false;
+    }
+  }
+
+  bool has_live(std::uint64_t begin, std::uint64_t end) const {
+    auto const first = live_.lower_bound(begin);
+    return first != live_.end() && *first < end;
+  }
+
+  /// Segments for blocks that no segment holds: of a stack without a pool, or of a file without a snapshot.
+  void add_missing_segments() {
+    std::map<std::uint64_t, trace_event const*> live;
+    for (trace_event const* const e : events_) {
+      if (e->action == trace_action::allocate) live[e->address] = e;
+      if (e->action == trace_action::free) live.erase(e->address);
+    }
+    for (auto const& [begin, end] : missing_) {
+      memory_segment segment{.address = begin, .bytes = end - begin, .device = device_};
+      std::uint64_t at = begin;
+      auto const add = [&](std::uint64_t upto, memory_state state) {
+        if (upto > at) segment.blocks.push_back({.address = at, .bytes = upto - at, .state = state});
+        at = std::max(at, upto);
+      };
+      for (auto block = live.lower_bound(begin); block != live.end() && block->first < end; ++block) {
+        trace_event const& e = *block->second;
+        add(e.address, memory_state::free);
+        if (e.address < at) continue;
+        add(e.address + e.bytes, memory_state::live);
+        segment.blocks.back().requested = e.bytes;
+        segment.blocks.back().stream = e.stream;
+        segment.blocks.back().tag = trace_.tags[e.tag];
+      }
+      add(end, memory_state::free);
+      segments_.push_back(segment);
+    }
+  }
+
+  recorded_trace const& trace_;
+  std::int32_t device_;
+  torch_layers const& layers_;
+  std::vector<memory_segment> segments_;
+  std::vector<trace_event const*> events_;
+  address_pieces held_, traced_, missing_;
+  std::set<std::uint64_t> live_;  // blocks, at the event that is looked at
+};
+
+/// All devices up to the last that there is anything of. Memory of no device is shown as device 0's.
+inline std::vector<torch_device> torch_devices(recorded_trace const& trace, memory_snapshot const& snapshot) {
+  std::vector<torch_input> inputs(1);
+  auto const of = [&](std::int32_t device) -> torch_input& {
+    auto const number = static_cast<std::size_t>(std::max(device, 0));
+    if (device >= most_devices)
+      throw std::invalid_argument("weir: there is a device " + std::to_string(device) +
+                                  "; a snapshot has a list for each, and their numbers have to be below " +
+                                  std::to_string(most_devices));
+    if (inputs.size() <= number) inputs.resize(number + 1);
+    return inputs[number];
+  };
+  for (trace_event const& e : trace.events)
+    if (e.bytes != 0 || e.action == trace_action::out_of_memory) of(e.device).events.push_back(&e);
+  for (memory_segment const& s : snapshot.segments) of(s.device).segments.push_back(&s);
+
+  torch_layers const layers(trace);
+  std::vector<torch_device> devices;
+  devices.reserve(inputs.size());
+  for (torch_input const& input : inputs)
+    devices.emplace_back(trace, layers, input, static_cast<std::int32_t>(devices.size()));
+  return devices;
+}
+
+}  // namespace weir::detail
