@@ -50,6 +50,7 @@ SCRUB = "adaptors/scrub.hpp"
 ZEROING = "adaptors/detail/zeroing.hpp"
 LIMIT = "adaptors/limit.hpp"
 LIMIT_OPTIONS = "adaptors/detail/limit_options.hpp"
+PASSING_CHARGE = "adaptors/detail/passing_charge.hpp"
 CHARGES = "adaptors/detail/charges.hpp"
 BIASED = "support/biased_lock.hpp"
 BARRIER = "support/process_barrier.hpp"
@@ -478,7 +479,7 @@ BUGS = [
         "if (tags_ == nullptr && counters_.add_in_share", "if (counters_.add_in_share", "adaptors/statistics",
         random=False, case="numbers that threads share"),
     bug(27, "a budget is credited with whatever size the caller names", LIMIT,
-        "charge == 0 || !used_.covers(own))\n", "charge == 0)\n",
+        "charge == 0 || !used_.covers(own.bytes))\n", "charge == 0)\n",
         "adaptors/limit", random=False, case="giving back more than"),
     bug(0, "a budget charges what is asked for, not what that takes", LIMIT,
         "round_up_or_zero(weir::taken(upstream_, bytes, alignment), granularity_)",
@@ -1804,12 +1805,12 @@ BUGS = [
         "if (!map()) return undo(), false;", "if (!map()) return false;", "adaptors/detail/passing_adaptor",
         random=False, case="a budget is charged"),
     bug(0, "what could not be unmapped is credited", LIMIT,
-        "if (!unmap()) return below_.release(reserve_.undo_free(own, back)), false;",
-        "if (!unmap()) return credit(own), below_.release(reserve_.undo_free(own, back)), false;",
+        "if (!unmap()) return passing.failed(), false;",
+        "if (!unmap()) return credit(own.bytes), passing.failed(), false;",
         "adaptors/detail/passing_adaptor",
         random=False, case="a budget is charged"),
-    bug(0, "what a reserve pays of a map is charged below once more", LIMIT,
-        "p, bytes, ahead + paid);\n    auto const undo", "p, bytes, ahead);\n    auto const undo",
+    bug(0, "what a reserve pays of a map is charged below once more", PASSING_CHARGE,
+        "own.ahead + part) {}", "own.ahead) {}",
         "adaptors/detail/passing_adaptor", random=False, case="budgets in budgets, one"),
     bug(0, "a statistics forgets what could not be unmapped", STATISTICS,
         "      count([=](memory_statistics& n) { n.put_back(bytes, bytes, chunks); });\n", "",
@@ -2298,8 +2299,9 @@ BUGS = [
         case="a request that was let in"),
     bug(0, "graphs that freed memory from outside share one account", "adaptors/detail/captured_charges.hpp",
         "accounts_(1 + places)", "accounts_(1)", "adaptors/limit_reserve", random=False, case="what one graph kept"),
-    bug(0, "captured memory that is used again is taken off the reserve", "adaptors/limit.hpp",
-        "reserve_.end_request(own - again, paid - spared, spared)", "reserve_.end_request(own, paid - spared, spared)",
+    bug(0, "captured memory that is used again is taken off the reserve", PASSING_CHARGE,
+        "reserve_.end_request(own_.bytes - again, part_ - spared, spared)",
+        "reserve_.end_request(own_.bytes, part_ - spared, spared)",
         "adaptors/limit_reserve", random=False),
     bug(0, "a limit waits until the one above is asked what captures kept", LIMIT,
         "    above_.credit_released();\n", "",
@@ -2797,9 +2799,9 @@ BUGS = [
         "bool const all = reused >= std::size_t{r.size} * unit_bytes;",
         "bool const all = reused > before + r.size;",
         "adaptors/fallback", random=False, case="what a capture uses of the first again"),
-    bug(0, "a reserve that is filled up during a request is charged below twice", "adaptors/limit.hpp",
-        "below_.release(reserve_.end_request(own - again, paid - spared, spared));",
-        "static_cast<void>(reserve_.end_request(own - again, paid - spared, spared));",
+    bug(0, "a reserve that is filled up during a request is charged below twice", PASSING_CHARGE,
+        "below_.release(reserve_.end_request(own_.bytes - again, part_ - spared, spared));",
+        "static_cast<void>(reserve_.end_request(own_.bytes - again, part_ - spared, spared));",
         "adaptors/limit_reserve", random=False, case="a reserve that is filled up during"),
     bug(0, "more than is left of a reserve is given back", "adaptors/detail/reserve_account.hpp",
         "excess = beyond < left_ ? beyond : left_;",

@@ -9,6 +9,7 @@
 #include <weir/adaptors/detail/limits_above.hpp>
 #include <weir/adaptors/detail/paid_ahead.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
+#include <weir/adaptors/detail/passing_charge.hpp>
 #include <weir/adaptors/detail/reserve_account.hpp>
 #include <weir/core/bytes.hpp>
 #include <weir/core/call_note.hpp>
@@ -238,15 +239,13 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// As a request is, in whole chunks and nothing else. False, and nothing charged, where the budget has too little.
   template <class Map>
   bool map_by(void* p, std::size_t bytes, Map map) {
-    detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
-    std::size_t const ahead = ahead_of(told, bytes), own = bytes - ahead;
+    detail::own_charge const own(this, p, bytes, bytes);
     std::size_t held = used_.load();
-    if (own != 0 && !charge_own(own, held)) return refused_.add(1), false;
-    std::size_t const paid = reserve_.begin_request(own);
-    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + paid);
+    if (own.bytes != 0 && !charge_own(own.bytes, held)) return refused_.add(1), false;
+    detail::passing_request const passing(own, below_, reserve_);
     auto const undo = [&] {
-      credit(own);
-      below_.release(reserve_.undo_request(paid));
+      credit(own.bytes);
+      passing.failed();
     };
     try {
       if (!map()) return undo(), false;
@@ -254,19 +253,17 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
       undo();
       throw;
     }
-    below_.release(reserve_.end_request(own, paid));
+    passing.served();
     raise_peak(held);
     return true;
   }
   template <class Unmap>
   bool unmap_by(void* p, std::size_t bytes, Unmap unmap) noexcept {
-    detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
-    std::size_t const ahead = ahead_of(told, bytes), own = bytes - ahead;
-    std::size_t const back = reserve_.begin_free(own);
-    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
-    if (!unmap()) return below_.release(reserve_.undo_free(own, back)), false;
-    if (!credit(own)) this->report_excess(reinterpret_cast<std::uintptr_t>(p), bytes, this->chunk_bytes());
-    below_.release(reserve_.end_free(back));
+    detail::own_charge const own(this, p, bytes, bytes);
+    detail::passing_free const passing(own, below_, reserve_);
+    if (!unmap()) return passing.failed(), false;
+    if (!credit(own.bytes)) this->report_excess(reinterpret_cast<std::uintptr_t>(p), bytes, this->chunk_bytes());
+    passing.done();
     return true;
   }
 
@@ -314,26 +311,21 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// A request for which the charge is not all: there is a soft limit or a reserve, or the budget is full.
   [[gnu::noinline, gnu::cold]] void* allocate_otherwise(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     std::size_t const charge = charge_for(bytes, alignment);
-    detail::paid_ahead const* const told = detail::paid_ahead::find(this, nullptr, bytes);
-    std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
+    detail::own_charge const own(this, nullptr, bytes, charge);
     std::size_t held = used_.load();
-    if (charge == 0 || (own != 0 && !charge_own(own, held))) {
-      if (told == nullptr) return reuse_captured_or_refuse(stream, bytes, alignment, charge);
+    if (charge == 0 || (own.bytes != 0 && !charge_own(own.bytes, held))) {
+      if (!own.is_told) return reuse_captured_or_refuse(stream, bytes, alignment, charge);
       refuse_for_good({bytes, charge, stream});
     }
-    std::size_t const paid = reserve_.begin_request(own);
-    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, nullptr, bytes, ahead + paid);
+    detail::passing_request const passing(own, below_, reserve_);
     detail::last_call.clear();
     void* const p = this->pass(stream, bytes, alignment, [&] {
-      credit(own);
-      below_.release(reserve_.undo_request(paid));
+      credit(own.bytes);
+      passing.failed();
     });
-    bool const reused = detail::last_call.what == detail::call_note::captured && told == nullptr;
-    std::size_t const again = reused ? credit_reused(own, bytes, alignment) : 0;
-    // What it used again needs no reserve; where the rest still needs some, that comes back as more than the reserve.
-    std::size_t const spared = again < paid ? again : paid;
-    below_.release(reserve_.end_request(own - again, paid - spared, spared));
-    if (tells(told)) below_.release(again - spared);
+    bool const reused = detail::last_call.what == detail::call_note::captured && !own.is_told;
+    std::size_t const again = reused ? credit_reused(own.bytes, bytes, alignment) : 0;
+    passing.served(again);
     raise_peak(held - again);
     return p;
   }
@@ -344,36 +336,26 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     held = used_.charge_and_tell(own);  // in any case: another thread may have credited it just now
     return held != 0;
   }
-  static std::size_t ahead_of(detail::paid_ahead const* told, std::size_t charge) noexcept {
-    if (told == nullptr) return 0;
-    return told->bytes() < charge ? told->bytes() : charge;
-  }
 
   /// A free for which a credit is not all: there is a soft limit or a reserve, more is charged than may be, or less
   /// than is given back.
   [[gnu::noinline, gnu::cold]] void take_back_otherwise(stream_ref stream, void* p, std::size_t bytes,
                                                         std::size_t alignment, stream_list const* others) noexcept {
     std::size_t const charge = charge_for(bytes, alignment);
-    detail::paid_ahead const* const told = detail::paid_ahead::find(this, p, bytes);
-    std::size_t const ahead = ahead_of(told, charge), own = charge - ahead;
-    if (bytes == 0 || charge == 0 || !used_.covers(own))
+    detail::own_charge const own(this, p, bytes, charge);
+    if (bytes == 0 || charge == 0 || !used_.covers(own.bytes))
       return this->deallocate_excess(stream, p, bytes, alignment, others);
     std::uintptr_t const volatile address = reinterpret_cast<std::uintptr_t>(p);  // volatile: taken before p is gone
-    std::size_t const back = reserve_.begin_free(own);
-    detail::paid_ahead const note(tells(told) ? below_.layer() : nullptr, p, bytes, ahead + back);
+    detail::passing_free const passing(own, below_, reserve_);
     detail::last_call.clear();
     this->give(stream, p, bytes, alignment, others);
     if (detail::last_call.what != detail::call_note::plain) {
-      below_.release(reserve_.undo_free(own, back));
-      return stay_charged(own, told == nullptr);
+      passing.failed();
+      return stay_charged(own.bytes, !own.is_told);
     }
-    if (!credit(own)) this->report_excess(address, bytes, alignment);
-    below_.release(reserve_.end_free(back));
+    if (!credit(own.bytes)) this->report_excess(address, bytes, alignment);
+    passing.done();
   }
-
-  /// Whether the limit below is told of a request: those of a limit with a reserve, and of limits below it, keep no
-  /// account there of what captures keep.
-  bool tells(detail::paid_ahead const* told) const noexcept { return reserve_.bytes() != 0 || told != nullptr; }
 
   /// The budget is full. A request in a capture may still have what that capture keeps and is charged for.
   [[gnu::noinline, gnu::cold]] void* reuse_captured_or_refuse(stream_ref stream, std::size_t bytes,
@@ -414,11 +396,12 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   /// Null if that cannot be had without taking more.
   void* reuse_captured(stream_ref stream, std::size_t bytes, std::size_t alignment, std::size_t charge) noexcept try {
     detail::captured_memory_only const no_more;
-    detail::paid_ahead const all_of_it(tells(nullptr) ? below_.layer() : nullptr, nullptr, bytes, charge);
+    void const* const told = reserve_.bytes() != 0 ? below_.layer() : nullptr;
+    detail::paid_ahead const all_of_it(told, nullptr, bytes, charge);
     detail::last_call = {};
     void* const p = upstream_.allocate(stream, bytes, alignment);
     if (p == nullptr || detail::last_call.reused >= weir::taken(upstream_, bytes, alignment)) return p;
-    detail::paid_ahead const all_again(tells(nullptr) ? below_.layer() : nullptr, p, bytes, charge);
+    detail::paid_ahead const all_again(told, p, bytes, charge);
     upstream_.deallocate(stream, p, bytes, alignment);
     return nullptr;
   } catch (...) {
