@@ -473,7 +473,7 @@ BUGS = [
         "    current += amount;\n    if (current > peak) peak = current;\n  }\n\n  friend",
         "    current += amount;\n  }\n\n  friend", "adaptors/detail/memory_statistics", random=False),
     bug(0, "a scope does not see what its thread counts in a share", STATISTICS,
-        "      statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });\n    else",
+        "      detail::counting_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });\n    else",
         "      return;\n    else", "adaptors/statistics", random=False, case="numbers that threads share"),
     bug(0, "a tag does not see what threads count in shares", STATISTICS,
         "if (tags_ == nullptr && counters_.add_in_share", "if (counters_.add_in_share", "adaptors/statistics",

@@ -2,13 +2,13 @@
 // Counts what passes: live, peak and total, for the whole layer and for parts of a program.
 
 #include <weir/adaptors/detail/blocks_by_tag.hpp>
+#include <weir/adaptors/detail/counting_scope.hpp>
 #include <weir/adaptors/detail/memory_statistics.hpp>
 #include <weir/adaptors/detail/passing_adaptor.hpp>
 #include <weir/adaptors/detail/statistics_counters.hpp>
 #include <weir/adaptors/detail/tag_totals.hpp>
 #include <weir/core/call_note.hpp>
 #include <weir/core/deallocate_after.hpp>
-#include <weir/core/error.hpp>
 #include <weir/core/options.hpp>
 #include <weir/core/printable.hpp>
 #include <weir/core/recipe.hpp>
@@ -46,15 +46,6 @@ struct statistics {
   bool valid() const { return true; }
 };
 
-class statistics_scope;
-
-namespace detail {
-
-/// The scopes that this thread has open, innermost first.
-[[gnu::visibility("default")]] inline constinit thread_local statistics_scope* innermost_scope = nullptr;
-
-}  // namespace detail
-
 /// Counts, while it lives, what *this thread* does through one statistics layer. Scopes nest: what an inner one sees,
 /// the outer ones see too. Memory that is freed in a scope but was allocated before it counts negative.
 ///
@@ -66,46 +57,16 @@ class statistics_scope {
  public:
   /// Watches the outermost `statistics` layer of the stack `top`.
   template <class Top>
-  [[nodiscard]] explicit statistics_scope(Top& top) noexcept
-      : statistics_scope(weir::find<statistics_resource>(top).counters_) {}
-
-  ~statistics_scope() {
-    for (statistics_scope** at = &detail::innermost_scope; *at != nullptr; at = &(*at)->outer_) {
-      if (*at != this) continue;
-      *at = outer_;
-      watched_->watchers.subtract(1);
-      return;
-    }
-    detail::report_misuse("weir: statistics: a scope ended on another thread than the one that made it");
-  }
+  [[nodiscard]] explicit statistics_scope(Top& top) noexcept : scope_(weir::find<statistics_resource>(top).counters_) {}
 
   statistics_scope(statistics_scope const&) = delete;
   statistics_scope& operator=(statistics_scope const&) = delete;
 
   /// What was counted so far. For the thread that made the scope.
-  memory_statistics const& numbers() const noexcept { return numbers_; }
+  memory_statistics const& numbers() const noexcept { return scope_.numbers(); }
 
  private:
-  template <resource Upstream>
-  friend class statistics_resource;
-
-  // Out of line: for a scope in a `std::optional`, g++ cannot see that the destructor takes the address back, and would
-  // warn of a dangling pointer.
-  [[gnu::noinline]] explicit statistics_scope(detail::statistics_counters& watched) noexcept
-      : watched_(&watched), outer_(detail::innermost_scope) {
-    watched.watchers.add(1);
-    detail::innermost_scope = this;
-  }
-
-  template <class Change>
-  static void for_each_on(detail::statistics_counters const& layer, Change change) noexcept {
-    for (statistics_scope* scope = detail::innermost_scope; scope != nullptr; scope = scope->outer_)
-      if (scope->watched_ == &layer) change(scope->numbers_);
-  }
-
-  detail::statistics_counters* watched_;
-  statistics_scope* outer_;
-  memory_statistics numbers_;
+  detail::counting_scope scope_;
 };
 
 /// What `statistics` stands as on an upstream. All functions may be called from any thread. On a growable upstream each
@@ -247,24 +208,24 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   bool is_watched() const noexcept { return counters_.watchers.load() != 0; }
   // With the lock. Scopes are out of line, as the last call: so that nothing is saved over a call where there are none.
   [[gnu::always_inline]] void watch_allocation(void* p, std::size_t bytes, std::size_t taken) noexcept {
-    if (detail::innermost_scope != nullptr) [[unlikely]]
+    if (detail::counting_scope::are_open()) [[unlikely]]
       return watch_allocation_in_scopes(p, bytes, taken);
     if (tags_ != nullptr) tags_->add(p, bytes, taken);
   }
   [[gnu::noinline]] void watch_allocation_in_scopes(void* p, std::size_t bytes, std::size_t taken) noexcept {
-    statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
+    detail::counting_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
     if (tags_ != nullptr) tags_->add(p, bytes, taken);
   }
   /// `of_tag` becomes what it counted for the block's tag.
   [[gnu::always_inline]] void watch_free(void* p, std::size_t bytes, std::size_t taken,
                                          detail::tagged_block& of_tag) noexcept {
-    if (detail::innermost_scope != nullptr) [[unlikely]]
+    if (detail::counting_scope::are_open()) [[unlikely]]
       return watch_free_in_scopes(p, bytes, taken, of_tag);
     if (tags_ != nullptr) tags_->take_off(p, of_tag);
   }
   [[gnu::noinline]] void watch_free_in_scopes(void* p, std::size_t bytes, std::size_t taken,
                                               detail::tagged_block& of_tag) noexcept {
-    statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
+    detail::counting_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
     if (tags_ != nullptr) tags_->take_off(p, of_tag);
   }
   [[gnu::noinline, gnu::cold]] void put_back(void* p, std::size_t bytes, std::size_t taken,
@@ -278,7 +239,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   template <class Change>
   void count(Change change) noexcept {
     counters_.with_numbers(change);
-    statistics_scope::for_each_on(counters_, change);
+    detail::counting_scope::for_each_on(counters_, change);
   }
 
   /// False, and nothing changed, if so much is not live. `of_tag` becomes what it counted for its tag.
@@ -310,7 +271,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
   // Of threads that do not own the lock; tags need it.
   [[gnu::noinline]] void count_slowly(void* p, std::size_t bytes, std::size_t taken) noexcept {
     if (tags_ == nullptr && counters_.add_in_share(bytes, taken))
-      statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
+      detail::counting_scope::for_each_on(counters_, [=](memory_statistics& n) { n.add(bytes, taken); });
     else
       counters_.with_numbers([=, this](memory_statistics const&) { count_numbers(p, bytes, taken); });
   }
@@ -319,7 +280,7 @@ class statistics_resource : public detail::passing_adaptor<statistics_resource<U
     if (tags_ != nullptr || !counters_.take_off_in_share(bytes, taken))
       return counters_.with_numbers(
           [&, p, bytes, taken](memory_statistics const&) { return take_off_numbers(p, bytes, taken, of_tag); });
-    statistics_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
+    detail::counting_scope::for_each_on(counters_, [=](memory_statistics& n) { n.take_off(bytes, taken); });
     return true;
   }
 
