@@ -758,7 +758,7 @@ BUGS = [
         "if (!stream.is_host_order() && !detail::wait_for(stream, device())) return detail::note_kept();", "",
         "conformance/sources",
         random=False, case="virtual_memory keeps the laws"),
-    bug(0, "peers are let in unasked", PAGES, "if (peers) detail::for_each_peer", "detail::for_each_peer",
+    bug(0, "peers are let in unasked", "sources/chunk_kind.hpp", "if (peers) for_each_peer", "for_each_peer",
         "sources/virtual_memory", random=False, case="peers use what is"),
     bug(0, "unmapping breaks a capture", PAGES,
         "return detail::relaxed([&] { return ranges_.unmap(p, bytes); });", "return ranges_.unmap(p, bytes);",

@@ -12,6 +12,7 @@
 #include <weir/pool/pool_options.hpp>
 #include <weir/pool/upstream_calls.hpp>
 #include <weir/sources/address_ranges.hpp>
+#include <weir/sources/chunk_kind.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/physical_chunks.hpp>
 #include <weir/sources/scrubber.hpp>
@@ -24,7 +25,6 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace weir {
 
@@ -92,9 +92,11 @@ class virtual_memory_resource {
       : device_(detail::chosen_device(layer_name, detail::require_valid(options).device)),
         plain_(device_),
         options_(with_range(options, device_)),
-        chunks_(detail::driver(), usable_kind(options, device_), options.chunk_bytes, options.max_bytes),
+        chunks_(detail::driver(), detail::chunk_kind(device_, options.handle_type, options.chunk_bytes),
+                options.chunk_bytes, options.max_bytes),
         scrubber_(options.scrub ? std::optional<detail::scrubber>(std::in_place, device_) : std::nullopt),
-        ranges_(detail::driver(), chunks_, users(options.peers, device_), scrubber_ ? &*scrubber_ : nullptr),
+        ranges_(detail::driver(), chunks_, detail::chunk_users(device_, options.peers),
+                scrubber_ ? &*scrubber_ : nullptr),
         tenants_(options.max_bytes) {
     detail::relaxed([this] { require_memory(); });
   }
@@ -207,38 +209,6 @@ class virtual_memory_resource {
                                                         : most - options.chunk_bytes;
     options.range_bytes = std::max(wanted / options.chunk_bytes * options.chunk_bytes, options.chunk_bytes);
     return options;
-  }
-
-  static CUmemLocation location(int device) noexcept {
-    CUmemLocation place{};
-    place.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    place.id = device;
-    return place;
-  }
-
-  /// What the driver is asked for, once it is known to give it.
-  static CUmemAllocationProp usable_kind(virtual_memory const& options, int device) {
-    CUmemAllocationProp kind{};
-    kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    kind.location = location(device);
-    if (options.handle_type == memory_handle::posix_fd) {
-      detail::require_driver_ability(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-                                     "exports no memory by file descriptors; leave handle_type at none");
-      kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    }
-    std::size_t const granularity = detail::granularity_of(device, kind);
-    if (options.chunk_bytes % granularity != 0)
-      throw std::invalid_argument("weir: virtual_memory: chunk_bytes is " + std::to_string(options.chunk_bytes) +
-                                  "; device " + std::to_string(device) + " maps multiples of " +
-                                  std::to_string(granularity));
-    return kind;
-  }
-
-  static std::vector<CUmemAccessDesc> users(bool peers, int home) {
-    std::vector<CUmemAccessDesc> found{{location(home), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
-    auto const let_in = [&](int peer) { found.push_back({location(peer), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}); };
-    if (peers) detail::for_each_peer(home, let_in);
-    return found;
   }
 
   /// Some devices say only that they have no such memory when they are asked for a piece. One that is full has it. The
