@@ -60,6 +60,7 @@ void order_checker::use_left(range_used const& u) {
     if (u.begin >= memory.end) continue;
     captured_access& all = u.graph->uses[{u.begin, std::min(u.end, memory.end), memory.allocated, 0}];
     all.writes = all.writes || u.how == use::write;
+    all.direct = true;
     return all.by.add(u.by);
   }
 }
@@ -93,11 +94,13 @@ host_function_place order_checker::launched(timeline const& t, std::uint64_t exe
   if (found == captures_.end()) return place;  // captured before the check began
   captured_work& done = found->second;
   for (auto const& [begin, memory] : done.leaves) allocate_again(begin, memory, m, last);
+  vector_clock const below = with_stacks(last);
   for (auto const& [use, all] : done.uses) {
+    vector_clock const& known = all.direct ? last : below;
     if (use.owner == 0)
-      replay_on_memory(done, use, all.writes, m, last);
+      replay_on_memory(done, use, all.writes, m, known);
     else
-      replay_on_blocks(done, use, all.writes, m, last);
+      replay_on_blocks(done, use, all.writes, m, known);
   }
   for (auto const& [begin, allocated] : done.frees_of_others) {
     auto const memory = memory_.find(begin);
@@ -118,6 +121,7 @@ void order_checker::add_to_capture(timeline const& t, std::uint64_t graph) {
   for (auto const& [use, all] : inner.uses) {
     captured_access& any = outer.uses[use];
     any.writes = any.writes || all.writes;
+    any.direct = any.direct || all.direct;
     any.by.add(m);
   }
 }

@@ -62,6 +62,7 @@ struct captured_use {
 };
 struct captured_access {
   bool writes = false;  // one of them
+  bool direct = false;  // the same, of what is no layer's memory below the block that is used
   marks by;             // in the capture
 };
 /// Memory that a capture allocates and does not free: each launch allocates it anew.

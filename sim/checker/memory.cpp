@@ -175,6 +175,7 @@ void order_checker::use_region(range_used const& u, level const& l, vector_clock
   if (u.graph != nullptr) {
     captured_access& all = u.graph->uses[{l.begin, std::min(l.end, r.end), r.block(), l.owner}];
     all.writes = all.writes || u.how == use::write;
+    all.direct = all.direct || innermost;
     all.by.add(u.by);
     if (!u.graph->own.contains(r.allocated.operation)) return;  // the launches use it, where they are made
   }

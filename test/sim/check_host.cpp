@@ -201,6 +201,39 @@ TEST_CASE_FIXTURE(fresh, "a block that a thread of the host freed may be handed 
   CHECK_EQ(sim::report_count(), 0);
 }
 
+TEST_CASE_FIXTURE(fresh, "a graph uses what its stack hands out, whichever thread the stack took memory in") {
+  cudaStream_t const a = make_stream();
+  void *memory = nullptr, *bare = nullptr;
+  sim::check_order(true, per_thread);
+  sim::checked_blocks blocks("stack");
+  in_thread([&] {
+    sim::checked_blocks::inside const own_work(blocks);
+    ok(cudaMalloc(&memory, 4096));
+  });
+  in_thread([&] { ok(cudaMalloc(&bare, 4096)); });
+  blocks.allocated(a, memory, 4096, 256);
+  bool told = true;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+  sim::touch(a, memory, 4096, access::write);
+  SUBCASE("a block") {}
+  SUBCASE("and memory from elsewhere, of which nobody told") {
+    sim::touch(a, bare, 4096, access::write);
+    told = false;
+  }
+  ok(cudaStreamEndCapture(a, &graph));
+  ok(cudaGraphInstantiate(&exec, graph, 0));
+  ok(cudaGraphDestroy(graph));
+  ok(cudaGraphLaunch(exec, a));
+  if (told)
+    CHECK_EQ(sim::report_count(), 0);
+  else
+    CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+  ok(cudaGraphExecDestroy(exec));
+  blocks.freed(a, memory, 4096, 256);
+}
+
 TEST_CASE_FIXTURE(pinned_memory, "the host waits for writes before it reads, and for all uses before it writes") {
   SUBCASE("before anything is queued") { host(access::read), host(access::write); }
   SUBCASE("a read while it is written") {
