@@ -135,6 +135,11 @@ void checked_blocks::freed_by_host(void const* p, std::size_t bytes, std::size_t
   });
 }
 
+void checked_blocks::waited() {
+  inside const own_work(*this);
+  with_checker(0, [](auto&, auto& check) { check.host_saw({}); });
+}
+
 checked_blocks::inside::inside(checked_blocks const& blocks) {
   detail::thread_state& me = detail::this_thread();
   if (me.inside_depth < me.inside.size()) me.inside[me.inside_depth] = blocks.id_;

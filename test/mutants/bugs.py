@@ -276,6 +276,8 @@ BUGS = [
         case="a block that a thread of the host freed"),
     bug(0, "a graph's launch has to know in which thread its stack took memory", "sim/checker/capture.cpp",
         "all.direct ? last : below", "last", "sim/check_host", random=False, case="a graph uses what its stack"),
+    bug(0, "who releases a graph's memory does not speak for the stack's other threads", "testing/checked.hpp",
+        "    blocks_.waited();\n", "", "testing/checked", random=False, case="what a thread waited for before"),
     bug(0, "a run that is too small is looked at from each of its blocks", HEAP,
         "!is_behind_one_of_its_run(id) && finds", "finds", "pool/heap/block_heap", random=False,
         case="what a search for a run looks at"),

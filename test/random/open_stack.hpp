@@ -154,9 +154,10 @@ void add_layer(stack& s, Layer& layer, bool from_below = false) {
   if constexpr (requires { layer.sleep(); }) then(s.sleep, [&layer] { layer.sleep(); });
   if constexpr (requires { layer.synchronize(); }) then(s.synchronize, [&layer] { layer.synchronize(); });
   if constexpr (requires { layer.release_captured(std::uint64_t{}); }) {
-    // Bins and a fallback leave the rest to their upstream, and what scrubs keeps nothing else.
+    // Bins and a fallback leave the rest to their upstream, what scrubs keeps nothing else, and a check nothing at all.
     if constexpr (
-        !requires { layer.bin_count(); } && !requires { layer.second(); } && !requires { layer.kept_bytes(); })
+        !requires { layer.bin_count(); } && !requires { layer.second(); } && !requires { layer.kept_bytes(); } &&
+        !requires { layer.scope_below(); })
       s.pooled = true;
     then(s.release_captured, [&layer](std::uint64_t capture) { layer.release_captured(capture); });
   }

@@ -140,6 +140,37 @@ TEST_CASE("what a thread learns while it asks a whole stack, the stack knows in 
   sim::reset();
 }
 
+TEST_CASE("what a thread waited for before it released a graph's memory, the stack knows in every thread") {
+  sim::reset();
+  sim::check_order(true, {.host = sim::host_clocks::per_thread});
+  cudaStream_t const a = make_stream(), b = make_stream();
+  {
+    auto memory = make(device{} | pool{.initial_bytes = 2_MiB} | checked{});
+    REQUIRE_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    std::uint64_t const id = capture_id(a);
+    void* const p = memory.allocate(a, 2_MiB);
+    sim::touch(a, p, 2_MiB, sim::access::write);
+    memory.deallocate(a, p, 2_MiB);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    REQUIRE_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
+    REQUIRE_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    CHECK_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    CHECK_EQ(cudaGraphLaunch(exec, a), cudaSuccess);
+    std::thread([&] {
+      CHECK_EQ(cudaStreamSynchronize(a), cudaSuccess);
+      CHECK_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+      CHECK_EQ(release_captured(memory, id), 2_MiB);
+    }).join();
+    void* const q = memory.allocate(b, 2_MiB);
+    CHECK_EQ(q, p);
+    memory.deallocate(b, q, 2_MiB);
+  }
+  for (auto const& r : sim::reports()) MESSAGE(r.text);
+  CHECK_EQ(sim::report_count(), 0);
+  sim::reset();
+}
+
 TEST_CASE_FIXTURE(checking, "a user who forgets the order is caught") {
   cudaStream_t const a = make_stream(), b = make_stream();
   auto memory = make(device{} | pool{} | checked{"pool"});

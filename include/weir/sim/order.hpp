@@ -115,6 +115,9 @@ class checked_blocks {
   void freed_after(std::vector<cudaStream_t> const& streams, void const* p, std::size_t bytes, std::size_t alignment);
   /// The block's user gives it back and says that all work on it is done.
   void freed_by_host(void const* p, std::size_t bytes, std::size_t alignment);
+  /// What the calling thread has waited for, the owner may rely on in every thread: its user said so, as whoever
+  /// releases the memory of a graph does.
+  void waited();
 
   /// While one lives, the calling thread works for the blocks' owner, which may use its blocks when they are free: to
   /// clear them, say.

@@ -13,6 +13,7 @@
 #include <weir/sim/order.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,13 @@ class checked_resource : public detail::adaptor_base<checked_resource<Upstream>,
     else
       blocks_.freed_after(behind, p, bytes, alignment);
     give(stream, p, [=](Upstream& below) { weir::deallocate_after(below, stream, p, bytes, others, alignment); });
+  }
+
+  /// Takes the caller's word for it that no work is left: what that thread has waited for, the stack knows in every
+  /// one.
+  std::size_t release_captured(std::uint64_t /*capture*/) noexcept {
+    blocks_.waited();
+    return 0;
   }
 
   /// Lives while a whole stack is asked: what its layers learn of streams then, they pass on as they do in a request.
