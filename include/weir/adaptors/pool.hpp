@@ -13,7 +13,9 @@ namespace weir {
 /// Made by `upstream | pool{...}`; what it does is said there. Thread-safe: one lock, never held while CUDA may block;
 /// threads that often wait for it have caches of their own for small blocks (`pool::thread_caches`).
 /// Segments are taken and given back in host order, so every upstream serves, stream-ordered or not. The destructor
-/// waits for work on freed blocks, then gives every segment back; nobody may use the pool any more.
+/// waits for work on freed blocks, then gives every segment back; nobody may use the pool any more. What it cannot wait
+/// for it leaves where it is, for good: as work on a stream that it knows without a CUDA call, while any thread has
+/// declared a capture (`capture_scope`).
 template <resource Upstream>
 class pool_resource : public detail::pooled<pool_resource<Upstream>, Upstream> {
   using base = detail::pooled<pool_resource, Upstream>;
