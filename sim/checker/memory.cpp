@@ -279,7 +279,8 @@ void order_checker::carry_unwritten(timeline const& t, void const* from, void co
 void order_checker::access(timeline const& t, mark m, void const* p, std::size_t bytes, bool valid, use how) {
   std::uintptr_t const begin = address_of(p);
   stream_state const& s = streams_[slot_of(t)];
-  range_used const u{begin, begin + bytes, m, valid ? s.clock : ahead(s), how, false, work_captured_by(&t)};
+  range_used u{begin, begin + bytes, m, valid ? s.clock : ahead(s), how, false, work_captured_by(&t)};
+  if (this_thread().inside_depth > 0) u.known.join(stacks_);
   use_regions(u);
   use_freed(u, valid);
 }

@@ -201,6 +201,24 @@ TEST_CASE_FIXTURE(fresh, "a block that a thread of the host freed may be handed 
   CHECK_EQ(sim::report_count(), 0);
 }
 
+TEST_CASE_FIXTURE(fresh, "what a stack uses itself may be what it took, or saw done, in another thread") {
+  cudaStream_t const a = make_stream();
+  void* memory = nullptr;
+  sim::check_order(true, per_thread);
+  sim::checked_blocks blocks("stack");
+  in_thread([&] {
+    sim::checked_blocks::inside const own_work(blocks);
+    ok(cudaMalloc(&memory, 4096));
+  });
+  {
+    sim::checked_blocks::inside const own_work(blocks);
+    ok(cudaMemsetAsync(memory, 0, 4096, a));
+  }
+  CHECK_EQ(sim::report_count(), 0);
+  ok(cudaMemsetAsync(memory, 0, 4096, a));
+  CHECK_EQ(the_report().kind, order_problem::use_before_allocation);
+}
+
 TEST_CASE_FIXTURE(fresh, "a graph uses what its stack hands out, whichever thread the stack took memory in") {
   cudaStream_t const a = make_stream();
   void *memory = nullptr, *bare = nullptr;
