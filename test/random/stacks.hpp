@@ -103,7 +103,9 @@ struct shared_pages {
     return small.holds_captured(capture) || large.holds_captured(capture);
   }
   void trim(std::size_t keep) { small.trim(keep), large.trim(keep); }
-  void release_captured(std::uint64_t capture) { small.release_captured(capture), large.release_captured(capture); }
+  std::size_t release_captured(std::uint64_t capture) {
+    return small.release_captured(capture) + large.release_captured(capture);
+  }
   int device() const { return pages.device(); }
 
   explicit shared_pages(int device) : pages({.device = device, .max_bytes = 8_MiB, .scrub = true}) {}

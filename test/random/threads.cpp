@@ -1,14 +1,17 @@
 // needs: tsan
-// Threads that share one stack, each with streams of its own, and hand blocks to each other: in order, whatever
-// happens, whether a thread knows what others waited for or not.
+// Threads that share one stack, each with streams of its own, hand blocks to each other, and capture graphs beside each
+// other: in order, whatever happens, whether a thread knows what others waited for or not.
 //
 //   WEIR_SOAK_OPERATIONS  how much of it (default 40,000)
 //   WEIR_SOAK_SEED        where to begin (default 1); a failure prints what comes closest to repeating it
 #include "repeat.hpp"
+#include "stacks.hpp"
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/core/deallocate_after.hpp>
+#include <weir/core/layers.hpp>
+#include <weir/cuda/capture.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/order.hpp>
 #include <weir/sim/sim.hpp>
@@ -23,6 +26,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -102,10 +106,11 @@ class worker {
   std::size_t any_stream() { return random_() % (own_.size() + 2); }
 
   void step() {
-    auto const what = random_() % 16;
+    auto const what = random_() % 17;
     std::size_t const on = any_stream();
     if (what < 6 && blocks_.size() < most) return allocate(on);
     if (what == 6) return renew();
+    if (what == 16) return random_() % 4 == 0 ? capture() : void();
     parcel p;
     if (what == 7 && box_.take(p)) {
       std::size_t const here = receive(p);
@@ -169,6 +174,38 @@ class worker {
     }
     require(cudaStreamDestroy(own_[which]) == cudaSuccess);
     own_[which] = make();
+  }
+
+  /// One of its streams becomes a graph that has memory of the stack's, runs, and ends, while the other threads go on.
+  void capture() {
+    cudaStream_t const on = own_[random_() % own_.size()];
+    std::optional<capture_scope> declared;
+    if (random_() % 2 == 0) declared.emplace();
+    require(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    std::uint64_t const id = capture_id(on);
+    std::vector<block> left;
+    for (auto count = random_() % 6; count > 0; --count) use_in_capture(on, left);
+    cudaGraph_t made = nullptr;
+    cudaGraphExec_t graph = nullptr;
+    require(cudaStreamEndCapture(on, &made) == cudaSuccess);
+    declared.reset();
+    require(cudaGraphInstantiate(&graph, made, 0) == cudaSuccess);
+    require(cudaGraphDestroy(made) == cudaSuccess);
+    for (auto count = random_() % 3; count > 0; --count) require(cudaGraphLaunch(graph, on) == cudaSuccess);
+    for (block const& b : left) memory_.deallocate(on, b.p, b.bytes);
+    require(cudaStreamSynchronize(on) == cudaSuccess);
+    require(cudaGraphExecDestroy(graph) == cudaSuccess);
+    release_captured(memory_, id);
+  }
+  void use_in_capture(cudaStream_t on, std::vector<block>& left) try {
+    std::size_t const bytes = 1 + random_() % (1 << 18);
+    void* const p = memory_.allocate(on, bytes);
+    sim::touch(on, p, bytes, sim::access::write);
+    if (random_() % 2 == 0)
+      memory_.deallocate(on, p, bytes);
+    else
+      left.push_back({p, bytes});
+  } catch (out_of_memory const&) {
   }
 
   static cudaStream_t make() {
@@ -235,10 +272,11 @@ void run_threads(F const& recipe, crowd const& who, sim::mode mode, sim::host_cl
       memory.deallocate(host_order, p.what.p, p.what.bytes);
     }
   }
-  bool const wrong = sim::report_count() != 0 || failures != 0 || sim::live_allocations() != 0;
+  bool const wrong = sim::report_count() + sim::captures_invalidated() + sim::live_allocations() != 0 || failures != 0;
   if (wrong) MESSAGE("repeat with " << repeat_with << ", commit " << random_program::commit());
   for (auto const& r : sim::reports()) MESSAGE(r.text);
   CHECK_EQ(sim::report_count(), 0);
+  CHECK_EQ(sim::captures_invalidated(), 0);
   CHECK_EQ(failures.load(), 0);
   CHECK_EQ(sim::live_allocations(), 0);
   sim::reset();
@@ -287,6 +325,7 @@ TEST_CASE("threads on arenas for each stream, with a bound") {
                 arena{.max_bytes = 16_MiB, .growth_bytes = 1_MiB, .per = arena::owner::stream, .max_arenas = 4} |
                 above);
 }
+TEST_CASE("threads on pools that share chunks") { run_all_modes(random_program::sharing_pages{.device = 0} | above); }
 TEST_CASE("eight threads with eight streams each, on one pool") {
   run_all_modes(device{} | below | pool{} | above, many, 1, 400);
 }
