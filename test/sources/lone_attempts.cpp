@@ -26,6 +26,7 @@ TEST_CASE("one that was refused beside another is made again when that has ended
     attempts([&] {
       has_begun = true;
       while (!is_refused) std::this_thread::yield();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // the other one would be seen not to wait
       has_ended = true;
       return false;
     });
@@ -37,6 +38,16 @@ TEST_CASE("one that was refused beside another is made again when that has ended
     return ++made == 2 && has_ended;
   }));
   other.join();
+}
+
+TEST_CASE("so is one that began later than it, and has ended too") {
+  lone_attempts attempts;
+  int made = 0;
+  CHECK(attempts([&] {
+    if (++made == 2) return true;
+    std::thread([&] { CHECK(attempts([] { return true; })); }).join();
+    return false;
+  }));
 }
 
 TEST_CASE("of threads that all ask for too much each is refused, and one that does not is served") {

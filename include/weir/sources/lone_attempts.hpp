@@ -22,29 +22,36 @@ class lone_attempts {
   template <class F>
   bool operator()(F try_to) {
     {
-      beside_others const mine(*this);
+      turn const mine(*this, beside_others);
       if (try_to()) return true;
       if (!mine.met_others()) return false;
     }
-    alone const mine(*this);
+    turn const mine(*this, alone);
     return try_to();
   }
 
  private:
-  class beside_others {
+  enum kind : bool { beside_others, alone };
+
+  /// An attempt under way, which begins when it may.
+  class turn {
    public:
-    explicit beside_others(lone_attempts& all) : all_(all) {
+    turn(lone_attempts& all, kind which) : all_(all), kind_(which) {
       std::unique_lock lock(all_.mutex_);
       all_.changed_.wait(lock, [this] { return !all_.one_is_alone_; });
+      all_.one_is_alone_ = kind_ == alone;
+      if (kind_ == alone) all_.changed_.wait(lock, [this] { return all_.under_way_ == 0; });
       met_some_ = all_.under_way_++ != 0;
       number_ = ++all_.begun_;
     }
-    ~beside_others() {
+    ~turn() {
       std::lock_guard const lock(all_.mutex_);
-      if (--all_.under_way_ == 0) all_.changed_.notify_all();
+      --all_.under_way_;
+      if (kind_ == alone) all_.one_is_alone_ = false;
+      if (all_.under_way_ == 0) all_.changed_.notify_all();
     }
-    beside_others(beside_others const&) = delete;
-    beside_others& operator=(beside_others const&) = delete;
+    turn(turn const&) = delete;
+    turn& operator=(turn const&) = delete;
 
     bool met_others() const {
       std::lock_guard const lock(all_.mutex_);
@@ -53,28 +60,9 @@ class lone_attempts {
 
    private:
     lone_attempts& all_;
+    kind kind_;
     bool met_some_ = false;
     std::uint64_t number_ = 0;
-  };
-
-  class alone {
-   public:
-    explicit alone(lone_attempts& all) : all_(all) {
-      std::unique_lock lock(all_.mutex_);
-      all_.changed_.wait(lock, [this] { return !all_.one_is_alone_; });
-      all_.one_is_alone_ = true;
-      all_.changed_.wait(lock, [this] { return all_.under_way_ == 0; });
-    }
-    ~alone() {
-      std::lock_guard const lock(all_.mutex_);
-      all_.one_is_alone_ = false;
-      all_.changed_.notify_all();
-    }
-    alone(alone const&) = delete;
-    alone& operator=(alone const&) = delete;
-
-   private:
-    lone_attempts& all_;
   };
 
   std::mutex mutex_;
