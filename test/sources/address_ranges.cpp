@@ -227,16 +227,63 @@ TEST_CASE_FIXTURE(range_of_a_device, "a map that fails, and whose undo is refuse
   }
 }
 
-TEST_CASE_FIXTURE(range_of_a_device, "addresses at which a view was left, since its unmap failed twice, are an error") {
+TEST_CASE_FIXTURE(range_of_a_device, "a view that was left, since its unmap failed twice, goes before the next map") {
   sim::fail_call("cuMemMap", 2, cudaErrorUnknown);
   sim::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
   sim::fail_call(6, cudaErrorUnknown);  // after two chunks are created and mapped: the unmap's second try
   CHECK_THROWS_AS(ranges.map(at(0), 2 * chunk), cuda_error);
-  CHECK_THROWS_AS(ranges.map(at(0), 2 * chunk), cuda_error);
+  CHECK(chunks.now().mapped == 2 * chunk);
   CHECK(ranges.map(at(2), 2 * chunk));
+  CHECK(chunks.now().mapped == 2 * chunk);
+  CHECK(ranges.map(at(0), 2 * chunk));
   address_range const all = range;
   CHECK(ranges.release(all));
   CHECK(chunks.now().mapped == 0);
+}
+
+TEST_CASE_FIXTURE(range_of_a_device, "what calls that failed left at addresses is gone once the driver works again") {
+  for (std::uint64_t k = 1; k <= 8; ++k) {
+    CAPTURE(k);
+    sim::fail_from(k, cudaErrorUnknown);
+    bool failed = false;
+    try {
+      ranges.map(at(0), 3 * chunk);  // seven calls
+    } catch (cuda_error const& error) {
+      CHECK(error.code() == cudaErrorUnknown);
+      failed = true;
+      CHECK_THROWS_WITH_AS(ranges.map(at(0), 3 * chunk), doctest::Contains("cudaErrorUnknown"), cuda_error);
+    }
+    sim::clear_failure();
+    CHECK(failed == (k <= 7));
+    if (failed) CHECK(ranges.map(at(0), 3 * chunk));
+    CHECK(is_usable(at(2)));
+    CHECK(chunks.now().mapped == 3 * chunk);
+    CHECK(ranges.unmap(at(0), 3 * chunk));
+    chunks.trim(0);
+  }
+  ranges.map(at(0), 3 * chunk);
+  for (std::uint64_t k = 1; k <= 4; ++k) {
+    CAPTURE(k);
+    sim::fail_from(k, cudaErrorUnknown);
+    CHECK_THROWS_AS(ranges.alias(at(3), at(0), 3 * chunk), cuda_error);
+    sim::clear_failure();
+    CHECK(ranges.map(at(6), chunk));  // elsewhere
+    CHECK_FALSE(is_usable(at(3)));
+    CHECK(ranges.alias(at(3), at(0), 3 * chunk));
+    CHECK(ranges.unmap(at(3), 3 * chunk));
+    CHECK(ranges.unmap(at(6), chunk));
+  }
+}
+
+TEST_CASE_FIXTURE(range_of_a_device, "of what was left only that is unmapped which is left still") {
+  sim::fail_from(5, cudaErrorUnknown);  // the second chunk cannot be mapped, the first not unmapped
+  CHECK_THROWS_AS(ranges.map(at(0), 3 * chunk), cuda_error);
+  sim::clear_failure();
+  sim::fail_call("cuMemUnmap", 2, cudaErrorUnknown);
+  CHECK(ranges.map(at(0), chunk));
+  CHECK(ranges.map(at(6), chunk));
+  CHECK(is_usable(at(0)));
+  CHECK(chunks.now().mapped == 2 * chunk);
 }
 
 TEST_CASE("what the driver does not take back is tried again at the end") {

@@ -585,6 +585,25 @@ TEST_CASE("once every call fails, all that was held goes back as soon as calls w
   }
 }
 
+TEST_CASE("what a map that failed left behind serves whoever asks next, and trim gives it to the device") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 4_MiB});
+  auto other = make(share(memory) | pool{});
+  address_range const range = memory.reserve_range(64_MiB);
+  for (bool const is_trimmed : {false, true}) {
+    CAPTURE(is_trimmed);
+    memory.trim();
+    sim::fail_from(5, cudaErrorUnknown);  // the capture mode is set, two chunks are created, one is mapped
+    CHECK_THROWS_AS(memory.map(range.begin, 4_MiB), cuda_error);
+    sim::clear_failure();
+    CHECK(memory.numbers().allocated.current == 4_MiB);
+    if (is_trimmed) CHECK(memory.trim() == 4_MiB);
+    other.deallocate(host_order, other.allocate(host_order, 4_MiB), 4_MiB);
+    other.trim();
+  }
+  memory.release_range(range);
+}
+
 TEST_CASE("threads grow and shrink ranges of their own on one set of chunks") {
   fresh_world const world;
   auto memory = make(virtual_memory{.max_bytes = 16_MiB});

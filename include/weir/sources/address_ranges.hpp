@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -88,13 +89,25 @@ class address_ranges {
     auto const [source, giver] = place_of(from, bytes);
     auto const [slots, taker] = place_of(to, bytes);
     require(is_full(source), "alias", from, bytes, "where not everything is mapped");
-    require(is_empty(slots), "alias", to, bytes, "where something is mapped");
+    require_empty(slots, "alias", to, bytes);
     if (giver != taker) set_owner(source, 0);  // both may write
     chunks_.share(source, slots);
     outcome const shown = show(to_address(to), slots);
     if (shown.code == CUDA_SUCCESS) return true;
-    if (shown.is_undone) chunks_.drop(slots);
+    if (shown.is_undone)
+      chunks_.drop(slots);
+    else
+      leave(to_address(to), slots);
     return refused(shown);
+  }
+
+  /// Unmaps what calls that failed could not unmap, until the driver refuses; its answer.
+  CUresult unmap_left() noexcept {
+    std::lock_guard const lock(mutex_);  // which keeps the ranges, while the driver works too
+    for (; !left_.empty(); left_.pop_back())
+      for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
+        if (CUresult const code = take_away(at, slots.first(1)); code != CUDA_SUCCESS) return code;
+    return CUDA_SUCCESS;
   }
 
   bool unmap(void* p, std::size_t bytes) noexcept {
@@ -125,12 +138,18 @@ class address_ranges {
     std::span<chunk*> slots;
     std::uint64_t range = 0;
   };
+  /// What a call that failed could not unmap again.
+  struct left_view {
+    CUdeviceptr at;
+    std::span<chunk*> slots;
+  };
   using range_map = std::map<CUdeviceptr, reservation>;
 
   struct outcome {
     CUresult code = CUDA_SUCCESS;
     char const* call = "";
     bool is_undone = true;
+    bool is_under_way = false;  // the memory may still be written
   };
 
   static CUdeviceptr to_address(void* p) noexcept { return reinterpret_cast<CUdeviceptr>(p); }
@@ -158,7 +177,7 @@ class address_ranges {
 
   bool try_to_map(void* p, std::size_t bytes) {
     auto const [slots, range] = place_of(p, bytes);
-    require(is_empty(slots), "map", p, bytes, "where something is mapped");
+    require_empty(slots, "map", p, bytes);
     auto const fresh = chunks_.take(slots);
     if (!fresh) return false;
     outcome shown = show(to_address(p), slots);
@@ -167,8 +186,20 @@ class address_ranges {
     if (shown.is_undone) {
       chunks_.drop(slots);
       chunks_.trim(0, *fresh);
+    } else if (!shown.is_under_way) {
+      leave(to_address(p), slots);
     }
     return refused(shown);
+  }
+  void require_empty(std::span<chunk* const> slots, char const* what, void* p, std::size_t bytes) {
+    CUresult const code = unmap_left();
+    if (!is_empty(slots)) check(code, "cuMemUnmap, after a call that failed,");
+    require(is_empty(slots), what, p, bytes, "where something is mapped");
+  }
+  void leave(CUdeviceptr at, std::span<chunk*> slots) noexcept try {
+    std::lock_guard const lock(mutex_);
+    left_.push_back({at, slots});
+  } catch (std::bad_alloc const&) {  // then it stays until the range goes
   }
 
   /// The place with these addresses; no slots where they are not whole chunks of one range. They stay where they are as
@@ -194,6 +225,7 @@ class address_ranges {
     std::lock_guard const lock(mutex_);
     auto const found = ranges_.find(to_address(range.begin));
     if (found == ranges_.end() || found->second.bytes != range.bytes) return {};
+    std::erase_if(left_, [&](left_view const& left) { return left.at - found->first < range.bytes; });
     return ranges_.extract(found);
   }
 
@@ -224,7 +256,8 @@ class address_ranges {
       return {};
     }
     bool const is_undone = !zeroed.is_under_way && undo(to_address(p), slots);
-    return {static_cast<CUresult>(zeroed.code), "zeroing memory that was another pool's", is_undone};
+    return {static_cast<CUresult>(zeroed.code), "zeroing memory that was another pool's", is_undone,
+            zeroed.is_under_way};
   }
 
   /// Unmaps from the first slot on, until the driver refuses one; how many it unmapped.
@@ -243,14 +276,18 @@ class address_ranges {
 
   /// Unmaps whatever is mapped in a range and gives its addresses back; false if the driver refuses. May be repeated.
   bool vacate(CUdeviceptr begin, reservation& r) noexcept {
-    for (std::size_t i = 0; i < r.slots.size(); ++i) {
-      if (r.slots[i] == nullptr) continue;
-      CUresult const code = driver_.cuMemUnmap(begin + i * chunk_bytes(), chunk_bytes());
-      // An invalid value: `unmap` could unmap it, but not map it again when the chunk after it was refused.
-      if (code != CUDA_SUCCESS && code != CUDA_ERROR_INVALID_VALUE) return false;
-      chunks_.drop({&r.slots[i], 1});
+    return take_away(begin, r.slots) == CUDA_SUCCESS && driver_.cuMemAddressFree(begin, r.bytes) == CUDA_SUCCESS;
+  }
+  /// Unmaps whatever is mapped, until the driver refuses; its answer. May be repeated.
+  CUresult take_away(CUdeviceptr at, std::span<chunk*> slots) noexcept {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (slots[i] == nullptr) continue;
+      CUresult const code = driver_.cuMemUnmap(at + i * chunk_bytes(), chunk_bytes());
+      // An invalid value: nothing is mapped there, since a call failed between the two.
+      if (code != CUDA_SUCCESS && code != CUDA_ERROR_INVALID_VALUE) return code;
+      chunks_.drop({&slots[i], 1});
     }
-    return driver_.cuMemAddressFree(begin, r.bytes) == CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
 
   process_exit life_;
@@ -265,6 +302,7 @@ class address_ranges {
   std::uint64_t made_ = 0;  // ranges, ever
   range_map ranges_;
   range_map refused_;  // given back, but the driver would not have them
+  std::vector<left_view> left_;
 };
 
 }  // namespace weir::detail

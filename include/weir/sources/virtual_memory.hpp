@@ -169,7 +169,10 @@ class virtual_memory_resource {
   /// Gives spare chunks back to the device until at most `keep_bytes` are held; returns how many bytes went.
   std::size_t trim(std::size_t keep_bytes = 0) noexcept {
     if (life_.is_exiting()) return 0;
-    return detail::relaxed([&] { return chunks_.trim(keep_bytes); });
+    return detail::relaxed([&] {
+      ranges_.unmap_left();
+      return chunks_.trim(keep_bytes);
+    });
   }
 
   /// Throws `cuda_error` once the process exits.
