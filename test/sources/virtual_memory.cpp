@@ -412,6 +412,17 @@ TEST_CASE("what does not fit into the addresses is refused with a hint that name
                        doctest::Contains("larger than all memory of device 0"), out_of_memory);
 }
 
+TEST_CASE("a block for which the process has no addresses is refused with a hint that says so") {
+  fresh_world const world;
+  auto memory = make(virtual_memory{.max_bytes = 8_MiB});
+  auto idle = make(share(memory) | pool{.initial_bytes = 6_MiB});
+  sim::fail_call("cuMemAddressReserve", 1, cudaErrorMemoryAllocation);
+  CHECK_THROWS_WITH_AS(memory.allocate(host_order, 4_MiB),
+                       doctest::Contains("no addresses left for a range: set range_bytes to less, or use fewer pools"),
+                       out_of_memory);
+  CHECK(idle.numbers().reserved.current == 6_MiB);  // which would not help
+}
+
 TEST_CASE("addresses that there are not take no memory of the host") {
   fresh_world const world;
   auto memory = make(virtual_memory{.range_bytes = std::size_t{1} << 63});

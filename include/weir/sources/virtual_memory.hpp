@@ -112,9 +112,10 @@ class virtual_memory_resource {
     detail::require_alignment(alignment);
     begin_call();
     std::size_t const whole = round_up_or_zero(bytes, chunk_bytes());
-    if (detail::wants_captured_memory(stream)) refuse(stream, bytes, whole);
-    void* const p = detail::relaxed([&] { return take(whole); });
-    if (p == nullptr) refuse(stream, bytes, whole);
+    bool has_addresses = true;
+    if (detail::wants_captured_memory(stream)) refuse(stream, bytes, whole, has_addresses);
+    void* const p = detail::relaxed([&] { return take(whole, has_addresses); });
+    if (p == nullptr) refuse(stream, bytes, whole, has_addresses);
     return p;
   }
 
@@ -141,7 +142,7 @@ class virtual_memory_resource {
       if (made.begin != nullptr) return made;
     }
     report own = report_of(*this);
-    own.hint("this process has no addresses left for a range: set range_bytes to less, or use fewer pools");
+    own.hint(no_addresses);
     throw out_of_memory({most, whole_chunks(limit), host_order}, layer_name, own);
   }
   void release_range(address_range range) noexcept {
@@ -214,6 +215,9 @@ class virtual_memory_resource {
     return options;
   }
 
+  static constexpr char const* no_addresses =
+      "this process has no addresses left for a range: set range_bytes to less, or use fewer pools";
+
   /// Some devices say only that they have no such memory when they are asked for a piece. One that is full has it. The
   /// piece is in no peak.
   void require_memory() {
@@ -240,24 +244,26 @@ class virtual_memory_resource {
     if (grows_nothing_) detail::check(cudaErrorNotSupported, "virtual_memory: growing, with WEIR_NO_CACHING=1,");
   }
 
-  /// Null where there is too little memory beside what pools use and are promised.
-  void* take(std::size_t bytes) {
+  /// Null where there is too little memory beside what pools use and are promised, or no addresses, which it tells.
+  void* take(std::size_t bytes, bool& has_addresses) {
     if (bytes == 0 || bytes > options_.range_bytes) return nullptr;
     void* p = nullptr;
     std::uint64_t const seen = tenants_.given();
     auto const try_to = [&] {
-      return tenants_.take_outside(bytes, [&] { return (p = map_new_range(bytes)) != nullptr; });
+      return tenants_.take_outside(bytes, [&] { return (p = map_new_range(bytes, has_addresses)) != nullptr; });
     };
     bool is_taken = try_to();
     // First what is lacking; where that was not enough, since the device has less, as much as is asked for.
-    for (int asked = 0; !is_taken && asked < 2 && tenants_.reclaim_outside(bytes) != 0; ++asked) is_taken = try_to();
+    for (int asked = 0; !is_taken && has_addresses && asked < 2 && tenants_.reclaim_outside(bytes) != 0; ++asked)
+      is_taken = try_to();
     // From inside of some pool's call nobody waits for what is being given back: that call may be what does it.
     if (!is_taken && tenants_.gave_since(seen, !detail::upstream_calls::is_thread_in_call())) try_to();
     return p;
   }
-  void* map_new_range(std::size_t bytes) {
+  void* map_new_range(std::size_t bytes, bool& has_addresses) {
     address_range const made = ranges_.reserve(bytes);
-    if (made.begin == nullptr) return nullptr;
+    has_addresses = made.begin != nullptr;
+    if (!has_addresses) return nullptr;
     try {
       if (ranges_.map(made.begin, bytes)) return made.begin;
     } catch (...) {
@@ -274,9 +280,10 @@ class virtual_memory_resource {
                           " B in whole chunks): it was freed before, is not from this resource, or had another size");
   }
 
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse(stream_ref stream, std::size_t bytes, std::size_t rounded,
+                                                     bool has_addresses) const {
     report own = report_of(*this);
-    own.hint(detail::hint_for(bytes, own, hint(bytes, rounded)));
+    own.hint(detail::hint_for(bytes, own, has_addresses ? hint(bytes, rounded) : no_addresses));
     throw out_of_memory({bytes, rounded, stream, device()}, layer_name, own);
   }
   std::string hint(std::size_t bytes, std::size_t rounded) const {
