@@ -615,6 +615,24 @@ TEST_CASE("what a map that failed left behind serves whoever asks next, and trim
   memory.release_range(range);
 }
 
+TEST_CASE("what could not be given back serves whoever asks next, and trim gives it to the device") {
+  fresh_world const world;
+  std::size_t const handles = sim::live_handles();
+  auto memory = make(virtual_memory{.max_bytes = 4_MiB});
+  for (bool const is_trimmed : {false, true}) {
+    CAPTURE(is_trimmed);
+    void* p = memory.allocate(host_order, 4_MiB);
+    sim::fail_from(1, cudaErrorUnknown);
+    memory.deallocate(host_order, p, 4_MiB);
+    sim::clear_failure();
+    CHECK(memory.numbers().allocated.current == 4_MiB);
+    if (is_trimmed) CHECK(memory.trim() == 4_MiB);
+    p = memory.allocate(host_order, 4_MiB);
+    memory.deallocate(host_order, p, 4_MiB);
+  }
+  CHECK(sim::live_handles() == handles);
+}
+
 TEST_CASE("threads grow and shrink ranges of their own on one set of chunks") {
   fresh_world const world;
   auto memory = make(virtual_memory{.max_bytes = 16_MiB});

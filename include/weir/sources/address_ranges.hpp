@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -70,7 +71,7 @@ class address_ranges {
   }
 
   /// Unmaps what is mapped there and gives the addresses back; false if the range is not known. What the driver refuses
-  /// is tried again, at once, since it may have reported an error of earlier work, and at the end.
+  /// is tried again, at once, since it may have reported an error of earlier work, by `unmap_left`, and at the end.
   bool release(address_range range) noexcept {
     auto node = take_out(range);
     if (node.empty()) return false;
@@ -101,12 +102,15 @@ class address_ranges {
     return refused(shown);
   }
 
-  /// Unmaps what calls that failed could not unmap, until the driver refuses; its answer.
+  /// Unmaps what calls that failed could not unmap, until the driver refuses; its answer. The same for ranges that it
+  /// would not have back.
   CUresult unmap_left() noexcept {
     std::lock_guard const lock(mutex_);  // which keeps the ranges, while the driver works too
     for (; !left_.empty(); left_.pop_back())
       for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
         if (CUresult const code = take_away(at, slots.first(1)); code != CUDA_SUCCESS) return code;
+    for (auto at = refused_.begin(); at != refused_.end();)
+      at = vacate(at->first, at->second) ? refused_.erase(at) : std::next(at);
     return CUDA_SUCCESS;
   }
 
