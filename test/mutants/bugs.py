@@ -1813,6 +1813,9 @@ BUGS = [
         random=False, case="a reset ends"),
     bug(0, "a second process overwrites the record of the first", "sim/model/allocation_trace.cpp",
         "O_EXCL", "O_TRUNC", "sim/trace", random=False, case="a file that"),
+    bug(0, "a refusal in a snapshot's history is on no stream", "tools/torch_history.hpp",
+        'optional_number(entry, "stream")', "0", "tools/torch_history", random=False,
+        case="a refusal has the stream"),
     bug(0, "what PyTorch's memory is for is lost", "tools/torch_history.hpp",
         'own.empty() ? optional_text(entry, "user_metadata") : own', 'own', "tools/torch_history", random=False),
 

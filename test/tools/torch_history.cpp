@@ -178,6 +178,10 @@ TEST_CASE("a refusal has the bytes that were asked for, and what was written wit
   CHECK(found[0].events[1].report == "full");
 }
 
+TEST_CASE("a refusal has the stream that the file names") {
+  CHECK(history({entry("alloc", 256, 3, 7), entry("oom", 0, 9, 8)}) == "+256:3@7 !0:9@8 ");
+}
+
 TEST_CASE("entries that cannot be are refused, with device and entry") {
   auto const good = entry("alloc", 256, 100);
   CHECK(mentions(entries_refused({good, good}), "device 0, entry 1: allocates 0x100, which is live"));

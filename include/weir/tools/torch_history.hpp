@@ -117,8 +117,8 @@ class device_history_reader {
     if (action == "segment_map") return change_segment(entry, trace_action::map);
     if (action == "segment_unmap") return change_segment(entry, trace_action::unmap);
     if (action == "oom")
-      return events_.push_back({0, number(entry, "size"), 0, trace_action::out_of_memory, time(entry), category(entry),
-                                optional_text(entry, "report")});
+      return events_.push_back({0, number(entry, "size"), optional_number(entry, "stream"), trace_action::out_of_memory,
+                                time(entry), category(entry), optional_text(entry, "report")});
     if (action == "snapshot" || action == "user_defined" || action == "annotate") return;
     fail(entry, "action is '" + std::string(action.substr(0, 40)) +
                     "'; it can be alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, "
@@ -165,8 +165,9 @@ class device_history_reader {
     has_blocks_ = true;
     b.is = to;
   }
-  std::uint64_t time(pickle::value const& entry) const {
-    pickle::value const* const v = in_.find(entry, "time_us");
+  std::uint64_t time(pickle::value const& entry) const { return optional_number(entry, "time_us"); }
+  std::uint64_t optional_number(pickle::value const& entry, char const* name) const {
+    pickle::value const* const v = in_.find(entry, name);
     return v == nullptr ? 0 : pickle::number(*v).value_or(0);
   }
   std::string_view category(pickle::value const& entry) const {
