@@ -142,6 +142,16 @@ TEST_CASE_FIXTURE(fresh_world, "live bytes by tag are counters, and so is the bu
   CHECK(seen.ranges.empty());
 }
 
+TEST_CASE_FIXTURE(fresh_world, "the counter of a budget without a name has the layer's name, or none") {
+  auto const counter_of = [](nvtx const& options) {
+    seen = {};
+    auto memory = make(device{} | limit{8_MiB} | options);
+    return seen.counters.begin()->second;
+  };
+  CHECK(counter_of({.name = "app"}) == "app: charged");
+  CHECK(counter_of({}) == "charged");
+}
+
 TEST_CASE_FIXTURE(fresh_world, "a pool's segments are heaps, and its blocks are what may be used of them") {
   stream const s;
   seen = {};

@@ -1715,6 +1715,8 @@ BUGS = [
     # ---- NVTX
     bug(0, "a free counts for the tag of who frees", "bridges/nvtx.hpp",
         "change(gone.tag, -", "change(current_tag(), -", "bridges/nvtx", random=False, case="live bytes by tag"),
+    bug(0, "the counter of a budget without a name begins with a colon", "bridges/nvtx.hpp",
+        'whose.empty() ? "charged" : ', "", "bridges/nvtx", random=False, case="the counter of a budget"),
     bug(0, "room is promised that others were promised", "bridges/nvtx_heaps.hpp",
         "if (count_ + promised_ == heaps_.size())", "if (count_ == heaps_.size())", "bridges/nvtx_heaps",
         random=False),

@@ -200,7 +200,7 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
   nvtx_resource(F const& upstream, nvtx const& options)
       : base(upstream), options_(detail::require_valid(options)), blocks_(options.name, options.counters) {
     if constexpr (detail::budget<Upstream>)
-      if (options.counters) charged_ = detail::nvtx_live_blocks::registered(upstream_.name() + ": charged");
+      if (options.counters) charged_ = detail::nvtx_live_blocks::registered(name_of_charged());
   }
 
   /// Throws what the upstream throws, and before it is asked `std::bad_alloc`.
@@ -235,6 +235,12 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
 
  private:
   using base::upstream_;
+
+  /// A budget without a name is that of whose stack it is.
+  std::string name_of_charged() const {
+    std::string const& whose = upstream_.name().empty() ? options_.name : upstream_.name();
+    return whose.empty() ? "charged" : whose + ": charged";
+  }
 
   /// Whether live blocks are remembered: what is shown of them, and what a free takes back, is known by that.
   bool remembers_blocks() const noexcept { return options_.counters || options_.blocks; }
