@@ -14,8 +14,10 @@
 #include <support/sim_fixture.hpp>
 #include <support/test_source.hpp>
 
+#include <atomic>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace weir;
@@ -49,7 +51,15 @@ std::uint64_t register_counter(nvtxDomainHandle_t, nvtxCounterAttr_t const* coun
   seen.counters[id] = counter->name;
   return id;
 }
-void sample(nvtxDomainHandle_t, std::uint64_t id, std::int64_t value) { seen.values[seen.counters.at(id)] = value; }
+std::atomic<bool> holds_budget{false}, is_held{false}, goes_on{false};
+void sample(nvtxDomainHandle_t, std::uint64_t id, std::int64_t value) {
+  std::string const& name = seen.counters.at(id);
+  if (name == "charged" && holds_budget.exchange(false)) {
+    is_held = true;
+    for (int i = 0; i < 10000 && !goes_on; ++i) std::this_thread::yield();  // or the other one waits for this one
+  }
+  seen.values[name] = value;
+}
 nvtxMemHeapHandle_t register_heap(nvtxDomainHandle_t, nvtxMemHeapDesc_t const* heap) {
   auto const* const range = static_cast<nvtxMemVirtualRangeDesc_t const*>(heap->typeSpecificDesc);
   seen.heaps[range->ptr] = range->size;
@@ -150,6 +160,23 @@ TEST_CASE_FIXTURE(fresh_world, "the counter of a budget without a name has the l
   };
   CHECK(counter_of({.name = "app"}) == "app: charged");
   CHECK(counter_of({}) == "charged");
+}
+
+TEST_CASE_FIXTURE(fresh_world, "a budget that two threads change is shown as the last one left it") {
+  seen = {};
+  auto memory = make(device{} | limit{8_MiB} | nvtx{.ranges = false});
+  void* const p = memory.allocate(host_order, 1_MiB);
+  void* const q = memory.allocate(host_order, 2_MiB);
+  is_held = goes_on = false;
+  holds_budget = true;
+  std::thread other([&] {
+    while (!is_held) std::this_thread::yield();
+    memory.deallocate(host_order, q, 2_MiB);
+    goes_on = true;
+  });
+  memory.deallocate(host_order, p, 1_MiB);
+  other.join();
+  CHECK(seen.values.at("charged") == 0);
 }
 
 TEST_CASE_FIXTURE(fresh_world, "a pool's segments are heaps, and its blocks are what may be used of them") {

@@ -157,6 +157,12 @@ class nvtx_live_blocks {
     change(block.tag, static_cast<std::int64_t>(block.bytes));
     return true;
   }
+  /// Shows what `value()` gives as a counter; of several threads, what the last one gave is shown last.
+  template <class F>
+  void show(std::uint64_t id, F value) noexcept {
+    mutex_guard const lock(mutex_);
+    nvtxCounterSampleInt64(nvtx_domain(), id, static_cast<std::int64_t>(value()));
+  }
 
  private:
   struct counter {
@@ -285,8 +291,7 @@ class nvtx_resource : public detail::adaptor_base<nvtx_resource<Upstream>, Upstr
   }
   void show_budget() noexcept {
     if constexpr (detail::budget<Upstream>)
-      if (options_.counters)
-        nvtxCounterSampleInt64(detail::nvtx_domain(), charged_, static_cast<std::int64_t>(upstream_.used()));
+      if (options_.counters) blocks_.show(charged_, [this] { return upstream_.used(); });
   }
 
   nvtx options_;
