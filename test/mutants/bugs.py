@@ -2683,7 +2683,7 @@ BUGS = [
         "if (rounded > options_.range_bytes)",
         "if (rounded == 0)",
         "sources/virtual_memory", random=False, case="what does not fit into the addresses is refused with a hint"),
-    bug(0, "a block of the source itself that finds no addresses is told that the device has no more",
+    bug(0, "a block of the source that finds no addresses is told that the device has no more",
         "sources/virtual_memory.hpp", "has_addresses = made.begin != nullptr;\n    if (!has_addresses)",
         "if (made.begin == nullptr)", "sources/virtual_memory", random=False,
         case="a block for which the process has no addresses"),
