@@ -26,7 +26,7 @@
 namespace weir::detail {
 
 /// Ranges of addresses, each with a table of the chunks that are mapped in it. Thread-safe for calls about different
-/// addresses; the lock is not held while the driver works.
+/// addresses; the lock is not held while the driver works, but for what that refused before.
 class address_ranges {
  public:
   /// `users`: the devices that may use what is mapped. `zeroing`: zeroes what was in another range, and all new memory,
@@ -106,12 +106,7 @@ class address_ranges {
   /// would not have back.
   CUresult unmap_left() noexcept {
     std::lock_guard const lock(mutex_);  // which keeps the ranges, while the driver works too
-    for (; !left_.empty(); left_.pop_back())
-      for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
-        if (CUresult const code = take_away(at, slots.first(1)); code != CUDA_SUCCESS) return code;
-    for (auto at = refused_.begin(); at != refused_.end();)
-      at = vacate(at->first, at->second) ? refused_.erase(at) : std::next(at);
-    return CUDA_SUCCESS;
+    return try_again();
   }
 
   bool unmap(void* p, std::size_t bytes) noexcept {
@@ -196,9 +191,23 @@ class address_ranges {
     return refused(shown);
   }
   void require_empty(std::span<chunk* const> slots, char const* what, void* p, std::size_t bytes) {
-    CUresult const code = unmap_left();
-    if (!is_empty(slots)) check(code, "cuMemUnmap, after a call that failed,");
-    require(is_empty(slots), what, p, bytes, "where something is mapped");
+    CUresult code = CUDA_SUCCESS;
+    bool const empty = [&] {
+      std::lock_guard const lock(mutex_);  // another thread may be unmapping what was left there
+      code = try_again();
+      return is_empty(slots);
+    }();
+    if (!empty) check(code, "cuMemUnmap, after a call that failed,");
+    require(empty, what, p, bytes, "where something is mapped");
+  }
+  /// `unmap_left`, with the lock.
+  CUresult try_again() noexcept {
+    for (; !left_.empty(); left_.pop_back())
+      for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
+        if (CUresult const code = take_away(at, slots.first(1)); code != CUDA_SUCCESS) return code;
+    for (auto at = refused_.begin(); at != refused_.end();)
+      at = vacate(at->first, at->second) ? refused_.erase(at) : std::next(at);
+    return CUDA_SUCCESS;
   }
   void leave(CUdeviceptr at, std::span<chunk*> slots) noexcept try {
     std::lock_guard const lock(mutex_);
