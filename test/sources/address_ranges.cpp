@@ -131,6 +131,30 @@ TEST_CASE_FIXTURE(range_of_a_device, "addresses that cannot be mapped are refuse
   CHECK(chunks.now().mapped == chunk);
 }
 
+TEST_CASE_FIXTURE(range_of_a_device, "what an unmap that was refused took away is there again once the driver works") {
+  for (char const* call : {"map", "unmap", "release"}) {
+    CAPTURE(call);
+    ranges.map(at(0), 3 * chunk);
+    std::memset(at(0), 7, 3 * chunk);
+    sim::fail_from(3, cudaErrorUnknown);  // the third chunk stays, and the other two cannot be mapped again
+    CHECK_FALSE(ranges.unmap(at(0), 3 * chunk));
+    CHECK_FALSE(ranges.unmap(at(1), chunk));
+    sim::clear_failure();
+    CHECK_FALSE(is_usable(at(0)));
+    if (call == std::string("release")) break;  // the range goes as it is
+    if (call == std::string("map")) {
+      CHECK(ranges.map(at(4), chunk));
+      CHECK(is_usable(at(0)));
+      CHECK(static_cast<unsigned char*>(at(1))[chunk - 1] == 7);
+      CHECK(ranges.unmap(at(4), chunk));
+    }
+    CHECK(ranges.unmap(at(0), 3 * chunk));
+    CHECK(chunks.now().mapped == 0);
+  }
+  CHECK(ranges.release(range));
+  CHECK(chunks.now().mapped == 0);
+}
+
 TEST_CASE_FIXTURE(range_of_a_device, "an unmap of a hole is misuse, and changes nothing") {
   ranges.map(at(0), chunk);
   last_misuse.clear();

@@ -71,7 +71,7 @@ class address_ranges {
   }
 
   /// Unmaps what is mapped there and gives the addresses back; false if the range is not known. What the driver refuses
-  /// is tried again, at once, since it may have reported an error of earlier work, by `unmap_left`, and at the end.
+  /// is tried again, at once, since it may have reported an error of earlier work, by `undo_left`, and at the end.
   bool release(address_range range) noexcept {
     auto node = take_out(range);
     if (node.empty()) return false;
@@ -98,28 +98,31 @@ class address_ranges {
     if (shown.is_undone)
       chunks_.drop(slots);
     else
-      leave(to_address(to), slots);
+      leave(left_, to_address(to), slots);
     return refused(shown);
   }
 
-  /// Unmaps what calls that failed could not unmap, until the driver refuses; its answer. The same for ranges that it
+  /// Undoes what calls that failed could not undo, until the driver refuses; its answer. The same for ranges that it
   /// would not have back.
-  CUresult unmap_left() noexcept {
+  CUresult undo_left() noexcept {
     std::lock_guard const lock(mutex_);  // which keeps the ranges, while the driver works too
     return try_again();
   }
 
   bool unmap(void* p, std::size_t bytes) noexcept {
+    undo_left();
     std::span<chunk*> const slots = find(p, bytes).slots;
     if (slots.data() == nullptr || !is_full(slots)) {
       report_misuse("weir: virtual_memory: unmap of " + hex(p) + " (" + std::to_string(bytes) +
                     " B): there is not everywhere something mapped");
       return false;
     }
+    if (is_some_gone(to_address(p), bytes)) return false;  // and another thread may map it again just now
     std::size_t const gone = hide(to_address(p), slots);
     if (gone != slots.size()) {
       // What is refused is tried again: it may have been an error of earlier work.
-      if (show(to_address(p), slots.first(gone)).code != CUDA_SUCCESS) show(to_address(p), slots.first(gone));
+      auto const is_shown = [&] { return show(to_address(p), slots.first(gone)).code == CUDA_SUCCESS; };
+      if (!is_shown() && !is_shown()) leave(gone_, to_address(p), slots.first(gone));
       return false;
     }
     chunks_.drop(slots);
@@ -137,7 +140,7 @@ class address_ranges {
     std::span<chunk*> slots;
     std::uint64_t range = 0;
   };
-  /// What a call that failed could not unmap again.
+  /// What a call that failed could not undo.
   struct left_view {
     CUdeviceptr at;
     std::span<chunk*> slots;
@@ -186,7 +189,7 @@ class address_ranges {
       chunks_.drop(slots);
       chunks_.trim(0, *fresh);
     } else if (!shown.is_under_way) {
-      leave(to_address(p), slots);
+      leave(left_, to_address(p), slots);
     }
     return refused(shown);
   }
@@ -200,8 +203,13 @@ class address_ranges {
     if (!empty) check(code, "cuMemUnmap, after a call that failed,");
     require(empty, what, p, bytes, "where something is mapped");
   }
-  /// `unmap_left`, with the lock.
+  /// `undo_left`, with the lock.
   CUresult try_again() noexcept {
+    for (; !gone_.empty(); gone_.pop_back())
+      for (auto& [at, slots] = gone_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1)) {
+        hide(at, slots.first(1));  // which may be mapped, but not for use
+        if (CUresult const code = show(at, slots.first(1)).code; code != CUDA_SUCCESS) return code;
+      }
     for (; !left_.empty(); left_.pop_back())
       for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
         if (CUresult const code = take_away(at, slots.first(1)); code != CUDA_SUCCESS) return code;
@@ -209,10 +217,17 @@ class address_ranges {
       at = vacate(at->first, at->second) ? refused_.erase(at) : std::next(at);
     return CUDA_SUCCESS;
   }
-  void leave(CUdeviceptr at, std::span<chunk*> slots) noexcept try {
+  void leave(std::vector<left_view>& where, CUdeviceptr at, std::span<chunk*> slots) noexcept try {
     std::lock_guard const lock(mutex_);
-    left_.push_back({at, slots});
+    where.push_back({at, slots});
   } catch (std::bad_alloc const&) {  // then it stays until the range goes
+  }
+
+  bool is_some_gone(CUdeviceptr at, std::size_t bytes) const noexcept {
+    std::lock_guard const lock(mutex_);
+    return std::any_of(gone_.begin(), gone_.end(), [&](left_view const& gone) {
+      return gone.at < at + bytes && at < gone.at + gone.slots.size() * chunk_bytes();
+    });
   }
 
   /// The place with these addresses; no slots where they are not whole chunks of one range. They stay where they are as
@@ -238,7 +253,9 @@ class address_ranges {
     std::lock_guard const lock(mutex_);
     auto const found = ranges_.find(to_address(range.begin));
     if (found == ranges_.end() || found->second.bytes != range.bytes) return {};
-    std::erase_if(left_, [&](left_view const& left) { return left.at - found->first < range.bytes; });
+    auto const is_in_it = [&](left_view const& left) { return left.at - found->first < range.bytes; };
+    std::erase_if(left_, is_in_it);
+    std::erase_if(gone_, is_in_it);
     return ranges_.extract(found);
   }
 
@@ -314,8 +331,9 @@ class address_ranges {
   std::mutex mutable mutex_;
   std::uint64_t made_ = 0;  // ranges, ever
   range_map ranges_;
-  range_map refused_;  // given back, but the driver would not have them
-  std::vector<left_view> left_;
+  range_map refused_;            // given back, but the driver would not have them
+  std::vector<left_view> left_;  // mapped, and to be unmapped
+  std::vector<left_view> gone_;  // unmapped, and to be mapped again
 };
 
 }  // namespace weir::detail

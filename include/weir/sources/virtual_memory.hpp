@@ -171,7 +171,7 @@ class virtual_memory_resource {
   std::size_t trim(std::size_t keep_bytes = 0) noexcept {
     if (life_.is_exiting()) return 0;
     return detail::relaxed([&] {
-      ranges_.unmap_left();
+      ranges_.undo_left();
       return chunks_.trim(keep_bytes);
     });
   }
