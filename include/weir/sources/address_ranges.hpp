@@ -121,8 +121,9 @@ class address_ranges {
     std::size_t const gone = hide(to_address(p), slots);
     if (gone != slots.size()) {
       // What is refused is tried again: it may have been an error of earlier work.
-      auto const is_shown = [&] { return show(to_address(p), slots.first(gone)).code == CUDA_SUCCESS; };
-      if (!is_shown() && !is_shown()) leave(gone_, to_address(p), slots.first(gone));
+      bool is_shown = false;
+      for (int i = 0; i != 2 && !is_shown; ++i) is_shown = show(to_address(p), slots.first(gone)).code == CUDA_SUCCESS;
+      if (!is_shown) leave(gone_, to_address(p), slots.first(gone));
       return false;
     }
     chunks_.drop(slots);
