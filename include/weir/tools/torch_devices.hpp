@@ -175,7 +175,7 @@ class torch_device {
 
   recorded_trace const& trace_;
   std::int32_t device_;
-  torch_layers const& layers_;
+  torch_layers layers_;
   std::vector<memory_segment> segments_;
   std::vector<trace_event const*> events_;
   address_pieces held_, traced_, missing_;
