@@ -5,6 +5,7 @@
 #include <weir/pool/order/capture_position.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_tracker.hpp>
+#include <weir/support/first_index.hpp>
 #include <weir/support/grown_array.hpp>
 
 #include <cstddef>
@@ -133,14 +134,7 @@ class private_pool {
   /// One after the last list of a capture, or of all (`none`): where its next one belongs.
   std::size_t end_of(capture_key capture) const noexcept {
     if (capture == capture_key::none) return count_;
-    std::size_t first = 0;
-    for (std::size_t left = count_; left != 0;) {
-      std::size_t const half = left / 2;
-      bool const is_later = lists_[first + half].capture > capture;
-      first += is_later ? 0 : half + 1;
-      left = is_later ? half : left - half - 1;
-    }
-    return first;
+    return first_index(count_, [&](std::size_t i) { return lists_[i].capture > capture; });
   }
   /// Whether the list before `end` is one of a capture; `none`: of any.
   bool is_at(std::size_t end, capture_key capture) const noexcept {

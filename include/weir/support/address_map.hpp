@@ -1,6 +1,7 @@
 #pragma once
 // What is known of addresses, in their order.
 
+#include <weir/support/first_index.hpp>
 #include <weir/support/grown_array.hpp>
 
 #include <cstddef>
@@ -33,13 +34,7 @@ class address_map {
   }
   /// The entry with the highest address that is not above this one; null if there is none.
   entry const* find_last_up_to(std::uintptr_t address) const noexcept {
-    std::size_t first = 0;
-    for (std::size_t count = size_; count != 0;) {
-      std::size_t const half = count / 2;
-      bool const is_above = entries_[first + half].address > address;
-      first += is_above ? 0 : half + 1;
-      count = is_above ? half : count - half - 1;
-    }
+    std::size_t const first = first_index(size_, [&](std::size_t i) { return entries_[i].address > address; });
     return first == 0 ? nullptr : &entries_[first - 1];
   }
   /// Forgets it, if it is there.
