@@ -62,6 +62,7 @@ CHUNKS = "sources/physical_chunks.hpp"
 THREAD_CACHE = "pool/thread_cache.hpp"
 LENT = "pool/lent_blocks.hpp"
 RANGES = "sources/address_ranges.hpp"
+MAPPER = "sources/chunk_mapper.hpp"
 PAGES = "sources/virtual_memory.hpp"
 SIM_MEMORY = "sim/allocations/virtual_memory.cpp"
 SIM_VIEWS = "sim/checker/views.cpp"
@@ -755,17 +756,17 @@ BUGS = [
     bug(0, "chunks that another thread asks for in vain count", CHUNKS,
         "    coming_ += missing;\n", "    held_ += missing;\n    coming_ += missing;\n", "sources/physical_chunks",
         random=False),
-    bug(0, "what was mapped before the driver refused stays mapped", RANGES,
+    bug(0, "what was mapped before the driver refused stays mapped", MAPPER,
         'return {code, "cuMemMap", undo(at, slots.first(mapped))};', 'return {code, "cuMemMap", true};',
         "sources/address_ranges", random=False),
-    bug(0, "what was mapped stays when access to it is refused", RANGES,
+    bug(0, "what was mapped stays when access to it is refused", MAPPER,
         'return {code, "cuMemSetAccess", undo(at, slots)};', 'return {code, "cuMemSetAccess", true};',
         "sources/address_ranges", random=False),
-    bug(0, "access is given to the first chunk alone", RANGES,
-        "set_access(driver_, at, mapped * chunk_bytes(),", "set_access(driver_, at, chunk_bytes(),",
+    bug(0, "access is given to the first chunk alone", MAPPER,
+        "set_access(driver_, at, mapped * chunk_bytes_,", "set_access(driver_, at, chunk_bytes_,",
         "sources/address_ranges", random=False),
     bug(0, "where one chunk cannot be unmapped, those before it are gone", RANGES,
-        "bool is_shown = false;", "bool is_shown = true;", "sources/address_ranges", random=False),
+        "bool is_mapped = false;", "bool is_mapped = true;", "sources/address_ranges", random=False),
     bug(0, "an alias is taken for a chunk of its own", CHUNKS, "      ++to[i]->views;\n", "",
         "sources/address_ranges", random=False),
     bug(0, "what the driver refused to take back is forgotten", RANGES,
@@ -1011,18 +1012,18 @@ BUGS = [
         "lesser(moved_, (most - all.live) / 5 * 2)", "moved_", "pool/growable_range", random=False,
         case="moves that repeat end"),
     # ---- chunks that are zeroed between pools
-    bug(0, "chunks of another pool are zeroed only where all of them are another's", RANGES,
+    bug(0, "chunks of another pool are zeroed only where all of them are another's", MAPPER,
         "if (std::all_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; }))",
         "if (std::any_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; }))",
         "sources/address_ranges", random=False),
     bug(0, "new memory passes for that of the pool whose record it has", CHUNKS,
         "      fresh[created]->owner = 0;\n", "", "sources/address_ranges", random=False),
     bug(0, "a chunk that two pools wrote passes for one's", RANGES,
-        "if (giver != taker) set_owner(source, 0);", "static_cast<void>(giver), static_cast<void>(taker);",
+        "if (giver != taker) disown(source);", "static_cast<void>(giver), static_cast<void>(taker);",
         "sources/address_ranges", random=False),
     bug(0, "memory is used before it is zeroed", "sources/scrubber.hpp",
         "if (!wait_for(stream_, device_)) return {cudaErrorUnknown, true};", "", "sources/address_ranges", random=False),
-    bug(0, "memory that may still be zeroed is unmapped", RANGES,
+    bug(0, "memory that may still be zeroed is unmapped", MAPPER,
         "!zeroed.is_under_way && undo(", "undo(", "sources/address_ranges", random=False),
     # ---- containers
     bug(0, "a buffer's memory is freed before a copy to another stream is done", STREAM_WORK,
@@ -2693,8 +2694,8 @@ BUGS = [
     bug(0, "who asks for chunks that are larger than the device is told to free something", "sources/virtual_memory.hpp",
         "grows_nothing_ ? 1 : chunk_bytes());", "1);", "sources/virtual_memory", random=False,
         case="a request that is larger than the device in whole chunks"),
-    bug(0, "a map that fails, and whose undo is refused once, ruins its addresses for good", "sources/address_ranges.hpp",
-        "return hide(at + gone * chunk_bytes(), left) == left.size();",
+    bug(0, "a map that fails, and whose undo is refused once, ruins its addresses for good", MAPPER,
+        "return unmap(at + gone * chunk_bytes_, left) == left.size();",
         "return left.empty();",
         "sources/address_ranges", random=False, case="a map that fails, and whose undo is refused once"),
     bug(0, "a map that fails, and whose undo is refused, ruins its addresses", "sources/address_ranges.hpp",
@@ -2743,7 +2744,7 @@ BUGS = [
         "return captured_.total();",
         "adaptors/limit_reserve", random=False, case="what a capture kept is credited below"),
     bug(0, "what an unmap that was refused had unmapped stays so if mapping it fails once", "sources/address_ranges.hpp",
-        "i != 2 && !is_shown", "i != 1 && !is_shown",
+        "i != 2 && !is_mapped", "i != 1 && !is_mapped",
         "sources/address_ranges", random=False, case="nor is anything lost"),
     bug(0, "a pool outside of a full limit loses its memory for nothing", SHARING,
         "if (!is_shared() || most_short(upstream_, missing) != 0) return;",

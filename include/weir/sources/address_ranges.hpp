@@ -7,6 +7,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/driver.hpp>
 #include <weir/cuda/process_exit.hpp>
+#include <weir/sources/chunk_mapper.hpp>
 #include <weir/sources/lone_attempts.hpp>
 #include <weir/sources/physical_chunks.hpp>
 #include <weir/sources/scrubber.hpp>
@@ -33,7 +34,7 @@ class address_ranges {
   /// before it is mapped for use; null: contents stay.
   address_ranges(driver_functions const& driver, physical_chunks& chunks, std::vector<CUmemAccessDesc> users,
                  scrubber const* zeroing = nullptr)
-      : driver_(driver), chunks_(chunks), users_(std::move(users)), scrubber_(zeroing) {}
+      : driver_(driver), chunks_(chunks), mapper_(driver, chunks.chunk_bytes(), std::move(users), zeroing) {}
   /// What was reserved and not given back stays as it is: something may still use it.
   ~address_ranges() {
     if (life_.is_exiting()) return;
@@ -91,15 +92,15 @@ class address_ranges {
     auto const [slots, taker] = place_of(to, bytes);
     require(is_full(source), "alias", from, bytes, "where not everything is mapped");
     require_empty(slots, "alias", to, bytes);
-    if (giver != taker) set_owner(source, 0);  // both may write
+    if (giver != taker) disown(source);  // both may write
     chunks_.share(source, slots);
-    outcome const shown = show(to_address(to), slots);
-    if (shown.code == CUDA_SUCCESS) return true;
-    if (shown.is_undone)
+    chunk_mapper::outcome const made = mapper_.map(to_address(to), slots);
+    if (made.code == CUDA_SUCCESS) return true;
+    if (made.is_undone)
       chunks_.drop(slots);
     else
       leave(left_, to_address(to), slots);
-    return refused(shown);
+    return refused(made);
   }
 
   /// Undoes what calls that failed could not undo, until the driver refuses; its answer. The same for ranges that it
@@ -118,12 +119,13 @@ class address_ranges {
       return false;
     }
     if (is_some_gone(to_address(p), bytes)) return false;  // and another thread may map it again just now
-    std::size_t const gone = hide(to_address(p), slots);
+    std::size_t const gone = mapper_.unmap(to_address(p), slots);
     if (gone != slots.size()) {
       // What is refused is tried again: it may have been an error of earlier work.
-      bool is_shown = false;
-      for (int i = 0; i != 2 && !is_shown; ++i) is_shown = show(to_address(p), slots.first(gone)).code == CUDA_SUCCESS;
-      if (!is_shown) leave(gone_, to_address(p), slots.first(gone));
+      bool is_mapped = false;
+      for (int i = 0; i != 2 && !is_mapped; ++i)
+        is_mapped = mapper_.map(to_address(p), slots.first(gone)).code == CUDA_SUCCESS;
+      if (!is_mapped) leave(gone_, to_address(p), slots.first(gone));
       return false;
     }
     chunks_.drop(slots);
@@ -148,13 +150,6 @@ class address_ranges {
   };
   using range_map = std::map<CUdeviceptr, reservation>;
 
-  struct outcome {
-    CUresult code = CUDA_SUCCESS;
-    char const* call = "";
-    bool is_undone = true;
-    bool is_under_way = false;  // the memory may still be written
-  };
-
   static CUdeviceptr to_address(void* p) noexcept { return reinterpret_cast<CUdeviceptr>(p); }
   static void* to_pointer(CUdeviceptr address) noexcept { return reinterpret_cast<void*>(address); }
   static bool is_empty(std::span<chunk* const> slots) noexcept {
@@ -171,9 +166,9 @@ class address_ranges {
     throw cuda_error(cudaErrorInvalidValue, call.c_str(), __FILE__, __LINE__);
   }
   /// Too little memory is an answer; anything else is an error.
-  static bool refused(outcome const& shown) {
-    if (shown.code == CUDA_ERROR_OUT_OF_MEMORY && shown.is_undone) return false;
-    throw cuda_error(runtime_code(shown.code), shown.call, __FILE__, __LINE__);
+  static bool refused(chunk_mapper::outcome const& made) {
+    if (made.code == CUDA_ERROR_OUT_OF_MEMORY && made.is_undone) return false;
+    throw cuda_error(runtime_code(made.code), made.call, __FILE__, __LINE__);
   }
 
   std::size_t chunk_bytes() const noexcept { return chunks_.chunk_bytes(); }
@@ -183,16 +178,15 @@ class address_ranges {
     require_empty(slots, "map", p, bytes);
     auto const fresh = chunks_.take(slots);
     if (!fresh) return false;
-    outcome shown = show(to_address(p), slots);
-    if (shown.code == CUDA_SUCCESS && scrubber_ != nullptr) shown = scrub(p, slots, range);
-    if (shown.code == CUDA_SUCCESS) return true;
-    if (shown.is_undone) {
+    chunk_mapper::outcome const made = mapper_.map_for(range, to_address(p), slots);
+    if (made.code == CUDA_SUCCESS) return true;
+    if (made.is_undone) {
       chunks_.drop(slots);
       chunks_.trim(0, *fresh);
-    } else if (!shown.is_under_way) {
+    } else if (!made.is_under_way) {
       leave(left_, to_address(p), slots);
     }
-    return refused(shown);
+    return refused(made);
   }
   void require_empty(std::span<chunk* const> slots, char const* what, void* p, std::size_t bytes) {
     CUresult code = CUDA_SUCCESS;
@@ -208,8 +202,8 @@ class address_ranges {
   CUresult try_again() noexcept {
     for (; !gone_.empty(); gone_.pop_back())
       for (auto& [at, slots] = gone_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1)) {
-        hide(at, slots.first(1));  // which may be mapped, but not for use
-        if (CUresult const code = show(at, slots.first(1)).code; code != CUDA_SUCCESS) return code;
+        mapper_.unmap(at, slots.first(1));  // which may be mapped, but not for use
+        if (CUresult const code = mapper_.map(at, slots.first(1)).code; code != CUDA_SUCCESS) return code;
       }
     for (; !left_.empty(); left_.pop_back())
       for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
@@ -260,49 +254,9 @@ class address_ranges {
     return ranges_.extract(found);
   }
 
-  /// Maps what the slots say, for all users; where a call fails, what it mapped is unmapped again.
-  outcome show(CUdeviceptr at, std::span<chunk* const> slots) noexcept {
-    if (slots.empty()) return {};
-    std::size_t mapped = 0;
-    for (chunk const* c : slots) {
-      CUresult const code = driver_.cuMemMap(at + mapped * chunk_bytes(), chunk_bytes(), 0, c->handle, 0);
-      if (code != CUDA_SUCCESS) return {code, "cuMemMap", undo(at, slots.first(mapped))};
-      ++mapped;
-    }
-    CUresult const code = set_access(driver_, at, mapped * chunk_bytes(), users_.data(), users_.size());
-    if (code != CUDA_SUCCESS) return {code, "cuMemSetAccess", undo(at, slots)};
-    return {};
-  }
-
-  static void set_owner(std::span<chunk* const> slots, std::uint64_t range) noexcept {
-    for (chunk* c : slots) c->owner = range;
-  }
-  /// Zeroes what is mapped at `p` where not all of it was in this range last: its contents are nobody's yet. Where a
-  /// call fails, unmaps it again, unless it may still be written.
-  outcome scrub(void* p, std::span<chunk* const> slots, std::uint64_t range) noexcept {
-    if (std::all_of(slots.begin(), slots.end(), [&](chunk const* c) { return c->owner == range; })) return {};
-    scrubber::outcome const zeroed = scrubber_->zero(p, slots.size() * chunk_bytes());
-    if (zeroed.code == cudaSuccess) {
-      set_owner(slots, range);
-      return {};
-    }
-    bool const is_undone = !zeroed.is_under_way && undo(to_address(p), slots);
-    return {static_cast<CUresult>(zeroed.code), "zeroing memory that was another pool's", is_undone,
-            zeroed.is_under_way};
-  }
-
-  /// Unmaps from the first slot on, until the driver refuses one; how many it unmapped.
-  std::size_t hide(CUdeviceptr at, std::span<chunk* const> slots) noexcept {
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      if (driver_.cuMemUnmap(at + i * chunk_bytes(), chunk_bytes()) != CUDA_SUCCESS) return i;
-    return slots.size();
-  }
-  /// Unmaps what was just mapped. What the driver refuses is tried again: it may have reported an error of earlier
-  /// work.
-  bool undo(CUdeviceptr at, std::span<chunk* const> slots) noexcept {
-    std::size_t const gone = hide(at, slots);
-    auto const left = slots.subspan(gone);
-    return hide(at + gone * chunk_bytes(), left) == left.size();
+  /// What they hold is no single range's any more.
+  static void disown(std::span<chunk* const> slots) noexcept {
+    for (chunk* c : slots) c->owner = 0;
   }
 
   /// Unmaps whatever is mapped in a range and gives its addresses back; false if the driver refuses. May be repeated.
@@ -324,8 +278,7 @@ class address_ranges {
   process_exit life_;
   driver_functions const& driver_;
   physical_chunks& chunks_;
-  std::vector<CUmemAccessDesc> const users_;
-  scrubber const* const scrubber_;
+  chunk_mapper const mapper_;
 
   lone_attempts mapping_;
 
