@@ -3,6 +3,7 @@
 
 #include <weir/version.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
