@@ -13,6 +13,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weir::detail {
@@ -42,9 +43,8 @@ struct torch_layers {
 /// at which `read_trace` would stop.
 class torch_device {
  public:
-  torch_device(recorded_trace const& trace, torch_layers const& layers, torch_input const& of_device,
-               std::int32_t device)
-      : trace_(trace), device_(device), layers_(layers) {
+  torch_device(recorded_trace const& trace, torch_layers layers, torch_input const& of_device, std::int32_t device)
+      : trace_(trace), device_(device), layers_(std::move(layers)) {
     for (memory_segment const* const s : of_device.segments) add_segment(*s);
     choose_events(possible_events(of_device.events));
     add_missing_segments();
