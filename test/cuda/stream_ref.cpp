@@ -121,3 +121,10 @@ TEST_CASE("a default stream is known by its name, whatever id comes along") {
   CHECK(stream_ref::lasting(nullptr, 77).get() == stream_ref().get());
   CHECK(stream_ref::lasting(nullptr, 77).lasting_id() == 0);
 }
+
+TEST_CASE("a default stream has one of two names") {
+  CHECK(detail::is_default_stream(cudaStreamLegacy));
+  CHECK(detail::is_default_stream(cudaStreamPerThread));
+  CHECK_FALSE(detail::is_default_stream(nullptr));  // which of the two that is, each file says
+  CHECK_FALSE(detail::is_default_stream(some_handle()));
+}

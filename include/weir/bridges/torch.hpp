@@ -188,7 +188,7 @@ class framework_memory {
   /// A default stream is the current device's, unless there is only one.
   bool needs_device(cudaStream_t stream) const noexcept {
     return __atomic_load_n(&several_devices_, __ATOMIC_RELAXED) &&
-           (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread);
+           (stream == nullptr || detail::is_default_stream(stream));
   }
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }

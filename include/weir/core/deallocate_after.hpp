@@ -92,8 +92,7 @@ class gathered_streams {
   static int device_of_stream(stream_ref stream, int otherwise) noexcept {
     int device = otherwise;
 #if CUDART_VERSION >= 12080
-    bool const is_default = stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
-    if (!is_default && !succeeded(cudaStreamGetDevice(stream.get(), &device))) device = otherwise;
+    if (!is_default_stream(stream.get()) && !succeeded(cudaStreamGetDevice(stream.get(), &device))) device = otherwise;
 #endif
     return device;
   }
@@ -116,8 +115,7 @@ void deallocate_gathered(R& memory, stream_ref stream, void* p, std::size_t byte
   if (!all.complete()) return note_kept();  // it might be in use
   if constexpr (!host_ordered<R>)
     if (all.last().is_host_order()) return weir::deallocate_sync(memory, p, bytes, alignment);
-  bool const is_default = all.last().get() == cudaStreamLegacy || all.last().get() == cudaStreamPerThread;
-  if (!is_default || device < 0) return memory.deallocate(all.last(), p, bytes, alignment);
+  if (!is_default_stream(all.last().get()) || device < 0) return memory.deallocate(all.last(), p, bytes, alignment);
   // A default stream is the current device's: the memory's, also where a failure above has left another one current.
   device_switch const on_device(device);
   if (on_device.is_current()) return memory.deallocate(all.last(), p, bytes, alignment);

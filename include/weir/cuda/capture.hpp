@@ -96,8 +96,7 @@ inline bool may_break_capture(cudaStream_t stream) noexcept {
 /// The same for a stream of `device`, whichever is current: a default stream is the current device's. Up to three more
 /// CUDA calls for those.
 inline bool may_break_capture(cudaStream_t stream, int device) noexcept {
-  bool const is_default = stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-  if (!is_default) return may_break_capture(stream);
+  if (!is_default_stream(stream)) return may_break_capture(stream);
   device_switch const on_device(device);
   return !on_device.is_current() || may_break_capture(stream);
 }

@@ -20,6 +20,12 @@ static constexpr bool per_thread_default_stream = true;
 static constexpr bool per_thread_default_stream = false;
 #endif
 
+/// True for the two names that stand for a default stream: of whichever device is current, and the one of whichever
+/// thread calls.
+inline bool is_default_stream(cudaStream_t named) noexcept {
+  return named == cudaStreamLegacy || named == cudaStreamPerThread;
+}
+
 template <class S>
 concept gives_stream_by_get = requires(S const& s) {
   { s.get() } -> std::same_as<cudaStream_t>;
@@ -117,7 +123,7 @@ class stream_ref {
 
   // One per-thread handle is a stream for each thread: a default stream is never known by an id.
   stream_ref(cudaStream_t handle, std::uint64_t id) noexcept
-      : handle_(handle), id_(handle == cudaStreamLegacy || handle == cudaStreamPerThread ? 0 : id) {}
+      : handle_(handle), id_(detail::is_default_stream(handle) ? 0 : id) {}
 
   cudaStream_t handle_;
   std::uint64_t id_;  // of a persistent stream; 0: ask CUDA

@@ -21,9 +21,9 @@ class device_zeroing {
 
   /// Queues it behind the work of `stream` so far. In a capture that makes a node of the graph.
   cudaError_t behind(stream_ref stream, void* p, std::size_t bytes) noexcept {
-    bool const is_default = stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
     if (stream.get() == cudaStreamLegacy && may_break_capture(stream.get())) return cudaErrorStreamCaptureImplicit;
-    device_switch const on_device(is_default ? -1 : device_);  // a default stream is the current device's
+    device_switch const on_device(
+        is_default_stream(stream.get()) ? -1 : device_);  // a default stream is the current device's
     return cudaMemsetAsync(p, 0, bytes, stream.get());
   }
   /// For memory that no work uses. Returns once it is done.

@@ -44,10 +44,10 @@ inline void zero_bytes_on_host(std::byte* p, std::size_t bytes, stream_ref strea
 [[gnu::noinline, gnu::cold]] inline void require_same_device([[maybe_unused]] cudaError_t code,
                                                              [[maybe_unused]] stream_ref stream) {
 #if CUDART_VERSION >= 12080
-  bool const is_default = stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
   int const of_memory = current_device();
   int of_stream = of_memory;
-  if (is_default || may_break_capture(stream.get()) || !succeeded(cudaStreamGetDevice(stream.get(), &of_stream)))
+  if (is_default_stream(stream.get()) || may_break_capture(stream.get()) ||
+      !succeeded(cudaStreamGetDevice(stream.get(), &of_stream)))
     return;
   if (of_stream == of_memory) return;
   std::string const what = "a container's work on a stream of device " + std::to_string(of_stream) +
@@ -181,9 +181,7 @@ class stream_work {
           "weir: a container lives on a stream, and the host's order is none; give it the stream that its work is on, "
           "or use a standard container with weir::allocator");
   }
-  bool needs_device(stream_ref stream) const noexcept {
-    return !memory_says_ || stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
-  }
+  bool needs_device(stream_ref stream) const noexcept { return !memory_says_ || is_default_stream(stream.get()); }
 
   stream_ref stream_;
   int device_;

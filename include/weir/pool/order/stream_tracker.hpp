@@ -392,11 +392,10 @@ class stream_tracker {
   std::uint64_t thread(list_id list) const noexcept { return identity::number_of(lists_.key(list)); }
 
   bool meet(list_id list, cudaStream_t handle) noexcept {
-    bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
     // One that captures is not asked, since that would break the capture: it is taken for one of the pool's device
     // until an event is to be recorded on it. Who may be destroyed does not capture, since `stream_identity::ask` has
     // asked just now.
-    bool const says = is_default || kind(list) == identity::destroyable || !may_break_capture(handle);
+    bool const says = is_default_stream(handle) || kind(list) == identity::destroyable || !may_break_capture(handle);
     int device = device_;
     if (says && !ask_device(handle, device)) return false;
     set_device(list, device);
@@ -416,8 +415,7 @@ class stream_tracker {
   /// Leaves `device` as it is for a default stream.
   static bool ask_device([[maybe_unused]] cudaStream_t handle, [[maybe_unused]] int& device) noexcept {
 #if CUDART_VERSION >= 12080
-    bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-    return is_default || succeeded(cudaStreamGetDevice(handle, &device));
+    return is_default_stream(handle) || succeeded(cudaStreamGetDevice(handle, &device));
 #else
     return true;
 #endif
@@ -463,9 +461,8 @@ class stream_tracker {
 
   /// `event`: one that the timeline said is to be recorded.
   bool record_on(list_id list, cudaStream_t handle, cudaEvent_t& event) noexcept {
-    bool const is_default = handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-    bool const done = event == nullptr || is_default ? record_there(event, handle, streams_[list].device)
-                                                     : succeeded(cudaEventRecord(event, handle));
+    bool const done = event == nullptr || is_default_stream(handle) ? record_there(event, handle, streams_[list].device)
+                                                                    : succeeded(cudaEventRecord(event, handle));
     if (done)
       timeline_.recorded(list);
     else
@@ -475,12 +472,10 @@ class stream_tracker {
 
   /// New events belong to the current device, and so do the default streams.
   static bool record_there(cudaEvent_t& event, cudaStream_t handle, int device) noexcept {
-    int current = 0;
-    if (!succeeded(cudaGetDevice(&current)) || (current != device && !succeeded(cudaSetDevice(device)))) return false;
+    device_switch const on_device(device);
+    if (!on_device.is_current()) return false;
     if (event == nullptr && !succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) event = nullptr;
-    bool const done = event != nullptr && succeeded(cudaEventRecord(event, handle));
-    if (current != device) succeeded(cudaSetDevice(current));
-    return done;
+    return event != nullptr && succeeded(cudaEventRecord(event, handle));
   }
 
   process_exit life_;
