@@ -3,7 +3,7 @@
 
 #include <weir/core/bytes.hpp>
 #include <weir/cuda/memory.hpp>
-#include <weir/pool/heap/block_heap.hpp>
+#include <weir/pool/heap/block_request.hpp>
 #include <weir/pool/heap/slot_class.hpp>
 #include <weir/pool/pool_options.hpp>
 
@@ -15,7 +15,7 @@ namespace weir::detail {
 /// hand, and a whole segment where blocks are not split. Holds no memory.
 class block_sizes {
  public:
-  using request = block_heap::request;
+  using request = block_request;
 
   /// Sizes above this are refused: rounding and alignment might wrap.
   static constexpr std::size_t most_bytes = max_block_bytes - max_alignment;

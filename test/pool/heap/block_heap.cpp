@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -19,7 +20,7 @@ constexpr units splits_all = ~units{0};
 // Aligned to more than any request asks for.
 constexpr std::uintptr_t base = 0x7f00'0000'0000u;
 
-block_heap::request request_of(units size, std::size_t alignment = unit_bytes, units max_split = splits_all) {
+block_request request_of(units size, std::size_t alignment = unit_bytes, units max_split = splits_all) {
   return {.size = size,
           .alignment = alignment,
           .max_split = max_split,

@@ -1,10 +1,10 @@
 #pragma once
 // All segments of a pool, cut into blocks: which block serves a request, and where a freed one goes.
 
+#include <weir/pool/heap/block_request.hpp>
 #include <weir/pool/heap/block_table.hpp>
 #include <weir/pool/heap/free_lists.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,6 +16,8 @@ namespace weir::detail {
 /// CUDA; not thread-safe.
 class block_heap {
  public:
+  using request = block_request;
+
   block_heap() : free_(table_) {}
   block_heap(block_heap const&) = delete;
   block_heap& operator=(block_heap const&) = delete;
@@ -69,34 +71,13 @@ class block_heap {
     table_.drop(segment);
   }
 
-  /// What a request needs of a block.
-  struct request {
-    units size;               ///< of the block that is handed out
-    std::size_t alignment;    ///< of its address; at least `unit_bytes`
-    units max_split;          ///< blocks of this size and more are handed out whole, and only to requests as large
-    std::uint64_t requested;  ///< bytes asked for, and log2 of the alignment: kept for checks
-    std::uint8_t alignment_log;
-
-    /// For `bytes` in a block of at least `block_bytes`; neither is so large that rounding up could wrap.
-    static request of(std::size_t bytes, std::size_t block_bytes, std::size_t alignment, units max_split) noexcept {
-      return {.size = static_cast<units>((block_bytes + unit_bytes - 1) / unit_bytes),
-              .alignment = alignment < unit_bytes ? unit_bytes : alignment,
-              .max_split = max_split,
-              .requested = bytes,
-              .alignment_log = static_cast<std::uint8_t>(std::countr_zero(alignment))};
-    }
-
-    /// Units that any block has to have so that the request fits at an aligned address.
-    units span() const noexcept { return size + static_cast<units>(alignment / unit_bytes) - 1; }
-  };
-
   /// A free block of `list` that fits, or 0.
   [[gnu::always_inline]] block_id find(list_id list, request const& r) const noexcept {
     return find(list, r, size_class::of(r.span()));
   }
   /// The same, however many blocks of nearly the size do not fit: looks at all of the request's own size class.
   block_id find_hidden(list_id list, request const& r) const noexcept {
-    return free_.by_size(list).find_in_class(table_, r.span(), [&](block const& b) { return suits(b, r); });
+    return free_.by_size(list).find_in_class(table_, r.span(), [&](block const& b) { return r.may_have(b.size); });
   }
 
   /// Hands out the end of the free block `id`, cut to size; what is left stays where it was, under its number.
@@ -104,7 +85,7 @@ class block_heap {
     if (r.alignment != unit_bytes) [[unlikely]]
       cut_for_alignment(id, r);
     units const has = table_[id].size;
-    units const wanted = has < r.max_split ? r.size : has - front_of(id, r.alignment);
+    units const wanted = has < r.max_split ? r.size : has - r.front_of(table_[id].address());
     if (wanted == has) {
       free_.pull(id);
       return hand_out(id, r);
@@ -319,20 +300,19 @@ class block_heap {
   static constexpr std::size_t records_a_call = 4;
   static constexpr unsigned looks_for_part = 16, looks_for_place = 16, looks_for_run = 32;
   static constexpr std::size_t least_share = 128;  // else 20 live blocks take six times as long
-  // What a whole block may waste: 20 MiB.
-  static constexpr units whole_slack = static_cast<units>((std::size_t{20} << 20) / unit_bytes);
 
   /// Where the class of the request's span is known. A whole segment is cut last: it may go back as it is, or serve
   /// what needs all of it.
   [[gnu::always_inline]] block_id find(list_id list, request const& r, size_class sought) const noexcept {
     block_id const id = free_.by_size(list).find(table_, r.span(), sought);
-    if (id == 0 || !suits(table_[id], r)) return 0;
+    if (id == 0 || !r.may_have(table_[id].size)) return 0;
     return is_whole(id) && table_[id].size != r.size ? find_part(list, r, id) : id;
   }
   /// Of those behind `whole` one that is no whole segment, else that one. Looks at a few.
   [[gnu::noinline]] block_id find_part(list_id list, request const& r, block_id whole) const noexcept {
-    block_id const part = free_.by_size(list).find_first(
-        table_, r.span(), looks_for_part, [&](block const& b) { return (b.left | b.right) != 0 && suits(b, r); });
+    block_id const part = free_.by_size(list).find_first(table_, r.span(), looks_for_part, [&](block const& b) {
+      return (b.left | b.right) != 0 && r.may_have(b.size);
+    });
     return part != 0 ? part : whole;
   }
 
@@ -342,7 +322,7 @@ class block_heap {
     unsigned looks = 0;
     free_.by_size(list).any_from_largest(table_, r.size, r.span() - 1, [&](block_id id) {
       block const& b = table_[id];
-      if (std::uint64_t{front_of(id, r.alignment)} + r.size <= b.size && b.size < r.max_split) found = id;
+      if (std::uint64_t{r.front_of(b.address())} + r.size <= b.size && b.size < r.max_split) found = id;
       return found != 0 || ++looks == looks_for_place;
     });
     return found;
@@ -354,24 +334,11 @@ class block_heap {
     return id == 0 ? 0 : take(id, r);
   }
 
-  // A block that is kept whole may be used by a request as large if little is wasted.
-  [[gnu::always_inline]] static bool suits(block const& b, request const& r) noexcept {
-    return b.size < r.max_split || suits_whole(b, r);
-  }
-  [[gnu::noinline]] static bool suits_whole(block const& b, request const& r) noexcept {
-    return r.span() >= r.max_split && b.size - r.size <= whole_slack;
-  }
-
   [[gnu::noinline]] void add_room() { add_room_for(records_a_call); }
   /// For some of as many records, at least: what knows of blocks first, then the table, step by step as that grows.
   void add_room_for(std::size_t records) {
     if (table_.unused() < records) free_.reserve_blocks(table_.end_if_grown());
     table_.reserve(lesser(records, table_.unused() + 1));
-  }
-
-  /// Units from a block's begin to its first aligned address.
-  units front_of(block_id id, std::size_t alignment) const noexcept {
-    return static_cast<units>((-table_[id].address() & (alignment - 1)) / unit_bytes);
   }
 
   /// Makes `id` end where the request, aligned, can end; cuts off what is behind that. Blocks kept whole stay whole.
