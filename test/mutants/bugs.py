@@ -1687,8 +1687,8 @@ BUGS = [
         random=False, case="a text is checked"),
 
     # ---- the bridge to PyTorch
-    bug(0, "a device that is not there is asked of CUDA", "bridges/torch.hpp",
-        'on_device(detail::chosen_device("framework_memory", device));', "on_device(device);", "bridges/torch",
+    bug(0, "a device that is not there is asked of CUDA", "bridges/detail/device_stacks.hpp",
+        'on_device(chosen_device("framework_memory", device));', "on_device(device);", "bridges/detail/device_stacks",
         random=False, case="a device that cannot be"),
     bug(0, "a free does not wait for the streams that were recorded", "bridges/torch.hpp",
         "others = recorded_.take(p);", "others;", "bridges/torch", random=False, case="what a stream was"),
@@ -1703,9 +1703,9 @@ BUGS = [
     bug(0, "memory of a graph is everyone's while it runs", "bridges/torch.hpp",
         "if (detail::wait_for_device(ended.device)) {", "if (true) {", "bridges/torch", random=False,
         case="memory of a graph that"),
-    bug(0, "a stack that names another device serves this one", "bridges/torch.hpp",
-        "other >= 0 && other != device", "false && other != device", "bridges/torch", random=False,
-        case="a stack that"),
+    bug(0, "a stack that names another device serves this one", "bridges/detail/device_stacks.hpp",
+        "other >= 0 && other != device", "false && other != device", "bridges/detail/device_stacks", random=False,
+        case="what cannot be made is not"),
     Bug(0, "a recorded stream outlives the block",
         [("bridges/detail/recorded_streams.hpp", "std::move(found->second)", "found->second"),
          ("bridges/detail/recorded_streams.hpp", "    by_block_.erase(found);\n", "")],

@@ -1,6 +1,7 @@
 #pragma once
 // Memory for PyTorch, CuPy and Numba: one stack a device, behind functions of a pointer, a size, a device and a stream.
 
+#include <weir/bridges/detail/device_stacks.hpp>
 #include <weir/bridges/detail/graph_pools.hpp>
 #include <weir/bridges/detail/recorded_streams.hpp>
 #include <weir/core/any_resource.hpp>
@@ -12,17 +13,13 @@
 #include <weir/cuda/device.hpp>
 #include <weir/cuda/memory.hpp>
 #include <weir/cuda/stream_ref.hpp>
-#include <weir/sources/source_device.hpp>
 #include <weir/support/mutex.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <new>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -36,40 +33,26 @@ namespace weir {
 /// to use it: in a C++ program, which makes its stack and passes it on.
 class framework_memory {
  public:
-  static constexpr int max_devices = 64;
+  static constexpr int max_devices = detail::device_stacks::most;
 
   /// Makes a stack of the current device from a text, or throws.
-  using maker = any_resource (*)(std::string const& text);
+  using maker = detail::device_stacks::maker;
 
   /// `text` is for all devices.
-  framework_memory(maker make, std::string const& text) : make_(make) {
-    for (slot& each : slots_) each.text = text;
-  }
+  framework_memory(maker make, std::string const& text) : stacks_(make, text) {}
   framework_memory(framework_memory const&) = delete;
   framework_memory& operator=(framework_memory const&) = delete;
 
   /// Has the stack of `device` (-1: of each) made from `text`. Makes none yet. Throws `std::logic_error` where a stack
   /// is there already that was made from another text, and has changed nothing then.
-  void use(std::string const& text, int device = -1) {
-    int const first = device == -1 ? 0 : valid(device), last = device == -1 ? max_devices : device + 1;
-    detail::mutex_guard const lock(making_);
-    for (int i = first; i < last; ++i)
-      if (made(i) != nullptr && slot_of(i).text != text) refuse_second_text(i, text);
-    for (int i = first; i < last; ++i) slot_of(i).text = text;
-  }
+  void use(std::string const& text, int device = -1) { stacks_.use(text, device); }
 
   /// The stack of a device, made if it is not there: for `report_of`, `numbers`, `find_limit`, `trim`. Throws
   /// `std::invalid_argument` for a device that cannot be, or whose text names another one, and what making a stack
   /// throws.
-  any_resource const& stack(int device) {
-    if (any_resource const* const known = made(device)) [[likely]]
-      return *known;
-    return make_stack(valid(device));
-  }
+  any_resource const& stack(int device) { return stacks_.get(device); }
   /// The same if it is there, else null.
-  any_resource const* made(int device) const noexcept {
-    return device < 0 || device >= max_devices ? nullptr : __atomic_load_n(&slot_of(device).stack, __ATOMIC_ACQUIRE);
-  }
+  any_resource const* made(int device) const noexcept { return stacks_.made(device); }
 
   /// Memory of `device` for `stream`, whose default streams are that device's. Zero bytes give null. Throws
   /// `out_of_memory` and what `stack` throws.
@@ -163,7 +146,7 @@ class framework_memory {
   void release_graph_pool(detail::graph_pool_id id) {
     std::vector<detail::device_capture> ended = graph_pools_.release(id);
     {
-      detail::mutex_guard const lock(making_);
+      detail::mutex_guard const lock(mutex_);
       ended.insert(ended.end(), kept_.begin(), kept_.end());
       kept_.clear();
     }
@@ -171,27 +154,13 @@ class framework_memory {
   }
 
  private:
-  struct slot {
-    std::string text;  // guarded by `making_`
-    any_resource* stack = nullptr;
-    std::unique_ptr<any_resource> owner;
-  };
-
-  static int valid(int device) {
-    if (device >= 0 && device < max_devices) return device;
-    throw std::invalid_argument("weir: device " + std::to_string(device) + " cannot be; it must be from 0 to " +
-                                std::to_string(max_devices - 1));
-  }
   /// Where another thread's handle is the same, or another device's.
   bool needs_care(cudaStream_t stream) const noexcept { return is_threads_own(stream) || needs_device(stream); }
   static bool is_threads_own(cudaStream_t stream) noexcept { return stream_ref(stream).get() == cudaStreamPerThread; }
   /// A default stream is the current device's, unless there is only one.
   bool needs_device(cudaStream_t stream) const noexcept {
-    return __atomic_load_n(&several_devices_, __ATOMIC_RELAXED) &&
-           (stream == nullptr || detail::is_default_stream(stream));
+    return stacks_.may_be_several_devices() && (stream == nullptr || detail::is_default_stream(stream));
   }
-  slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
-  slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
 
   /// `allocate` where there is no stack yet, the default stream has to be that of the device or is the thread's own, or
   /// the memory may be a graph's.
@@ -258,7 +227,7 @@ class framework_memory {
 
   /// Gives it back where the host has no memory to remember it.
   void remember_segment(void* p, std::size_t bytes, int device, cudaStream_t stream, std::uint64_t capture) try {
-    detail::mutex_guard const lock(making_);
+    detail::mutex_guard const lock(mutex_);
     segments_of_graphs_[p] = capture;
   } catch (std::bad_alloc const&) {
     deallocate(p, bytes, device, stream);
@@ -266,34 +235,12 @@ class framework_memory {
   }
   /// The capture in which a segment was allocated, which is forgotten; 0: none.
   std::uint64_t capture_of_segment(void* p) noexcept {
-    detail::mutex_guard const lock(making_);
+    detail::mutex_guard const lock(mutex_);
     auto const found = segments_of_graphs_.find(p);
     if (found == segments_of_graphs_.end()) return 0;
     std::uint64_t const capture = found->second;
     segments_of_graphs_.erase(found);
     return capture;
-  }
-
-  any_resource const& make_stack(int device) {
-    detail::mutex_guard const lock(making_);
-    if (any_resource const* const known = made(device)) return *known;  // by another thread meanwhile
-    device_guard const on_device(detail::chosen_device("framework_memory", device));
-    slot& mine = slot_of(device);
-    auto stack = std::make_unique<any_resource>(make_(mine.text));
-    if (int const other = device_of(*stack); other >= 0 && other != device)
-      throw std::invalid_argument("weir: the stack of device " + std::to_string(device) + " is to be '" + mine.text +
-                                  "', which has memory of device " + std::to_string(other) +
-                                  "; leave the device out: each device gets a stack of its own");
-    __atomic_store_n(&several_devices_, device_count() > 1, __ATOMIC_RELAXED);
-    mine.owner = std::move(stack);
-    __atomic_store_n(&mine.stack, mine.owner.get(), __ATOMIC_RELEASE);
-    return *mine.owner;
-  }
-
-  [[noreturn]] void refuse_second_text(int device, std::string const& text) const {
-    throw std::logic_error("weir: device " + std::to_string(device) + " has its stack already, '" +
-                           slot_of(device).text + "', which cannot become '" + text +
-                           "': choose the stack before the first allocation");
   }
 
   void release_capture(detail::device_capture const& ended) {
@@ -302,20 +249,18 @@ class framework_memory {
     if (detail::wait_for_device(ended.device)) {
       weir::release_captured(*memory, ended.capture);
     } else {
-      detail::mutex_guard const lock(making_);
+      detail::mutex_guard const lock(mutex_);
       kept_.push_back(ended);
     }
   }
 
-  maker make_;
-  detail::mutex making_;
-  std::array<slot, max_devices> slots_;
-  bool several_devices_ = true;  // until the first stack is made
+  detail::device_stacks stacks_;
   detail::recorded_streams recorded_;
   detail::recorded_streams of_own_streams_;  // the blocks of threads' own default streams
   detail::graph_pools graph_pools_;
-  std::vector<detail::device_capture> kept_;                     // of pools that have ended; guarded by `making_`
-  std::unordered_map<void*, std::uint64_t> segments_of_graphs_;  // and their captures; guarded by `making_`
+  detail::mutex mutex_;
+  std::vector<detail::device_capture> kept_;                     // of pools that have ended; guarded by `mutex_`
+  std::unordered_map<void*, std::uint64_t> segments_of_graphs_;  // and their captures; guarded by `mutex_`
 };
 
 }  // namespace weir
