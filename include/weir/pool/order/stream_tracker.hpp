@@ -8,17 +8,16 @@
 #include <weir/cuda/stream_ref.hpp>
 #include <weir/pool/heap/size_class.hpp>
 #include <weir/pool/order/joint_lists.hpp>
+#include <weir/pool/order/known_streams.hpp>
 #include <weir/pool/order/spare_lists.hpp>
 #include <weir/pool/order/stream_key.hpp>
 #include <weir/pool/order/stream_lists.hpp>
 #include <weir/pool/order/stream_timeline.hpp>
 #include <weir/pool/order/thread_registry.hpp>
 #include <weir/pool/order/trailing_stream.hpp>
-#include <weir/support/grown_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace weir::detail {
 
@@ -31,7 +30,7 @@ class stream_tracker {
  public:
   using timeline = stream_timeline<cudaEvent_t>;
 
-  explicit stream_tracker(int device) : device_(device), streams_(1) {}
+  explicit stream_tracker(int device) : device_(device) {}
 
   ~stream_tracker() {
     if (life_.is_exiting()) return;
@@ -70,7 +69,9 @@ class stream_tracker {
   std::size_t list_count() const noexcept { return lists_.count(); }
   std::size_t open_count() const noexcept { return lists_.open_count(); }
   /// Bytes of host memory in use for bookkeeping.
-  std::size_t host_bytes() const noexcept { return lists_.host_bytes() + timeline_.host_bytes() + streams_.bytes(); }
+  std::size_t host_bytes() const noexcept {
+    return lists_.host_bytes() + timeline_.host_bytes() + streams_.host_bytes();
+  }
 
   /// The stream's free list if it was seen of late, else `shared`.
   [[gnu::always_inline]] list_id list_seen(stream_key key) const noexcept { return lists_.find_cached(key); }
@@ -103,14 +104,15 @@ class stream_tracker {
   /// there is no room for. `shared` if CUDA fails, or the stream is being captured.
   [[gnu::noinline, gnu::cold]] list_id list_behind(stream_ref stream) noexcept {
     int device = device_;
-    if (may_break_capture(stream.get(), device_) || !ask_device(stream.get(), device) || !trailing_.make(device_))
+    if (may_break_capture(stream.get(), device_) || !known_streams::ask_device(stream.get(), device) ||
+        !trailing_.make(device_))
       return shared;
     bool opened = false;
     auto const handle = reinterpret_cast<std::uintptr_t>(trailing_.get());
     list_id const list = open(identity::key_for(identity::promised, handle), opened, true);
     if (opened) {
       set_device(list, device_);
-      streams_[list] = {trailing_.get(), device_, 0};
+      streams_.set(list, trailing_.get(), device_, true);
       trailing_list_ = list;
     }
     return list != shared && trailing_.follow(stream, device) ? list : shared;
@@ -124,7 +126,7 @@ class stream_tracker {
     stream_key const key = identity::key_for(identity::captured, ++captured_lists_);
     list_id const list = open(key, opened, may_open());
     // The events that an earlier stream left in the free list stay, and so does what device they are of.
-    if (opened) streams_[list] = {nullptr, streams_[list].device, 0};
+    if (opened) streams_.set_none(list);
     return list;
   }
   bool is_captured(list_id list) const noexcept { return kind(list) == identity::captured; }
@@ -146,14 +148,14 @@ class stream_tracker {
   std::size_t joint_count() const noexcept { return joint_count_; }
   bool is_joint(list_id list) const noexcept { return joint_.is_joint(list); }
   /// True if a joint list needs this one, whatever is in it.
-  bool is_kept_open(list_id list) const noexcept { return streams_[list].waiting != 0; }
+  bool is_kept_open(list_id list) const noexcept { return streams_.is_kept(list); }
 
   /// CUDA was asked in this call who the stream is: so whatever was freed on its handle since it was asked before was
   /// freed on it.
   void confirm(list_id list) noexcept {
     if (kind(list) != identity::destroyable) return;
     timeline_.confirm(list, frees_an_event);
-    asked_of_late_[place_of(streams_[list].handle)] = list;
+    streams_.confirm_handle(list);
   }
 
   /// Numbers a free on `list` by the calling thread and leaves an event behind if the stream may die: then CUDA was
@@ -168,21 +170,21 @@ class stream_tracker {
   /// The list of the stream that had this handle when CUDA was asked about it last. That may be another stream by now:
   /// then it is one that CUDA was not asked about since, and has no list. `shared` if that is not known.
   list_id list_asked(stream_ref stream) const noexcept {
-    list_id const list = asked_of_late_[place_of(stream.get())];
-    return kind(list) == identity::destroyable && streams_[list].handle == stream.get() ? list : shared;
+    list_id const list = streams_.had_handle(stream.get());
+    return kind(list) == identity::destroyable ? list : shared;
   }
   /// The same, if what is freed on the handle now may go there, whoever has it; else `shared`.
   list_id list_unasked(stream_ref stream) const noexcept {
     list_id const list = list_asked(stream);
     // Whoever waits for an event without the lock goes by that event, and may find that it was recorded anew.
-    bool const may_add = streams_[list].waiting == 0 && timeline_.covered(list) == timeline_.issued(list);
+    bool const may_add = !streams_.is_kept(list) && timeline_.covered(list) == timeline_.issued(list);
     return may_add ? list : shared;
   }
   /// As `on_free`, on such a list: the event says nothing of what was freed there before, until `confirm`. `none`, and
   /// nothing changed, where there is no such event.
   sequence_number on_free_unasked(list_id list) noexcept {
     cudaEvent_t* const event = timeline_.event_to_add(list);
-    if (event == nullptr || !record_on(list, streams_[list].handle, *event)) return sequence_number::none;
+    if (event == nullptr || !record_on(list, streams_.handle(list), *event)) return sequence_number::none;
     sequence_number const t = timeline_.issue(list);
     timeline_.stands_for_latest(list);
     return t;
@@ -217,7 +219,7 @@ class stream_tracker {
   /// done.
   sequence_number poll(list_id list, questions& calls) noexcept {
     if (is_joint(list)) return poll_joint(list, calls);
-    if (std::exchange(streams_[list].asked, calls.number_) == calls.number_) return timeline_.completed(list);
+    if (!streams_.is_first_of(calls.number_, list)) return timeline_.completed(list);
     auto const done = [&](cudaEvent_t event) { return calls.enter(), succeeded(cudaEventQuery(event)); };
     timeline_.advance(list, done);
     if (timeline_.covered(list) != timeline_.issued(list) && !timeline_.is_full(list) && cover(list))
@@ -260,7 +262,7 @@ class stream_tracker {
   };
   /// Until `end_wait` the free list keeps its stream, so that the event is not destroyed meanwhile.
   awaited begin_wait(list_id list, sequence_number upto) noexcept {
-    ++streams_[list].waiting;
+    streams_.keep(list);
     recording const covered = cover_in_any_way(list);
     auto const* const behind = covered == recording::done ? timeline_.covering(list, upto) : nullptr;
     if (behind != nullptr) return {behind->event, behind->upto, false};
@@ -272,9 +274,9 @@ class stream_tracker {
   bool may_wait_for_device(list_id list, awaited const& behind) const noexcept {
     return !behind.capture_is_in_the_way && knows_device_of(list) && may_wait_for_device();
   }
-  void end_wait(list_id list) noexcept { --streams_[list].waiting; }
+  void end_wait(list_id list) noexcept { streams_.end_keep(list); }
   /// Until `end_wait` the free list keeps its stream, though nothing may be in it.
-  void keep_open(list_id list) noexcept { ++streams_[list].waiting; }
+  void keep_open(list_id list) noexcept { streams_.keep(list); }
 
   /// False where a wait for the whole device would break a capture on a stream that is known here.
   bool may_wait_for_device() const noexcept {
@@ -282,7 +284,7 @@ class stream_tracker {
     for (std::size_t i = 1; i < list_count() && !broken; ++i) {
       list_id const list{static_cast<std::uint16_t>(i)};
       broken = (kind(list) == identity::lasting || kind(list) == identity::promised) &&
-               may_break_capture(streams_[list].handle);
+               may_break_capture(streams_.handle(list));
     }
     return !broken;
   }
@@ -299,12 +301,12 @@ class stream_tracker {
 
   /// The pool's device, and that of a free list's stream.
   int device() const noexcept { return device_; }
-  int device_of(list_id list) const noexcept { return streams_[list].device; }
+  int device_of(list_id list) const noexcept { return streams_.device(list); }
   /// False while it is taken for the pool's, since CUDA could not be asked.
-  bool knows_device_of(list_id list) const noexcept { return streams_[list].is_device_known; }
+  bool knows_device_of(list_id list) const noexcept { return streams_.is_device_known(list); }
   /// The stream's handle as a number; 0 for a list that is not of one stream.
   std::uint64_t stream_number(list_id list) const noexcept {
-    return reinterpret_cast<std::uintptr_t>(streams_[list].handle);
+    return reinterpret_cast<std::uintptr_t>(streams_.handle(list));
   }
   bool is_exiting() const noexcept { return life_.is_exiting(); }  ///< then call nothing more: what is held stays
   bool is_exiting_or(unsigned count) const noexcept { return life_.is_exiting_or(count); }
@@ -313,7 +315,7 @@ class stream_tracker {
   /// True if its stream may have ended, and nobody waits for its events.
   bool may_retire(list_id list) const noexcept {
     bool const may_end = kind(list) == identity::destroyable || kind(list) == identity::per_thread || is_joint(list);
-    return may_end && streams_[list].waiting == 0;
+    return may_end && !streams_.is_kept(list);
   }
   /// Forgets a stream that has no free blocks here, if it may have ended; it is met anew if it comes again.
   void retire(list_id list) noexcept {
@@ -331,25 +333,17 @@ class stream_tracker {
  private:
   using identity = stream_identity;
   using keyed_lists = stream_lists<stream_key>;
-  static constexpr std::size_t few_lists = 9, places = 64;
+  static constexpr std::size_t few_lists = 9;
   static constexpr unsigned frees_an_event = 32;
 
   /// What became of an event that was to be recorded.
   enum class recording : std::uint8_t { done, failed, would_break_capture };
 
-  struct known_stream {
-    cudaStream_t handle = nullptr;
-    int device = 0;
-    unsigned waiting = 0;  // threads that wait for one of its events just now, and joint lists that it is part of
-    bool is_device_known = true;
-    unsigned asked = 0;  // the questions among which it was asked last what is done
-  };
-
   list_id open_joint(stream_key key, joint_lists::two_lists const& of) noexcept {
     bool opened = false;
     list_id const list = open(key, opened, may_open());
     if (!opened) return list;
-    streams_[list] = {nullptr, streams_[list].device, 0};
+    streams_.set_none(list);
     keep_open(of.first);
     keep_open(of.second);
     ++joint_count_;
@@ -365,7 +359,7 @@ class stream_tracker {
   [[gnu::noinline]] void leave_event(list_id list) noexcept {
     if (kind(list) == identity::destroyable) {
       confirm(list);
-      record_on(list, streams_[list].handle, timeline_.event_to_record(list, frees_an_event));
+      record_on(list, streams_.handle(list), timeline_.event_to_record(list, frees_an_event));
     }
     if (!is_joint(list)) return;
     auto const [first, second] = joint_.parts(list);
@@ -384,9 +378,6 @@ class stream_tracker {
   /// Whether there is a list for one more stream.
   bool may_open() const noexcept { return has_spare(trailing_list_ == shared ? 2 : 1); }
 
-  static std::size_t place_of(cudaStream_t handle) noexcept {
-    return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(handle) * 0x9e3779b97f4a7c15u >> 58);
-  }
   identity::kind kind(list_id list) const noexcept { return identity::kind_of(lists_.key(list)); }
   /// The thread whose default stream this is.
   std::uint64_t thread(list_id list) const noexcept { return identity::number_of(lists_.key(list)); }
@@ -397,36 +388,27 @@ class stream_tracker {
     // asked just now.
     bool const says = is_default_stream(handle) || kind(list) == identity::destroyable || !may_break_capture(handle);
     int device = device_;
-    if (says && !ask_device(handle, device)) return false;
+    if (says && !known_streams::ask_device(handle, device)) return false;
     set_device(list, device);
-    streams_[list] = {handle, device, 0, says};
+    streams_.set(list, handle, device, says);
     return true;
   }
   /// The same for one that captured when it was met, and does not now.
   bool learn_device(list_id list) noexcept {
-    known_stream& s = streams_[list];
-    if (s.is_device_known) return true;
-    int device = s.device;
-    if (!ask_device(s.handle, device)) return false;
+    if (knows_device_of(list)) return true;
+    int device = device_of(list);
+    if (!known_streams::ask_device(streams_.handle(list), device)) return false;
     set_device(list, device);
-    s.is_device_known = true;
+    streams_.confirm_device(list);
     return true;
-  }
-  /// Leaves `device` as it is for a default stream.
-  static bool ask_device([[maybe_unused]] cudaStream_t handle, [[maybe_unused]] int& device) noexcept {
-#if CUDART_VERSION >= 12080
-    return is_default_stream(handle) || succeeded(cudaStreamGetDevice(handle, &device));
-#else
-    return true;
-#endif
   }
   void set_device(list_id list, int device) noexcept {
-    if (streams_[list].device != device)  // an event can only be recorded on the device it was made on
+    if (device_of(list) != device)  // an event can only be recorded on the device it was made on
       timeline_.for_each_event(list, [](cudaEvent_t& event) {
         if (event != nullptr) succeeded(cudaEventDestroy(event));
         event = nullptr;
       });
-    streams_[list].device = device;
+    streams_.set_device(list, device);
   }
 
   /// On a stream that the caller does not use just now.
@@ -434,7 +416,7 @@ class stream_tracker {
     if (list == trailing_list_ && list != shared)  // nobody else has it, to capture it
       return record_on(list, handle, timeline_.event_to_record(list, 1)) ? recording::done : recording::failed;
     record_elsewhere const record;
-    if (!record.allowed() || may_break_capture(handle, streams_[list].device)) return recording::would_break_capture;
+    if (!record.allowed() || may_break_capture(handle, streams_.device(list))) return recording::would_break_capture;
     bool const done = learn_device(list) && record_on(list, handle, timeline_.event_to_record(list, 1));
     return done ? recording::done : recording::failed;
   }
@@ -446,7 +428,7 @@ class stream_tracker {
     if (kind(list) == identity::destroyable) return recording::failed;
     if (kind(list) == identity::per_thread && thread(list) != thread_registry::this_number())
       return thread_registry::has_ended(thread(list)) ? cover_through_legacy(list) : recording::failed;
-    return record_elsewhere_on(list, streams_[list].handle);
+    return record_elsewhere_on(list, streams_.handle(list));
   }
 
   /// Another thread's default stream has no name here, but the legacy stream comes after it (and after every other
@@ -461,7 +443,7 @@ class stream_tracker {
 
   /// `event`: one that the timeline said is to be recorded.
   bool record_on(list_id list, cudaStream_t handle, cudaEvent_t& event) noexcept {
-    bool const done = event == nullptr || is_default_stream(handle) ? record_there(event, handle, streams_[list].device)
+    bool const done = event == nullptr || is_default_stream(handle) ? record_there(event, handle, streams_.device(list))
                                                                     : succeeded(cudaEventRecord(event, handle));
     if (done)
       timeline_.recorded(list);
@@ -484,10 +466,9 @@ class stream_tracker {
   keyed_lists lists_;
   joint_lists joint_{lists_};
   timeline timeline_;
-  grown_array<known_stream> streams_;
+  known_streams streams_;
   trailing_stream trailing_;
-  list_id trailing_list_ = shared;      // until there is one
-  list_id asked_of_late_[places] = {};  // by handles: the lists of streams that CUDA was asked about
+  list_id trailing_list_ = shared;  // until there is one
   spare_lists spare_;
   std::size_t joint_count_ = 0;
   unsigned questions_ = 0;
