@@ -9,8 +9,9 @@ says which of them the tests catch.
     --only TEXT        bugs of this number, or whose words have this in them
     --compiler clang++ --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
 
-Of a bug's test only the case that bugs.py names is compiled, if it names one: in a large test that takes a third of the
-time, and that case then has to catch the bug alone.
+A test is compiled once for all bugs that it is to catch, of which the program has the one that it is told (switched.py);
+what that does not catch, or cannot have, is compiled alone. If bugs.py names a case for a bug, that one has to catch it
+alone, and of the test only such cases are compiled: of a large one that takes a third of the time.
 
 Prints a line for each bug: caught, skipped and why, MISSED, or STALE: the place that the bug is put into is not in the
 file exactly as often as bugs.py says, or its case is not in the test, so that bugs.py has to follow the file. Two
@@ -31,6 +32,7 @@ import threading
 import time
 from pathlib import Path
 
+import switched
 from bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,34 +64,62 @@ def is_source(name):
     return name.startswith("sim/") and name.endswith(".cpp")
 
 
+def place_of(name):
+    return Path(name) if is_source(name) else Path("include/weir") / name
+
+
+@functools.cache
+def original(name):
+    return (ROOT / place_of(name)).read_text()
+
+
 def put_in(bug, tree):
     """Writes changed copies of the files into `tree`, which holds nothing else; Stale if a place is not there as often
-    as it should be. Returns the changed sources, by what they are changed from."""
-    changed = {}
+    as it should be. Returns the changed sources."""
+    texts = {}
     for name, right, wrong, *count in bug.edits:
-        place = Path(name) if is_source(name) else Path("include/weir") / name
-        file = tree / place
-        text = (file if file.exists() else ROOT / place).read_text()
+        text = texts.get(name, original(name))
         expected = count[0] if count else 1
         if text.count(right) != expected:
             raise Stale(f"{name} has its place {text.count(right)} times instead of {expected}: {right.strip()[:70]!r}")
+        texts[name] = text.replace(right, wrong)
+    return write(texts, tree)
+
+
+def put_in_all(bugs, tree):
+    """The same of several bugs, which have their places: the first is number 1."""
+    edits = {}
+    for number, bug in enumerate(bugs, 1):
+        for name, right, wrong, *_ in bug.edits:
+            edits.setdefault(name, []).append((number, right, wrong))
+    return write({name: switched.switched(original(name), of_file) for name, of_file in edits.items()}, tree)
+
+
+def write(texts, tree):
+    for name, text in texts.items():
+        file = tree / place_of(name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.replace(right, wrong))
-        if is_source(name):
-            changed[ROOT / place] = file
-    return changed
+        file.write_text(text)
+    return [tree / place_of(name) for name in texts if is_source(name)]
 
 
 TEST_CASE = re.compile(r"^TEST_CASE(?:[^\n]*\}|.*?\n\})\n", re.DOTALL | re.MULTILINE)
 
 
-def with_case_only(bug, text):
-    """The text of a test without its cases but the bug's. Lines stay where they are."""
+def case_of(bug, text):
     cases = TEST_CASE.findall(text)
     wanted = [case for case in cases if re.search(r'"(.*)"', case).group(1).startswith(bug.case)]
     if len(wanted) != 1:
         raise Stale(f"{len(wanted)} cases of {bug.test} begin with '{bug.case}'")
-    return TEST_CASE.sub(lambda case: case[0] if case[0] == wanted[0] else "\n" * case[0].count("\n"), text)
+    return wanted[0]
+
+
+def with_cases_only(bugs, text):
+    """The text of a test without its cases but those of the bugs, if each names one. Lines stay where they are."""
+    if not all(bug.case for bug in bugs):
+        return text
+    wanted = {case_of(bug, text) for bug in bugs}
+    return TEST_CASE.sub(lambda case: case[0] if case[0] in wanted else "\n" * case[0].count("\n"), text)
 
 
 USES_PARSED = re.compile(r"\bparse[(<]|\bstack_from_environment\(")
@@ -126,12 +156,12 @@ def held_by(base):
     return set().union(*(included(name) for name in headers))
 
 
-def base_for(bug, test_text):
+def base_for(bugs, test_text):
     """The last base that a test can be compiled on. What a test defines before it includes anything has to come before
     all of weir."""
     if re.search(r"^#define ", test_text.split("#include <weir/")[0], re.MULTILINE):
         return 0
-    changed = {f"weir/{name}" for name, *_ in bug.edits if not is_source(name)}
+    changed = {f"weir/{name}" for bug in bugs for name, *_ in bug.edits if not is_source(name)}
     return max(base for base in range(len(BASES)) if not held_by(base) & changed)
 
 
@@ -224,33 +254,34 @@ class Bench:
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             list(pool.map(lambda w: w[0](*w[1:]), work))
 
-    def build(self, bug, test, program, sanitizer, optimised):
-        """The test, on headers and sources with the bug."""
+    def build(self, bugs, test, program, sanitizer, optimised):
+        """The test, on headers and sources with the bug, or with one of several."""
         kind = (sanitizer, optimised)
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             tree = Path(place)
-            changed = put_in(bug, tree)
+            changed = put_in(bugs[0], tree) if len(bugs) == 1 else put_in_all(bugs, tree)
             source = ROOT / "test" / f"{test}.cpp"
             text = source.read_text()
+            needs_rmm = bugs[0].needs_rmm
             objects, start, functions = self.objects[kind], [], []
             if "int main(" in text:  # without doctest
                 objects = [o for o in objects if not o.endswith(".main.o")]
-            elif not bug.needs_rmm:
-                start, functions = self.on_base(base_for(bug, text) if kind == ("", False) else 0, kind)
-            for source_changed in changed.values():
+            elif not needs_rmm:
+                start, functions = self.on_base(base_for(bugs, text) if kind == ("", False) else 0, kind)
+            for source_changed in changed:
                 first = str(source_changed.with_suffix(".o"))
                 self.compile(source_changed, first, tree, *kind, f"-I{ROOT / 'sim'}", *start, "-c")
                 objects = [first, *objects, FIRST_COUNTS]
             objects = [*objects, *functions]
-            if bug.case and test == bug.test:
+            if test == bugs[0].test:
                 objects = [f"-iquote{source.parent}", *objects]
                 source = tree / source.name
-                text = with_case_only(bug, text)
-                source.write_text(text)
+                text = with_cases_only(bugs, text)
+                source.write_text(text + switched.DEFINITION if len(bugs) > 1 else text)
             # Compiled for the tests that include it; it takes longer than most of them, and not every case needs it.
             if "<support/parsed.hpp>" in text and USES_PARSED.search(text):
                 objects = [*objects, str(ROOT / "test/support/parsed.cpp")]
-            if bug.needs_rmm:
+            if needs_rmm:
                 self.compile(source, program, tree, *kind, *objects, *RMM_LIBRARIES, "-lpthread", with_rmm=True)
             else:
                 self.compile(source, program, tree, *kind, *objects, *start, "-lpthread")
@@ -261,20 +292,46 @@ class Bench:
             program = Path(place) / "program"
             try:
                 with self.turns:
-                    self.build(bug, test, program, sanitizer, optimised)
+                    self.build([bug], test, program, sanitizer, optimised)
             except Broken as why:
                 if not re.search("static assertion failed|static_assert failed", str(why)):  # g++'s words and clang++'s
                     raise
                 return True, "a static assertion failed", 0
-            started = time.monotonic()
+            return self.run_test(program, bug, environment, ENDLESS * (6 if bug.what == NO_BUG or optimised else 1))
+
+    def try_bugs(self, bugs):
+        """The same of several, which one test is to catch: for each that it caught what it printed and how long it ran;
+        for one that does not go together with others nothing."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            program = Path(place) / "program"
             try:
-                first = [] if bug.arguments else ["--abort-after=1"]  # doctest's; programs of their own take arguments
-                result = run([str(program), *bug.arguments, *first], env=dict(os.environ, **environment),
-                             timeout=ENDLESS * (6 if bug.what == NO_BUG or optimised else 1))
-                failed, output = result.returncode != 0, result.stdout
-            except subprocess.TimeoutExpired:
-                failed, output = True, "it does not end"
-            return failed, output, time.monotonic() - started
+                with self.turns:
+                    self.build(bugs, bugs[0].test, program, "", False)
+            except Broken:
+                half = len(bugs) // 2
+                return {**self.try_bugs(bugs[:half]), **self.try_bugs(bugs[half:])} if half > 1 else {}
+            # Without a bug it passes: what then fails is not for the choice that functions begin with.
+            if any(self.run_test(program, bug, {}, ENDLESS)[0] for bug in {str(bug.arguments): bug for bug in bugs}.values()):
+                return {}
+            caught = {}
+            for number, bug in enumerate(bugs, 1):
+                failed, *result = self.run_test(program, bug, {switched.VARIABLE: str(number)}, ENDLESS, bug.case)
+                if failed:
+                    caught[bug.what] = result
+            return caught
+
+    @staticmethod
+    def run_test(program, bug, environment, longest, case=""):
+        first = [] if bug.arguments else ["--abort-after=1"]  # doctest's; programs of their own take arguments
+        if case:
+            first.append("--test-case=" + re.sub("[^A-Za-z0-9 ]", "?", case) + "*")  # a comma would end it
+        started = time.monotonic()
+        try:
+            result = run([str(program), *bug.arguments, *first], env=dict(os.environ, **environment), timeout=longest)
+            failed, output = result.returncode != 0, result.stdout
+        except subprocess.TimeoutExpired:
+            failed, output = True, "it does not end"
+        return failed, output, time.monotonic() - started
 
 
 def words_of(output):
@@ -302,7 +359,7 @@ def stale(bugs):
             with tempfile.TemporaryDirectory() as tree:
                 put_in(bug, Path(tree))
             if bug.case:
-                with_case_only(bug, (ROOT / "test" / f"{bug.test}.cpp").read_text())
+                case_of(bug, (ROOT / "test" / f"{bug.test}.cpp").read_text())
         except Stale as why:
             lines.append(f"STALE    {name_of(bug)}: {why}")
     return lines
@@ -335,7 +392,36 @@ def attempt(bench, bug, options):
     if options.random:
         after = re.search(r"found after (\d+) operations", output)
         return f"| {bug.number or ''} | {bug.what} | {f'{int(after.group(1)):,}' if after else 'at once'} |", True
-    return f"caught   {name}{again}\n         {test}, {seconds:.1f} s: {words_of(output)}", True
+    return caught(bug, again, output, seconds), True
+
+
+def caught(bug, again, output, seconds):
+    return f"caught   {name_of(bug)}{again}\n         {bug.test}, {seconds:.1f} s: {words_of(output)}"
+
+
+def attempt_all(bench, bugs, options):
+    """The same of bugs that one test is to catch."""
+    found = bench.try_bugs(bugs) if len(bugs) > 1 else {}
+    return [(caught(bug, "", *found[bug.what]), True) if bug.what in found else attempt(bench, bug, options)
+            for bug in bugs]
+
+
+def can_go_together(bug):
+    if bug.sanitizer or bug.needs_rmm or bug.what == NO_BUG or stale([bug]):
+        return False
+    rights = {}
+    for name, right, *_ in bug.edits:
+        rights.setdefault(name, []).append(right)
+    return all(switched.can_switch(original(name), of_file) for name, of_file in rights.items())
+
+
+def together(bugs):
+    """Lists of bugs that are compiled together, the longest first: those of a test that need the same base."""
+    groups = {}
+    for number, bug in enumerate(bugs):
+        text = (ROOT / "test" / f"{bug.test}.cpp").read_text()
+        groups.setdefault((bug.test, base_for([bug], text)) if can_go_together(bug) else number, []).append(bug)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def selected(bugs, only):
@@ -366,11 +452,13 @@ def main():
         bench = Bench(options, folder, options.jobs)
         bench.prepare({("", True)} if options.random else {(b.sanitizer, False) for b in bugs}, options.jobs)
         # One more than compile: a program that waits for what never comes keeps no processor busy.
+        groups = [[bug] for bug in bugs] if options.random else together(bugs)
         with concurrent.futures.ThreadPoolExecutor(options.jobs + 1) as pool:
-            for line, good in pool.map(lambda b: attempt(bench, b, options), bugs):
-                print(line, flush=True)
-                failures += [] if good else [line]
-                skipped += line.startswith("skipped")
+            for lines in pool.map(lambda group: attempt_all(bench, group, options), groups):
+                for line, good in lines:
+                    print(line, flush=True)
+                    failures += [] if good else [line]
+                    skipped += line.startswith("skipped")
     known = sum(b.what != NO_BUG for b in bugs) - skipped
     print(f"{known} known bugs, {len(failures)} missed, stale or broken:" if failures else f"all of {known} known bugs are caught",
           *failures, sep="\n")  # again: a long log may be cut in the middle
