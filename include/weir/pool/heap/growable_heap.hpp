@@ -22,8 +22,6 @@ class growable_heap : public block_heap {
     free_.put(id, holes_, sequence);
     return id;
   }
-  /// True for the list of holes.
-  bool is_holes(list_id list) const noexcept { return list == holes_; }
 
   /// A place for a request: [begin, end), inside of [from, to), which is larger only where a hole is cut at its chunks.
   struct window {
