@@ -298,7 +298,7 @@ class allocator final : public base {
 
   /// Of one pool, or of all memory, which is pool 0.
   caching::SnapshotInfo snapshot(c10::cuda::MempoolId_t pool, bool include_traces) override {
-    caching::SnapshotInfo all;
+    caching::SnapshotInfo all{};  // the settings of PyTorch's own allocator, which have no part in this one, are 0
     blocks_.for_each([&](void* p, block const& each) {
       SegmentInfo segment = segment_of(p, each);
       if (pool == c10::cuda::MempoolId_t{0, 0} || segment.owner_private_pool_id == pool)

@@ -271,6 +271,7 @@ except torch.cuda.OutOfMemoryError as e: print('refused by limit' in str(e))
 y = torch.empty(1000, device='cuda'); del y
 snapshot = c.memory._snapshot()
 print([e['action'] for e in snapshot['device_traces'][0]], [s['total_size'] for s in snapshot['segments']])
+print({k: v for k, v in snapshot['allocator_settings'].items() if v})
 print({e.get('user_metadata') for e in snapshot['device_traces'][0]}, c.memory._get_memory_metadata())
 refused = snapshot['device_traces'][0][0]
 print(refused['size'] == 4 << 40, refused['device_free'] == c.mem_get_info()[0])
@@ -373,11 +374,12 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(lines[0], "4 5 2 0")
         self.assertEqual(lines[1], "True")
         self.assertEqual(lines[2], "['oom', 'alloc', 'free_requested', 'free_completed'] [4194304]")
-        self.assertEqual(lines[3], "{'of the test'} of the test")
-        self.assertEqual(lines[4], "True True")
-        self.assertEqual(lines[5], "[4000] 2")
-        self.assertEqual(lines[6], "4 weir")
-        self.assertEqual(lines[7:9], ["0 0 0 True", "(2, 8, 30, 30)"])
+        self.assertEqual(lines[3], "{}")  # settings of PyTorch's own allocator, which is not there
+        self.assertEqual(lines[4], "{'of the test'} of the test")
+        self.assertEqual(lines[5], "True True")
+        self.assertEqual(lines[6], "[4000] 2")
+        self.assertEqual(lines[7], "4 weir")
+        self.assertEqual(lines[8:10], ["0 0 0 True", "(2, 8, 30, 30)"])
 
     def test_a_device_reaches_anothers_memory_where_peers_were_let_in(self):
         for stack in ("async(peers=true) | pool", "virtual_memory(peers=true) | pool"):
