@@ -236,12 +236,9 @@ class allocator final : public base {
   /// What one block could have: cuDNN's search for an algorithm (`torch.backends.cudnn.benchmark`) asks how much it may
   /// try.
   void cacheInfo(c10::DeviceIndex device, size_t* largest) override {
-    uint64_t free = 0, total = 0;
-    check(weir_try_device_memory(&free, &total, device));
-    weir_limit_numbers limit{};
-    if (weir_try_limit(&limit, device, "") == weir_ok)
-      free = std::min(free, limit.max_bytes - std::min(limit.used, limit.max_bytes));
-    *largest = std::max(*largest, static_cast<size_t>(free));
+    uint64_t bytes = 0;
+    check(weir_try_largest(&bytes, device));
+    *largest = std::max(*largest, static_cast<size_t>(bytes));
   }
 
   /// `torch.cuda.MemPool`: its memory comes from the stack as all other; it is kept for graphs that it is used for.

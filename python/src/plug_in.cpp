@@ -16,6 +16,7 @@
 #include <weir/testing/checked.hpp>
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -129,6 +130,19 @@ weir_totals totals_of(weir::any_resource const& stack) {
   return all;
 }
 
+/// From the source up: a budget lets less of it through, and what a layer has free is there besides.
+std::size_t largest_of(weir::any_resource const& stack, std::size_t largest) {
+  weir::stack_summary const all = weir::summary_of(stack);
+  for (auto each = all.layers.rbegin(); each != all.layers.rend(); ++each) {
+    weir::layer_numbers const& layer = each->numbers;
+    if (layer.depth != 0) continue;
+    std::size_t const taken = layer.charged.value_or(layer.reserved.value_or(0));
+    if (layer.max_bytes) largest = std::min(largest, *layer.max_bytes - std::min(*layer.max_bytes, taken));
+    largest = std::max(largest, layer.largest_free.value_or(0));
+  }
+  return largest;
+}
+
 }  // namespace
 
 // ---- for PyTorch
@@ -239,6 +253,14 @@ int weir_try_totals(weir_totals* totals, int device) noexcept {
   return told([&] {
     weir::any_resource const* const stack = made_stack_of(device);
     *totals = stack == nullptr ? weir_totals{} : totals_of(*stack);
+  });
+}
+
+int weir_try_largest(uint64_t* bytes, int device) noexcept {
+  return told([&] {
+    weir::any_resource const* const stack = made_stack_of(device);
+    std::size_t const of_device = weir::memory_info(valid_device(device)).free_bytes;
+    *bytes = stack == nullptr ? of_device : largest_of(*stack, of_device);
   });
 }
 

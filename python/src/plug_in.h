@@ -48,7 +48,8 @@ WEIR_FUNCTION void weir_release_graph_pool(int device, weir_graph_pool_id id);
 #endif
 
 /* ---- for everybody else: nothing is thrown. Each gives a status, and a text of this thread's last error. Where a
-   function asks about one stack, device -1 is the current one. Totals, reset_peaks and trim make no stack. */
+   function asks about one stack, device -1 is the current one. Totals, largest, reset_peaks and trim make no
+   stack. */
 
 enum weir_status {
   weir_ok = 0,
@@ -91,6 +92,10 @@ struct weir_totals {
   uint64_t refused;
 };
 WEIR_FUNCTION int weir_try_totals(struct weir_totals* totals, int device) noexcept;
+
+/* The largest block that could be had, about: what a layer has free in one piece, or what the device has left, as far
+   as limits let it. */
+WEIR_FUNCTION int weir_try_largest(uint64_t* bytes, int device) noexcept;
 
 /* What no process holds of a device's memory, and all of it. */
 WEIR_FUNCTION int weir_try_device_memory(uint64_t* free_bytes, uint64_t* total_bytes, int device) noexcept;

@@ -129,6 +129,26 @@ class Statistics(unittest.TestCase):
                    "show(weir_test.Totals.of(0)); kept.free(); show(weir_test.Totals.of(0))")
         self.assertEqual(totals_after("async | pool", program), "4 0 1 0\n4 4 1 1\n")
 
+    def test_the_largest_block_is_what_a_pool_has_free_or_the_device_left_and_limits_let(self):
+        largest = ("import ctypes\n"
+                   "def largest(device=0):\n"
+                   "    n = ctypes.c_uint64()\n"
+                   "    assert weir._library.library().weir_try_largest(ctypes.byref(n), device) == 0\n"
+                   "    return n.value >> 20\n")
+        program = (largest + "before = largest()\nkept = weir.allocate(1 << 20)\nweir.allocate(12 << 30).free()\n"
+                   "print(before, largest(), largest(1))")
+        for stack, wanted in (("async | pool", "16384 12288 16384\n"),
+                              ("async | pool | limit(max=12300MiB)", "16384 12288 16384\n"),
+                              ("async | limit(max=13GiB) | pool", "16384 12288 16384\n")):
+            with self.subTest(stack=stack):
+                self.assertEqual(totals_after(stack, program), wanted)
+        program = largest + "kept = weir.allocate(1 << 20)\nprint(largest())"
+        for stack, wanted in (("async | limit(max=1GiB)", "1023\n"), ("async | pool | limit(max=1GiB)", "1023\n"),
+                              ("async | pool(initial=1GiB, max=2GiB)", "1024\n"),
+                              ("async | pool(initial=4GiB) | limit(max=1GiB)", "1023\n")):
+            with self.subTest(stack=stack):
+                self.assertEqual(totals_after(stack, program), wanted)
+
     def test_statistics_of_a_device_that_nobody_uses_take_no_memory_of_it(self):
         program = ("import ctypes\n"
                    "def free():\n"
