@@ -1,4 +1,5 @@
 #include <weir/adaptors/limit.hpp>
+#include <weir/adaptors/on_failure.hpp>
 #include <weir/adaptors/spill.hpp>
 #include <weir/adaptors/spillable.hpp>
 #include <weir/adaptors/trace.hpp>
@@ -16,7 +17,9 @@
 
 #include <cstddef>
 #include <list>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "support/captures.hpp"
 #include "support/spilling.hpp"
@@ -180,6 +183,85 @@ TEST_CASE("what the host has no room for stays on the device, with its contents"
   CHECK(checks.wrong() == 0);
   void* const p = memory.allocate(a, 2_MiB);  // what went made room
   memory.deallocate(a, p, 2_MiB);
+}
+
+namespace {
+
+/// A pool of 4 MiB, full of handles, that spills to memory of which nothing is left, until a reclaimer gives some.
+class full_host {
+ public:
+  template <class Reclaim>
+  explicit full_host(Reclaim reclaim)
+      : host(make(pinned{} | pool{.max_bytes = 2_MiB} |
+                  on_failure{{{"of the host", [reclaim](memory_request const&) { return reclaim(); }}}})),
+        memory(make(spilling_stack(host, 4_MiB))),
+        handles(make_handles(memory, a, 4)),
+        taken(host.allocate(a, 2_MiB)) {}
+  ~full_host() {
+    if (taken != nullptr) host.deallocate(a, taken, 2_MiB);
+  }
+
+  stream a;
+  made_by<decltype(pinned{} | pool{} | on_failure{})> host;
+  made_by<decltype(spilling_stack(host, 0))> memory;
+  std::list<byte_handle> handles;
+  void* taken;
+};
+
+}  // namespace
+
+TEST_CASE("a reclaimer of the host's stack may drop the handle that is on its way there") {
+  watched_world const world;
+  std::size_t dropped = 0;
+  full_host* all = nullptr;
+  full_host on([&]() -> std::size_t {
+    all->handles.pop_front();
+    ++dropped;
+    return 0;  // of the host's memory
+  });
+  all = &on;
+  void* const p = on.memory.allocate(on.a, 1_MiB);
+  CHECK(dropped == 1);
+  spill_numbers const n = on.memory.numbers();
+  CHECK(n.handles == 3);
+  CHECK(n.device_bytes == 3_MiB);
+  CHECK(n.host_bytes == 0);
+  on.memory.deallocate(on.a, p, 1_MiB);
+}
+
+TEST_CASE("so it may where it then has room on the host") {
+  watched_world const world;
+  full_host* all = nullptr;
+  full_host on([&]() -> std::size_t {
+    all->handles.pop_front();
+    all->host.deallocate(all->a, std::exchange(all->taken, nullptr), 2_MiB);
+    return 2_MiB;
+  });
+  all = &on;
+  void* const p = on.memory.allocate(on.a, 1_MiB);
+  spill_numbers const n = on.memory.numbers();
+  CHECK(n.handles == 3);
+  CHECK(n.device_bytes + n.host_bytes == 3_MiB);
+  CHECK(n.moved_bytes == n.spills * 1_MiB);
+  on.memory.deallocate(on.a, p, 1_MiB);
+}
+
+TEST_CASE("what a reclaimer of the host's stack asks for is refused, or served, but waits for no copy of its own") {
+  watched_world const world;
+  std::size_t refused = 0;
+  full_host* all = nullptr;
+  full_host on([&]() -> std::size_t {
+    CHECK_THROWS_AS(all->memory.allocate(all->a, 1_MiB), out_of_memory);
+    CHECK_THROWS_AS(static_cast<void>(all->handles.front().pin(all->a)), std::logic_error);
+    CHECK(all->handles.back().pin(all->a).data() != nullptr);
+    ++refused;
+    return 0;
+  });
+  all = &on;
+  CHECK_THROWS_AS(on.memory.allocate(on.a, 1_MiB), out_of_memory);
+  CHECK(refused == 1);
+  CHECK(on.memory.numbers().handles == 4);
+  CHECK(on.memory.numbers().device_bytes == 4_MiB);
 }
 
 TEST_CASE("where the host has no room for the longest unused handle, smaller ones go, and each is tried once") {

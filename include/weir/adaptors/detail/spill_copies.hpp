@@ -10,6 +10,7 @@
 #include <weir/cuda/stream_ref.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -27,9 +28,11 @@ struct spill_block {
   void* on_device = nullptr;
   void* on_host = nullptr;
   std::size_t pins = 0;
-  bool is_idle = false;    ///< on the device and not pinned: it can be spilled
-  bool kept = false;       ///< nobody knows when its work is done: it stays where it is for good
-  stream_marks uses = {};  ///< what comes before it is moved, freed or used elsewhere; by rising number
+  bool is_idle = false;     ///< on the device and not pinned: it can be spilled
+  bool kept = false;        ///< nobody knows when its work is done: it stays where it is for good
+  bool dropped = false;     ///< its handle ended while it moved to the host: who moves it frees it
+  std::uint64_t mover = 0;  ///< the thread that moves it to the host, or did last
+  stream_marks uses = {};   ///< what comes before it is moved, freed or used elsewhere; by rising number
 };
 
 /// Moves and frees blocks behind their uses. The host waits for no work, unless CUDA does not make a stream wait for

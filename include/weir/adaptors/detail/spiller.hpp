@@ -9,6 +9,7 @@
 #include <weir/cuda/capture.hpp>
 #include <weir/cuda/process_exit.hpp>
 #include <weir/cuda/stream_ref.hpp>
+#include <weir/support/thread_id.hpp>
 
 #include <condition_variable>
 #include <cstddef>
@@ -38,14 +39,15 @@ namespace detail {
 
 /// Decides which blocks move. Thread-safe. Its lock is held while streams are made to wait for events, never while
 /// memory is taken, given back or copied. A thread that wants a block which another one moves just now waits until that
-/// one has queued the copy.
+/// one has queued the copy; but not inside of such a copy, where the host's stack may call the program (a reclaimer
+/// that drops handles): that might be for itself.
 class spiller {
  public:
   using block = std::list<spill_block>::iterator;
   class pin;
   /// What one request knows of moves so far.
   struct progress {
-    std::uint64_t spills = 0;                 ///< by all threads, when it last asked the memory
+    std::uint64_t made = 0;                   ///< how often there was room, when it last asked the memory
     std::size_t too_large = ~std::size_t{0};  ///< bytes that could not go: it tries no block as large any more
   };
 
@@ -72,17 +74,18 @@ class spiller {
     return b;
   }
 
-  /// Frees a block in stream order, wherever it is.
+  /// Frees a block in stream order, wherever it is. One that is on its way to the host is freed by who moves it: that
+  /// may be this thread, or wait for what this one holds.
   void drop(block b) noexcept {
     if (life_.is_exiting()) return;
     std::list<spill_block> gone;
     {
       std::unique_lock lock(mutex_);
+      if (is_on_its_way_out(*b)) return void(b->dropped = true);
       wait_until_still(lock, b);
       if (b->pins == 0) {
+        count_off(*b);
         gone.splice(gone.end(), list_of(b), b);
-        (b->at == place::host ? numbers_.host_bytes : numbers_.device_bytes) -= b->bytes;
-        --numbers_.handles;
       }
     }
     if (!gone.empty()) return copies_.free(gone.front());
@@ -93,17 +96,17 @@ class spiller {
   /// Spills idle blocks, the longest unused first, until they make `bytes` together: a memory that has just refused so
   /// much seldom has it after less, and each refusal may let a pool wait on the host. One that cannot go stays, and
   /// smaller ones are tried. False if nothing was spilled since `seen`, by other threads neither: to ask the memory
-  /// again is then of no use. Waits while other threads queue copies to the host, but not for the copies. Spills
-  /// nothing for a stream that is being captured.
+  /// again is then of no use. Waits while other threads queue copies to the host, but not for the copies, and not
+  /// inside of such a copy of this thread's. Spills nothing for a stream that is being captured.
   bool make_room(stream_ref stream, std::size_t bytes, progress& seen) noexcept {
     if (is_for_capture(stream)) return false;
     relaxed_capture calls;
     calls.enter();
     std::unique_lock lock(mutex_);
     spill_oldest(lock, bytes, seen.too_large);
-    still_.wait(lock, [&] { return spilling_ == 0 || numbers_.spills != seen.spills; });
-    bool const changed = numbers_.spills != seen.spills;
-    seen.spills = numbers_.spills;
+    if (!is_sending_out()) still_.wait(lock, [&] { return spilling_ == 0 || room_made_ != seen.made; });
+    bool const changed = room_made_ != seen.made;
+    seen.made = room_made_;
     return changed;
   }
 
@@ -139,6 +142,19 @@ class spiller {
   void wait_until_still(std::unique_lock<std::mutex>& lock, block b) {
     still_.wait(lock, [&] { return b->at != place::moving; });
   }
+  static bool is_on_its_way_out(spill_block const& b) noexcept { return b.at == place::moving && b.is_idle; }
+  /// Whether the calling thread is inside of a copy to the host, called by the host's stack. With the lock.
+  bool is_sending_out() const noexcept {
+    if (spilling_ == 0) return false;
+    std::size_t sent = 0;
+    for (spill_block const& each : idle_) sent += each.at == place::moving && each.mover == thread_id();
+    return sent != 0;
+  }
+  /// A block that is about to go, and is still.
+  void count_off(spill_block const& b) noexcept {
+    (b.at == place::host ? numbers_.host_bytes : numbers_.device_bytes) -= b.bytes;
+    --numbers_.handles;
+  }
 
   /// Spills idle blocks below `too_large` until they make `bytes`; where one cannot go, that is its size from then on.
   /// Called with the lock, which is let go while one is copied. Looks at each block once: one on its way keeps its
@@ -152,23 +168,43 @@ class spiller {
       }
       bool const spilled = send_out(lock, b);
       block const tried = b++;
-      moved(tried, spilled ? place::host : place::device, spilled);
-      if (spilled)
+      bool const is_room = spilled || (tried->dropped && !tried->kept);
+      if (is_room) {
         made += tried->bytes;
-      else
+        ++room_made_;
+      } else {
         too_large = tried->bytes;
+      }
+      if (tried->dropped)
+        end_move_of_dropped(tried, spilled);
+      else
+        moved(tried, spilled ? place::host : place::device, spilled);
     }
   }
-  /// False where it cannot go. Called with the lock, which is let go meanwhile.
+  /// False where it cannot go. Frees it if its handle ended meanwhile. Called with the lock, which is let go.
   bool send_out(std::unique_lock<std::mutex>& lock, block b) noexcept {
     b->at = place::moving;
+    b->mover = thread_id();
     ++spilling_;
     lock.unlock();
     bool const spilled = copies_.copy_out(*b);
     lock.lock();
+    if (b->dropped) {
+      lock.unlock();
+      copies_.free(*b);
+      lock.lock();
+    }
     --spilling_;
     ++(spilled ? numbers_.spills : numbers_.not_spilled);
     return spilled;
+  }
+  /// It is free, and was on the device for all who asked.
+  void end_move_of_dropped(block b, bool spilled) noexcept {
+    if (spilled) numbers_.moved_bytes += b->bytes;
+    b->at = place::device;
+    count_off(*b);
+    idle_.erase(b);
+    still_.notify_all();
   }
 
   /// Called with the lock, which is let go meanwhile. Throws as `add`; the contents then stay on the host.
@@ -204,6 +240,10 @@ class spiller {
   void* begin_use(block b, stream_ref stream, std::uint64_t& comes_after) {
     require_stream(stream, "a handle was to be pinned");
     std::unique_lock lock(mutex_);
+    if (b->at == place::moving && is_sending_out())
+      throw std::logic_error(
+          "weir: spill: a handle was to be pinned while it moves, inside of a copy to the host, as by a reclaimer of "
+          "the host's stack; it may wait for that copy: pin another one, or elsewhere");
     wait_until_still(lock, b);
     if (b->at == place::host) bring_back(lock, b, stream);
     hold_back(stream, b->uses);
@@ -248,6 +288,7 @@ class spiller {
   std::list<spill_block> idle_;    // can be spilled, or on their way to the host; the longest unused first
   std::list<spill_block> others_;  // pinned, spilled, on their way back or kept
   std::size_t spilling_ = 0;       // how many move to the host just now
+  std::uint64_t room_made_ = 0;    // how many times one made room: it went, or ended on its way
   std::uint64_t marks_set_ = 0;    // so far: the number of the latest
   spill_numbers numbers_;
 };
