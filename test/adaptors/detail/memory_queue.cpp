@@ -103,6 +103,21 @@ TEST_CASE("who has lost patience is not passed, until it leaves") {
   CHECK_FALSE(queue.is_closed());
 }
 
+TEST_CASE("nor is it when one that had its turn before leaves from behind it") {
+  memory_queue queue;
+  memory_queue::place impatient(queue, 1ms, 2ms);
+  auto second = std::make_unique<memory_queue::place>(queue, long_enough, long_enough);
+  memory_queue::place third(queue, long_enough, 50ms);
+  static_cast<void>(impatient.wait_for_turn());
+  static_cast<void>(second->wait_for_turn());
+  static_cast<void>(third.wait_for_turn());
+  CHECK_FALSE(impatient.wait_for_turn());  // gives its turn on, closes the queue, and has no more time
+  CHECK(queue.is_closed());
+  CHECK(second->wait_for_turn());
+  second.reset();
+  CHECK_FALSE(third.wait_for_turn());  // it waits until its own time is over
+}
+
 TEST_CASE("who becomes the one in front after its patience ended closes the queue") {
   memory_queue queue;
   std::atomic<bool> done{false};

@@ -62,7 +62,7 @@ class memory_queue {
       (after_ == nullptr ? queue_.last_ : after_->before_) = before_;
       queue_.waiting_.subtract(1);
       if (before_ == nullptr) queue_.closed_.store_release(false);
-      if (after_ != nullptr) after_->take_turn();
+      pass_turn_on();
     }
     place(place const&) = delete;
     place& operator=(place const&) = delete;
