@@ -123,7 +123,7 @@ BUGS = [
         "e.upto = l.covered = issued_[list];", "e.upto = l.covered = next(issued_[list]);", "pool/order/stream_timeline",
         case="one free on"),
     bug(5, "the wait is put on the stream that freed", TRACKER,
-        "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_[giver].handle, behind",
+        "cudaStreamWaitEvent(stream.get(), behind", "cudaStreamWaitEvent(streams_.handle(giver), behind",
         "adaptors/pool_streams", case="streams of another device"),
     bug(6, "the oldest event is taken, whatever it stands behind", TIMELINE,
         "l.count == 0 || l.entries[newest(l)].upto < t)", "l.count == 0)", "pool/order/stream_timeline",

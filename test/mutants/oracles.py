@@ -71,7 +71,7 @@ def main():
 
         def build(bug, kind):
             name = Path(folder) / f"{bug.what.replace(' ', '_')}.{kind[0]}"
-            bench.build(bug, bug.test, name, *kind)
+            bench.build([bug], bug.test, name, *kind)
             programs[bug.what, kind] = name
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -117,7 +117,8 @@ TEST_CASE_FIXTURE(two_devices, "threads that ask at once get one stack") {
     for (int t = 0; t < count; ++t)
       threads.emplace_back([&all_at_once] {
         ++asking;
-        CHECK(&all_at_once.get(0) == all_at_once.made(0));
+        auto const* const mine = &all_at_once.get(0);
+        CHECK(mine == all_at_once.made(0));
       });
     for (std::thread& each : threads) each.join();
     CHECK(stacks_made == round);
