@@ -9,14 +9,14 @@ says which of them the tests catch.
     --only TEXT        bugs of this number, or whose words have this in them
     --compiler clang++ --jobs 2     --include FOLDER (of CUDA's or doctest's headers; may be given again)
 
-A test is compiled once for all bugs that it is to catch, of which the program has the one that it is told (switched.py);
-what that does not catch, or cannot have, is compiled alone. If bugs.py names a case for a bug, that one has to catch it
-alone, and of the test only such cases are compiled: of a large one that takes a third of the time.
+A test is compiled once for all bugs that it is to catch, and the program has the one that it is told (switched.py). What
+that does not catch, or cannot have, is compiled alone. If bugs.py names a case for a bug, that one has to catch it alone,
+and of the test only such cases are compiled: of a large one that takes a third of the time.
 
 Prints a line for each bug: caught, skipped and why, MISSED, or STALE: the place that the bug is put into is not in the
 file exactly as often as bugs.py says, or its case is not in the test, so that bugs.py has to follow the file. Two
-threads may fail to meet: where a test that starts threads misses a bug, it is tried up to three times more, and the
-line says which try caught it. Those that are not caught are printed again at the end. Exit status 1 if there are any. That each
+threads may fail to meet: where a test that starts threads misses a bug, it is tried once more, and the line says so if
+only that caught it. Those that are not caught are printed again at the end. Exit status 1 if there are any. That each
 test passes without a bug is what ctest shows.
 """
 import argparse
@@ -311,7 +311,8 @@ class Bench:
                 half = len(bugs) // 2
                 return {**self.try_bugs(bugs[:half]), **self.try_bugs(bugs[half:])} if half > 1 else {}
             # Without a bug it passes: what then fails is not for the choice that functions begin with.
-            if any(self.run_test(program, bug, {}, ENDLESS)[0] for bug in {str(bug.arguments): bug for bug in bugs}.values()):
+            ways_to_run = {str(bug.arguments): bug for bug in bugs}.values()
+            if any(self.run_test(program, bug, {}, ENDLESS)[0] for bug in ways_to_run):
                 return {}
             caught = {}
             for number, bug in enumerate(bugs, 1):
@@ -344,7 +345,7 @@ def words_of(output):
 
 
 def starts_threads(test):
-    return "std::thread" in (ROOT / "test" / f"{test}.cpp").read_text()
+    return re.match("//.*needs:.*tsan", (ROOT / "test" / f"{test}.cpp").read_text()) is not None
 
 
 def name_of(bug):
@@ -378,10 +379,8 @@ def attempt(bench, bug, options):
     again = ""
     try:
         failed, output, seconds = bench.try_bug(bug, test, environment, *kind)
-        for attempted in range(2, 5):
-            if failed or bug.what == NO_BUG or not starts_threads(test):
-                break
-            again = f" at try {attempted}"
+        if not failed and bug.what != NO_BUG and starts_threads(test):
+            again = " at the second try"
             failed, output, seconds = bench.try_bug(bug, test, environment, *kind)
     except Stale as why:
         return f"STALE    {name}: {why}", False

@@ -20,7 +20,8 @@ int weir_known_bug = 0;
 """
 
 # What has braces of its own, or none that count: comments, texts, characters, and what is for the preprocessor.
-SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE)
+SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#[^\n]*',
+                     re.DOTALL | re.MULTILINE)
 NO_FUNCTION = re.compile(r"\b(namespace|class|struct|union|enum|concept|constexpr|consteval)\b")
 TEMPLATE = re.compile(r"\btemplate\s*<[^>]*>")
 INITIALISES = re.compile(r"\)\s*(?:noexcept\s*(?:\([^()]*\))?)?\s*:\s")  # a constructor its members
@@ -86,6 +87,7 @@ def switched(text, edits):
             of_body = chosen.setdefault(body, {})
             of_body[number] = of_body.get(number, text[slice(*body)]).replace(right, wrong)
     for body in sorted(chosen, reverse=True):
-        choices = "".join(f"if (weir_known_bug == {number}) {{{wrong}\n}} else " for number, wrong in chosen[body].items())
+        choices = "".join(f"if (weir_known_bug == {number}) {{{wrong}\n}} else "
+                          for number, wrong in chosen[body].items())
         text = f"{text[:body[0]]}{choices}{{{text[slice(*body)]}\n}}{text[body[1]:]}"
-    return text.replace("#pragma once\n", "#pragma once\n" + DECLARATION, 1) if "#pragma once" in text else DECLARATION + text
+    return DECLARATION + text
