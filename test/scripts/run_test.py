@@ -75,6 +75,19 @@ class Scripts(unittest.TestCase):
         self.assertIn("quick has failing tests", said.stdout)
         self.assertIn("98% tests passed, 2 tests failed out of 7", said.stdout)  # ctest's own summary
 
+    def test_a_run_ends_with_what_failing_tests_said_last(self):
+        self.tool("ctest", """
+          echo '  1/3 Test #1: good ......   Passed    0.06 sec'
+          echo '  2/3 Test #2: bad ......***Failed    0.06 sec'
+          seq 1 40 | sed 's/^/line /'
+          echo '      Start  3: other'
+          echo '  3/3 Test #3: other ......***Skipped   0.06 sec'
+          echo '66% tests passed, 1 tests failed out of 3'; exit 8""")
+        said = self.call("test/run", "quick")
+        lines = [f"line {number}" for number in range(21, 41)]
+        self.assertEqual(said.stdout.splitlines()[-23:], ["  2/3 Test #2: bad ......***Failed    0.06 sec", *lines,
+                                                          "quick has failing tests", "2 passed, 1 failed"])
+
     def test_a_run_fails_where_ctest_does_though_it_counts_no_failure(self):
         self.ctest_says(0, 7, 8)
         self.assertEqual(self.call("test/run", "quick").returncode, 1)
