@@ -1,9 +1,14 @@
 // needs: tsan
 #include <weir/core/call_note.hpp>
+#include <weir/cuda/process_exit.hpp>
 #include <weir/pool/upstream_calls.hpp>
 
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -152,6 +157,33 @@ TEST_CASE("of threads in calls of pools that use each other one waits, and no ot
   attempt_elsewhere again(second);
   lock.meanwhile = [&] { again.under_way.reset(); };
   CHECK(second.wait(lock));  // it is not as if one waited still
+}
+
+TEST_CASE("a child that is forked while a thread in a call waits may have one that waits, too") {
+  weir::detail::process_exit const watches_forks;
+  upstream_calls all, elsewhere;
+  scripted_lock lock, lock_of_call;
+  attempt_elsewhere other(all);
+  ::pid_t child = -1;
+  lock.meanwhile = [&] {
+    other.end();
+    std::fflush(nullptr);
+    child = ::fork();
+    if (child != 0) return;
+    ::alarm(30);
+    upstream_calls of_child;
+    attempt_elsewhere its_other(of_child);
+    scripted_lock its;
+    its.meanwhile = [&] { its_other.under_way.reset(); };
+    bool const waited = of_child.wait(its);
+    ::_exit(waited && its.dropped == 1 ? 7 : 1);
+  };
+  upstream_calls::call<scripted_lock> const in_call(elsewhere, lock_of_call, 1);
+  CHECK(all.wait(lock));
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
 }
 
 TEST_CASE("a contended attempt is repeated as long as anybody gets or gives back anything, and once if not") {

@@ -157,9 +157,9 @@ class upstream_calls {
    public:
     explicit wait_from_elsewhere(upstream_calls const& here) noexcept
         : is_one_(here.is_in_call_elsewhere()),
-          may_wait_(!is_one_ || !__atomic_exchange_n(&one_waits_, true, __ATOMIC_ACQUIRE)) {}
+          may_wait_(!is_one_ || __atomic_exchange_n(&waits_in_, forks + 1, __ATOMIC_ACQUIRE) != forks + 1) {}
     ~wait_from_elsewhere() {
-      if (is_one_ && may_wait_) __atomic_store_n(&one_waits_, false, __ATOMIC_RELEASE);
+      if (is_one_ && may_wait_) __atomic_store_n(&waits_in_, 0, __ATOMIC_RELEASE);
     }
     wait_from_elsewhere(wait_from_elsewhere const&) = delete;
     wait_from_elsewhere& operator=(wait_from_elsewhere const&) = delete;
@@ -167,7 +167,9 @@ class upstream_calls {
     bool may_wait() const noexcept { return may_wait_; }
 
    private:
-    [[gnu::visibility("default")]] static inline constinit bool one_waits_ = false;
+    // 0, or the process in which one waits so, as the number of forks up to it, counted from 1: a child that is forked
+    // meanwhile has no such thread.
+    [[gnu::visibility("default")]] static inline constinit unsigned waits_in_ = 0;
     bool const is_one_, may_wait_;
   };
 
