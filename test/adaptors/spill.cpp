@@ -16,6 +16,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <stdexcept>
 #include <string>
@@ -262,6 +263,36 @@ TEST_CASE("what a reclaimer of the host's stack asks for is refused, or served, 
   CHECK(refused == 1);
   CHECK(on.memory.numbers().handles == 4);
   CHECK(on.memory.numbers().device_bytes == 4_MiB);
+}
+
+TEST_CASE("a reclaimer below neither drops nor pins the handle that its own thread brings back") {
+  watched_world const world;
+  caught_misuse const misuse;
+  auto host = make(host_stack());
+  stream const a;
+  std::function<void()> reclaim = [] {};
+  auto memory = make(device{} | pool{.initial_bytes = 2_MiB, .max_bytes = 2_MiB} |
+                     on_failure{{{"of handles", [&](memory_request const&) -> std::size_t { return reclaim(), 0; }}}} |
+                     spill{.to = share(host)});
+  auto handles = make_handles(memory, a, 2);
+  void* const p = memory.allocate(a, 1_MiB);
+  CHECK(spilled(handles) == "h-");
+  {
+    auto const all_else = handles.back().pin(a);
+    reclaim = [&] { static_cast<void>(handles.front().pin(a)); };
+    std::string const refusal = message_of<out_of_memory>([&] { static_cast<void>(handles.front().pin(a)); });
+    CHECK(contains(refusal, "pinned while it comes back"));
+    CHECK(misuse.count() == 0);
+    reclaim = [&] {
+      if (handles.size() == 2) handles.pop_front();
+    };
+    CHECK_THROWS_AS(static_cast<void>(handles.front().pin(a)), out_of_memory);
+    CHECK(misuse.count() == 1);
+    CHECK(contains(misuse.last(), "1.00 MiB ended while it was pinned"));
+  }
+  CHECK(memory.numbers().handles == 2);
+  CHECK(memory.numbers().host_bytes == 1_MiB);  // kept
+  memory.deallocate(a, p, 1_MiB);
 }
 
 TEST_CASE("where the host has no room for the longest unused handle, smaller ones go, and each is tried once") {

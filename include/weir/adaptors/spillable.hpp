@@ -91,9 +91,10 @@ class spillable {
   /// Elements that were spilled are brought back: their memory is taken in the order of `stream`, which may spill other
   /// handles, and the copy is queued there; the host does not wait. Then throws as the constructor does, and the
   /// contents stay where they are. Refused with `std::logic_error` where `stream` is being captured: pin before the
-  /// capture, on another stream or the same, and hold the pin as long as the graph may run. On a default stream, the
-  /// stack's device has to be current, here and where the pin ends; a pin on the per-thread one ends on its thread.
-  /// Not while a pool below is parked: that is not asked for, and there may be no memory at the address.
+  /// capture, on another stream or the same, and hold the pin as long as the graph may run; and where it moves just now
+  /// and the calling thread is inside of a move itself, as a reclaimer may be. On a default stream, the stack's device
+  /// has to be current, here and where the pin ends; a pin on the per-thread one ends on its thread. Not while a pool
+  /// below is parked: that is not asked for, and there may be no memory at the address.
   [[nodiscard]] spill_pin<T> pin(stream_ref stream) {
     return owner_ == nullptr ? spill_pin<T>() : spill_pin<T>(*owner_, block_, stream, size_);
   }

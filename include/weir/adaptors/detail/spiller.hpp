@@ -39,9 +39,23 @@ namespace detail {
 
 /// Decides which blocks move. Thread-safe. Its lock is held while streams are made to wait for events, never while
 /// memory is taken, given back or copied. A thread that wants a block which another one moves just now waits until that
-/// one has queued the copy; but not inside of such a copy, where the host's stack may call the program (a reclaimer
-/// that drops handles): that might be for itself.
+/// one has queued the copy; but not inside of such a move, where a stack may call the program (a reclaimer that drops
+/// handles): that might be for itself.
 class spiller {
+  /// While it lives, this thread brings a block back, of whatever layer: two such threads may want each other's.
+  class returning {
+   public:
+    returning() noexcept { ++depth_; }
+    ~returning() { --depth_; }
+    returning(returning const&) = delete;
+    returning& operator=(returning const&) = delete;
+
+    static bool is_set() noexcept { return depth_ != 0; }
+
+   private:
+    [[gnu::visibility("default")]] inline static constinit thread_local unsigned depth_ = 0;
+  };
+
  public:
   using block = std::list<spill_block>::iterator;
   class pin;
@@ -75,22 +89,21 @@ class spiller {
   }
 
   /// Frees a block in stream order, wherever it is. One that is on its way to the host is freed by who moves it: that
-  /// may be this thread, or wait for what this one holds.
+  /// may be this thread, or wait for what this one holds. One that comes back is about to be pinned.
   void drop(block b) noexcept {
     if (life_.is_exiting()) return;
     std::list<spill_block> gone;
     {
-      std::unique_lock lock(mutex_);
+      std::lock_guard const lock(mutex_);
       if (is_on_its_way_out(*b)) return void(b->dropped = true);
-      wait_until_still(lock, b);
-      if (b->pins == 0) {
+      if (b->pins == 0 && b->at != place::moving) {
         count_off(*b);
         gone.splice(gone.end(), list_of(b), b);
       }
     }
     if (!gone.empty()) return copies_.free(gone.front());
     report_misuse("weir: spill: a handle to " + format_bytes(b->bytes) +
-                  " ended while it was pinned; the pin has to end first. Its memory is kept");
+                  " ended while it was pinned, or about to be; the pin has to end first. Its memory is kept");
   }
 
   /// Spills idle blocks, the longest unused first, until they make `bytes` together: a memory that has just refused so
@@ -138,9 +151,6 @@ class spiller {
     auto& from = list_of(b);
     b->is_idle = b->at == place::device && b->pins == 0 && !b->kept;
     list_of(b).splice(list_of(b).end(), from, b);
-  }
-  void wait_until_still(std::unique_lock<std::mutex>& lock, block b) {
-    still_.wait(lock, [&] { return b->at != place::moving; });
   }
   static bool is_on_its_way_out(spill_block const& b) noexcept { return b.at == place::moving && b.is_idle; }
   /// Whether the calling thread is inside of a copy to the host, called by the host's stack. With the lock.
@@ -209,6 +219,7 @@ class spiller {
 
   /// Called with the lock, which is let go meanwhile. Throws as `add`; the contents then stay on the host.
   void bring_back(std::unique_lock<std::mutex>& lock, block b, stream_ref stream) {
+    returning const inside;
     b->at = place::moving;
     lock.unlock();
     try {
@@ -237,13 +248,23 @@ class spiller {
 
   // ---- pins
 
-  void* begin_use(block b, stream_ref stream, std::uint64_t& comes_after) {
-    require_stream(stream, "a handle was to be pinned");
-    std::unique_lock lock(mutex_);
-    if (b->at == place::moving && is_sending_out())
+  /// Throws where that might be for ever.
+  void wait_until_still(std::unique_lock<std::mutex>& lock, block b) {
+    if (b->at != place::moving) return;
+    if (is_sending_out())
       throw std::logic_error(
           "weir: spill: a handle was to be pinned while it moves, inside of a copy to the host, as by a reclaimer of "
           "the host's stack; it may wait for that copy: pin another one, or elsewhere");
+    if (!is_on_its_way_out(*b) && returning::is_set())
+      throw std::logic_error(
+          "weir: spill: a handle was to be pinned while it comes back, inside of a return to the device, as by a "
+          "reclaimer below; it may wait for that return: pin another one, or elsewhere");
+    still_.wait(lock, [&] { return b->at != place::moving; });
+  }
+
+  void* begin_use(block b, stream_ref stream, std::uint64_t& comes_after) {
+    require_stream(stream, "a handle was to be pinned");
+    std::unique_lock lock(mutex_);
     wait_until_still(lock, b);
     if (b->at == place::host) bring_back(lock, b, stream);
     hold_back(stream, b->uses);
