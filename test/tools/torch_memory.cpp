@@ -212,6 +212,13 @@ TEST_CASE_FIXTURE(fresh_world, "whatever a program did, and however little a tra
     }
     std::string const what = seen(memory);
     CHECK_MESSAGE(what.find("; ") != std::string::npos, what);
+    recorded_trace const trace = trace_of(memory);
+    std::string const alone = python(viewer, torch_memory(trace));
+    CHECK_MESSAGE(alone.find("; ") != std::string::npos, alone);
+    std::size_t left_out = 0;
+    for (memory_snapshot const& end : {snapshot(memory), memory_snapshot{}})
+      left_out += detail::torch_devices(trace, end)[0].left_out();
+    if (trace.lost == 0) CHECK(left_out == 0);
     for (block const& each : live) memory.deallocate(a, each.p, each.bytes);
   };
   SUBCASE("a pool") { run(device{} | trace{} | pool{.growth_bytes = 2_MiB} | trace{}); }

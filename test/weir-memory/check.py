@@ -123,6 +123,19 @@ check("and on to another one", 0, [], "convert", torch, "--to", "torch", "-o", s
 again = pickle.loads((folder / "again.pickle").read_bytes())
 expect("which has them too", [s["total_size"] for s in again["segments"]] == [4 * MIB], str(again["segments"]))
 
+# weir's extension shows PyTorch each live block as a segment; earlier blocks lay across them.
+across = {"segments": [{"device": 0, "address": 0x1080000, "total_size": 512, "stream": 0, "frames": [],
+                        "blocks": [block(512, "active_allocated")]}],
+          "device_traces": [[event(action, address, size, 1) for action, address, size in [
+              ("alloc", 0x1000000, MIB), ("free_requested", 0x1000000, MIB), ("free_completed", 0x1000000, MIB), ("alloc", 0x1080000, 512)]]]}
+check("a snapshot of blocks alone", 0, [], "convert", file("across.pickle", pickle.dumps(across)), "--to", "torch", "-o", str(folder / "again.pickle"))
+check("keeps all events", 0, ["peak in use         1.00 MiB", "allocations         2, "], "summary", str(folder / "again.pickle"))
+
+# What PyTorch's viewer would stop at is left out, and counted.
+twice = file("twice.csv", LOG + f"1,10:00:00.004000,free,0x2000000,{2 * MIB},0x7f,\n")
+check("a wrong free", 0, ["weir-memory: left out 1 event at which PyTorch's viewer would stop"],
+      "convert", twice, "--to", "torch", "-o", str(folder / "again.pickle"))
+
 # Two devices at the same time, each on its default stream.
 def life(address, begin, end):
     return [event("alloc", address, MIB, begin), event("free_requested", address, MIB, end), event("free_completed", address, MIB, end)]

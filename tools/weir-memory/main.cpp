@@ -225,6 +225,19 @@ void write(std::string const& path, std::string const& bytes) {
   if (std::fclose(file) != 0 || !written) fail();
 }
 
+/// For PyTorch's viewer; says on the error output if it could not show everything.
+std::string for_torch(weir::recorded_trace const& trace, weir::memory_snapshot const& snapshot) {
+  std::vector<weir::detail::torch_device> const devices = weir::detail::torch_devices(trace, snapshot);
+  std::size_t left_out = 0;
+  for (weir::detail::torch_device const& device : devices) left_out += device.left_out();
+  if (left_out != 0)
+    std::fprintf(stderr,
+                 "weir-memory: left out %s at which PyTorch's viewer would stop: what contradicts others, or lies in "
+                 "memory that was not there then\n",
+                 counted(left_out, "event").c_str());
+  return weir::detail::torch_writer(trace).write(devices);
+}
+
 int convert(arguments const& a) {
   require(a, 1, 1, {"--output", "--to"});
   if (a.to != "csv" && a.to != "json" && a.to != "torch")
@@ -234,7 +247,7 @@ int convert(arguments const& a) {
   auto const [trace, snapshot] = read_all(a.traces[0], a);
   write(a.output, a.to == "csv"    ? weir::trace_csv(trace)
                   : a.to == "json" ? weir::trace_json_lines(trace)
-                                   : weir::torch_memory(trace, snapshot));
+                                   : for_torch(trace, snapshot));
   return 0;
 }
 

@@ -2,15 +2,16 @@
 // What of a trace and a snapshot PyTorch's memory viewer can show, device by device.
 
 #include <weir/tools/address_pieces.hpp>
+#include <weir/tools/extent_life.hpp>
 #include <weir/tools/memory_snapshot.hpp>
 #include <weir/tools/recorded_trace.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -46,12 +47,17 @@ class torch_device {
   torch_device(recorded_trace const& trace, torch_layers layers, torch_input const& of_device, std::int32_t device)
       : trace_(trace), device_(device), layers_(std::move(layers)) {
     for (memory_segment const* const s : of_device.segments) add_segment(*s);
+    if (of_device.segments.empty()) add_traced_segments(of_device.events);
+    note_told(of_device.events);
     choose_events(possible_events(of_device.events));
     add_missing_segments();
+    left_out_ = count(of_device.events) - count(events_);
   }
 
   std::vector<memory_segment> const& segments() const noexcept { return segments_; }
   std::vector<trace_event const*> const& events() const noexcept { return events_; }
+  /// How many of the events that such a file has do not fit.
+  std::size_t left_out() const noexcept { return left_out_; }
 
  private:
   /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first.
@@ -75,8 +81,49 @@ class torch_device {
   void keep(memory_segment const& segment) {
     held_.add(segment.address, segment.address + segment.bytes);
     for (memory_block const& block : segment.blocks)
-      if (block.state == memory_state::live) live_.insert(block.address);
+      if (block.state == memory_state::live) live_[block.address] = block.address + block.bytes;
     segments_.push_back(segment);
+  }
+
+  /// Where no snapshot says what there is at the end: what came and did not go. Their blocks come later.
+  void add_traced_segments(std::vector<trace_event const*> const& all) {
+    extent_follower there;
+    bool is_range = false;
+    for (trace_event const* const e : all) {
+      if (e->layer != layers_.keeper) continue;
+      is_range = is_range || e->action == trace_action::map;
+      if (comes(e->action)) there.begin(e->address, e->bytes, 1);
+      if (goes(e->action)) there.end(e->address, e->bytes, 1, false);
+    }
+    address_pieces pieces;  // a range is one, however often it grew
+    for (extent_life const& left : there.take()) {
+      if (left.until != to_the_end) continue;
+      std::uint64_t const end = left.address + left.bytes;
+      is_range ? pieces.add(left.address, end) : add_traced_segment(left.address, end, false);
+    }
+    for (auto const& [begin, end] : pieces) add_traced_segment(begin, end, true);
+  }
+  void add_traced_segment(std::uint64_t begin, std::uint64_t end, bool is_range) {
+    keep({.address = begin, .bytes = end - begin, .device = device_, .is_range = is_range});
+  }
+
+  static bool comes(trace_action action) { return action == trace_action::grow || action == trace_action::map; }
+  static bool goes(trace_action action) { return action == trace_action::trim || action == trace_action::unmap; }
+  /// Which memory the events of segments tell of: it was there when they say so, and at no other time.
+  void note_told(std::vector<trace_event const*> const& all) {
+    address_pieces now = held_;
+    for (std::size_t i = all.size(); i-- > 0;) {
+      trace_event const& e = *all[i];
+      std::uint64_t const end = e.address + e.bytes;
+      if (e.layer != layers_.keeper || end < e.address) continue;
+      if (comes(e.action) && now.contains(e.address, end))
+        now.remove(e.address, end);
+      else if (goes(e.action) && !now.overlaps(e.address, end))
+        now.add(e.address, end);
+      else
+        continue;
+      told_.add(e.address, end);
+    }
   }
 
   /// From the last to the first, as the viewer goes.
@@ -115,11 +162,11 @@ class torch_device {
       case trace_action::free:
         if (e.layer != layers_.program) return false;
         if (!now.contains(e.address, end)) {
-          if (now.overlaps(e.address, end) || traced_.overlaps(e.address, end)) return false;
-          missing_.add(e.address, end);  // in a segment that nobody showed
+          if (told_.overlaps(e.address, end)) return false;
+          missing_.add(e.address, end);  // in a segment that nobody showed, or not all of it
         }
         if (e.action == trace_action::free)
-          live_.insert(e.address);
+          live_[e.address] = end;
         else
           live_.erase(e.address);
         return true;
@@ -130,10 +177,8 @@ class torch_device {
         return true;
       case trace_action::trim:
       case trace_action::unmap:
-        if (e.layer != layers_.keeper || now.overlaps(e.address, end) || missing_.overlaps(e.address, end))
-          return false;
+        if (e.layer != layers_.keeper || !told_.contains(e.address, end) || now.overlaps(e.address, end)) return false;
         now.add(e.address, end);
-        traced_.add(e.address, end);
         return true;
       default:  // PyTorch has no word for it
         return false;
@@ -141,36 +186,71 @@ class torch_device {
   }
 
   bool has_live(std::uint64_t begin, std::uint64_t end) const {
-    auto const first = live_.lower_bound(begin);
-    return first != live_.end() && *first < end;
+    auto const after = live_.lower_bound(end);
+    return after != live_.begin() && std::prev(after)->second > begin;
   }
 
-  /// Segments for blocks that no segment holds: of a stack without a pool, or of a file without a snapshot.
+  /// Segments for blocks that no segment holds: of a stack without a pool, or of a file without a snapshot. Segments
+  /// that hold parts of such blocks become parts of these: where nothing is kept, each live block was shown as one.
   void add_missing_segments() {
-    std::map<std::uint64_t, trace_event const*> live;
+    address_pieces whole = missing_;
+    for (memory_segment const& s : segments_)
+      if (missing_.overlaps(s.address, s.address + s.bytes)) whole.add(s.address, s.address + s.bytes);
+    live_blocks const live = live_at_end(whole);
+    std::erase_if(segments_, [&](memory_segment const& s) { return whole.contains(s.address, s.address + s.bytes); });
+    for (memory_segment& s : segments_)
+      if (s.blocks.empty()) add_blocks(s, live);
+    for (auto const& [begin, end] : whole) {
+      segments_.push_back({.address = begin, .bytes = end - begin, .device = device_});
+      add_blocks(segments_.back(), live);
+    }
+  }
+  using live_blocks = std::map<std::uint64_t, memory_block>;  // by address
+  /// As the events say, but in segments that become parts of `whole`, which know more.
+  live_blocks live_at_end(address_pieces const& whole) const {
+    live_blocks live;
     for (trace_event const* const e : events_) {
-      if (e->action == trace_action::allocate) live[e->address] = e;
       if (e->action == trace_action::free) live.erase(e->address);
+      if (e->action == trace_action::allocate)
+        live[e->address] = {.address = e->address,
+                            .bytes = e->bytes,
+                            .requested = e->bytes,
+                            .stream = e->stream,
+                            .state = memory_state::live,
+                            .tag = trace_.tags[e->tag]};
     }
-    for (auto const& [begin, end] : missing_) {
-      memory_segment segment{.address = begin, .bytes = end - begin, .device = device_};
-      std::uint64_t at = begin;
-      auto const add = [&](std::uint64_t upto, memory_state state) {
-        if (upto > at) segment.blocks.push_back({.address = at, .bytes = upto - at, .state = state});
-        at = std::max(at, upto);
-      };
-      for (auto block = live.lower_bound(begin); block != live.end() && block->first < end; ++block) {
-        trace_event const& e = *block->second;
-        add(e.address, memory_state::free);
-        if (e.address < at) continue;
-        add(e.address + e.bytes, memory_state::live);
-        segment.blocks.back().requested = e.bytes;
-        segment.blocks.back().stream = e.stream;
-        segment.blocks.back().tag = trace_.tags[e.tag];
-      }
-      add(end, memory_state::free);
-      segments_.push_back(segment);
+    for (memory_segment const& s : segments_) {
+      if (s.blocks.empty() || !whole.contains(s.address, s.address + s.bytes)) continue;
+      live.erase(live.lower_bound(s.address), live.lower_bound(s.address + s.bytes));
+      for (memory_block const& b : s.blocks)
+        if (b.state == memory_state::live) live[b.address] = b;
     }
+    return live;
+  }
+  static void add_blocks(memory_segment& to, live_blocks const& live) {
+    std::uint64_t at = to.address;
+    std::uint64_t const end = to.address + to.bytes;
+    auto const add_free = [&](std::uint64_t upto) {
+      if (upto > at) to.blocks.push_back({.address = at, .bytes = upto - at});
+    };
+    for (auto b = live.lower_bound(at); b != live.end() && b->first < end; ++b) {
+      if (b->first < at) continue;
+      add_free(b->first);
+      to.blocks.push_back(b->second);
+      to.blocks.back().bytes = std::min(b->second.bytes, end - b->first);
+      to.blocks.back().requested = std::min(b->second.requested, to.blocks.back().bytes);
+      at = b->first + to.blocks.back().bytes;
+    }
+    add_free(end);
+  }
+
+  /// Of those that PyTorch has a word for.
+  std::size_t count(std::vector<trace_event const*> const& events) const {
+    return static_cast<std::size_t>(std::count_if(events.begin(), events.end(), [&](trace_event const* e) {
+      bool const is_of_block = e->action == trace_action::allocate || e->action == trace_action::free;
+      return (is_of_block && e->layer == layers_.program) ||
+             ((comes(e->action) || goes(e->action)) && e->layer == layers_.keeper);
+    }));
   }
 
   recorded_trace const& trace_;
@@ -178,8 +258,9 @@ class torch_device {
   torch_layers layers_;
   std::vector<memory_segment> segments_;
   std::vector<trace_event const*> events_;
-  address_pieces held_, traced_, missing_;
-  std::set<std::uint64_t> live_;  // blocks, at the event that is looked at
+  address_pieces held_, told_, missing_;
+  std::map<std::uint64_t, std::uint64_t> live_;  // blocks, at the event that is looked at: from where to where
+  std::size_t left_out_ = 0;
 };
 
 /// All devices up to the last that there is anything of. Memory of no device is shown as device 0's.

@@ -135,11 +135,11 @@ class torch_writer {
 /// The bytes of a snapshot file as PyTorch's `torch.cuda.memory._dump_snapshot` writes it, for its memory viewer and
 /// `torch.cuda._memory_viz`; write them to a file that is opened in binary mode. Shows the requests at the outermost
 /// `trace` layer and what the pool below took and gave back, where a `trace` layer saw that; tags are categories. What
-/// the viewer could not show is left out: events whose memory neither `snapshot` nor the trace accounts for, events of
-/// no bytes but refusals, and requests that contradict earlier ones, as a free that was wrong and ignored. Take the
-/// trace first, and let nothing allocate until the snapshot is taken. `pending` memory is `inactive` there. Texts that
-/// are no UTF-8 have U+FFFD in their place. Throws `std::invalid_argument` for a device's number of 4096 or more, and
-/// `std::bad_alloc`.
+/// the viewer could not show is left out: events in memory that was not there then, as the trace says, events of no
+/// bytes but refusals, and requests that contradict earlier ones, as a free that was wrong and ignored. Memory that
+/// neither `snapshot` nor the trace accounts for gets a segment. Take the trace first, and let nothing allocate until
+/// the snapshot is taken. `pending` memory is `inactive` there. Texts that are no UTF-8 have U+FFFD in their place.
+/// Throws `std::invalid_argument` for a device's number of 4096 or more, and `std::bad_alloc`.
 inline std::string torch_memory(recorded_trace const& trace, memory_snapshot const& snapshot = {}) {
   return detail::torch_writer(trace).write(detail::torch_devices(trace, snapshot));
 }
