@@ -45,6 +45,15 @@ def shows_what_the_library_knows(page, known):
            (end["live"], end["blocks"], end["reserved"]) == (known["live"], known["blocks"], known["reserved"]), (end, known))
 
 
+def counts_free_memory(page, name):
+    """At the moments of the curve, which the library counted."""
+    wrong = page.value("""JSON.stringify(runs.flatMap(r => r.fragmentation.filter(([m, ...known]) => {
+        const {reserved, free, largest} = r.freeAt(m);
+        return known.join() !== [reserved, free, largest].join();
+    })))""")
+    expect(f"{name}: what is free is the library's", wrong == "[]", wrong)
+
+
 def obeys(page):
     """Mouse and keyboard."""
     page.to_front()
@@ -179,6 +188,8 @@ def main():
         for name in known:
             shows_what_the_library_knows(opens(name), known[name])
         pages = dict(opened)
+        for name in ("segments", "range", "large"):
+            counts_free_memory(pages[name], name)
         obeys(pages["segments"])
         shows_reports(pages["segments"])
         lists_what_layers_did(opens("moves"))

@@ -185,7 +185,8 @@ class Run {
   /// Free bytes of the known segments, and the largest piece. Blocks take multiples of 256 bytes.
   freeAt(moment) {
     const blocks = this.blocksAt(moment);
-    let [free, largest, reserved, i, end, last] = [0, 0, 0, 0, 0, null];
+    let [free, largest, reserved, i] = [0, 0, 0, 0];
+    let [end, extentEnd, last] = [0, 0, null];  // what was looked at, and the extent that was looked at last
     let piece = 0;  // the free one that ends at `end`
     const add = bytes => {
       free += bytes;
@@ -193,17 +194,21 @@ class Run {
     };
     for (const [segment, address, bytes] of this.extentsAt(moment)) {
       if (!segment.known) continue;
-      if (last !== segment || end !== address) piece = 0;
-      for (end = address; i < blocks.length && this.address[blocks[i]] < address + bytes; ++i) {
+      // A block reaches from one extent of a range into the next.
+      if (last !== segment || extentEnd !== address) [piece, end] = [0, address];
+      [extentEnd, last] = [address + bytes, segment];
+      for (; i < blocks.length && this.address[blocks[i]] < extentEnd; ++i) {
         const begin = this.address[blocks[i]];
         if (begin < address) continue;
         if (begin > end) add(begin - end);
         piece = 0;
         end = Math.max(end, begin + Math.ceil(this.bytes[blocks[i]] / 256) * 256);
       }
-      if (end < address + bytes) add(address + bytes - end);
-      [reserved, last] = [reserved + bytes, segment];
-      end = Math.max(end, address + bytes);
+      if (end < extentEnd) {
+        add(extentEnd - end);
+        end = extentEnd;
+      }
+      reserved += bytes;
     }
     return {reserved, free, largest};
   }

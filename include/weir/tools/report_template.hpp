@@ -388,7 +388,8 @@ class Run {
   /// Free bytes of the known segments, and the largest piece. Blocks take multiples of 256 bytes.
   freeAt(moment) {
     const blocks = this.blocksAt(moment);
-    let [free, largest, reserved, i, end, last] = [0, 0, 0, 0, 0, null];
+    let [free, largest, reserved, i] = [0, 0, 0, 0];
+    let [end, extentEnd, last] = [0, 0, null];  // what was looked at, and the extent that was looked at last
     let piece = 0;  // the free one that ends at `end`
     const add = bytes => {
       free += bytes;
@@ -396,17 +397,21 @@ class Run {
     };
     for (const [segment, address, bytes] of this.extentsAt(moment)) {
       if (!segment.known) continue;
-      if (last !== segment || end !== address) piece = 0;
-      for (end = address; i < blocks.length && this.address[blocks[i]] < address + bytes; ++i) {
+      // A block reaches from one extent of a range into the next.
+      if (last !== segment || extentEnd !== address) [piece, end] = [0, address];
+      [extentEnd, last] = [address + bytes, segment];
+      for (; i < blocks.length && this.address[blocks[i]] < extentEnd; ++i) {
         const begin = this.address[blocks[i]];
         if (begin < address) continue;
         if (begin > end) add(begin - end);
         piece = 0;
         end = Math.max(end, begin + Math.ceil(this.bytes[blocks[i]] / 256) * 256);
       }
-      if (end < address + bytes) add(address + bytes - end);
-      [reserved, last] = [reserved + bytes, segment];
-      end = Math.max(end, address + bytes);
+      if (end < extentEnd) {
+        add(extentEnd - end);
+        end = extentEnd;
+      }
+      reserved += bytes;
     }
     return {reserved, free, largest};
   }
@@ -500,13 +505,13 @@ class TimelineScale {
 
 /// For each column of pixels in which something happened: bytes by group at the moment at which most is live in it and
 /// after its last moment, and the most reserved.
-function columnsOf(scale) {
+)page",
+    R"page(function columnsOf(scale) {
   const {run, view} = scale;
   const columns = [];
   const sums = run.sumsAt(view.from);
   let column = null;
-)page",
-    R"page(  for (let m = view.from; m <= view.to; ++m) {
+  for (let m = view.from; m <= view.to; ++m) {
     const x = Math.floor(scale.x(m));
     if (column !== null && column.x !== x) column.after = sums.slice();
     if (m > view.from) run.change(sums, m);
@@ -800,13 +805,13 @@ function drawFragmentation(canvas, run, moment) {
   const points = run.fragmentation.map(([m, , free, largest]) => [x(m), y(free === 0 ? 0 : 1 - largest / free)]);
   c.beginPath();
   points.forEach(([px, py], i) => { if (i === 0) c.moveTo(px, py); else c.lineTo(px, py); });
-  c.strokeStyle = colourOf(1);
+)page",
+    R"page(  c.strokeStyle = colourOf(1);
   c.lineWidth = 2;
   c.stroke();
   if (points.length > 0) {
     c.lineTo(points[points.length - 1][0], bottom);
-)page",
-    R"page(    c.lineTo(points[0][0], bottom);
+    c.lineTo(points[0][0], bottom);
     c.globalAlpha = 0.16;
     c.fillStyle = colourOf(1);
     c.fill();
@@ -1035,10 +1040,10 @@ function mapLegend(r) {
     : colouring === "stream" ? r.streams.slice(0, 8).map((name, i) => [colourOf(i), name === "0x0" ? "default stream" : `stream ${name}`])
     : [[colourOf(0), "live"]];
   if (colouring === "stream" && r.streams.length > 8) entries.push([colourOf(8), `${r.streams.length - 8} other streams`]);
-  entries.push([`repeating-linear-gradient(135deg, ${themeColour("reserved")} 0 2px, ${themeColour("free")} 2px 5px)`, "pending"]);
-  if (r.knowsSegments) entries.push([themeColour("free"), "free"]);
 )page",
-    R"page(  if (r.segments.some(s => s.range)) entries.push(["transparent", "··· addresses without memory"]);
+    R"page(  entries.push([`repeating-linear-gradient(135deg, ${themeColour("reserved")} 0 2px, ${themeColour("free")} 2px 5px)`, "pending"]);
+  if (r.knowsSegments) entries.push([themeColour("free"), "free"]);
+  if (r.segments.some(s => s.range)) entries.push(["transparent", "··· addresses without memory"]);
   return entries;
 }
 function showMap(r, m) {
