@@ -199,6 +199,7 @@ def main():
         does_little(pages["large"], known["large"])
         compares(opens("both"))
         expect("a page of nothing opens", report(opens("nothing"))["count"] == 0)
+        expect("and one of blocks far apart", report(opens("ends"))["drawn"] == 2)
         phone = opens("both", width=390, height=844, phone=True)
         expect("a phone's width suffices", phone.value("document.documentElement.scrollWidth") <= 390)
         dark, light = (opens("range", dark=d).value("getComputedStyle(document.body).backgroundColor") for d in (True, False))

@@ -160,6 +160,10 @@ int main(int, char** argv) {
                       {"one growable range", weir::trace_of(range), weir::snapshot(range)}},
                      folder + "/both.html");
   weir::write_report({{"nothing", {}, {}}}, folder + "/nothing.html");
+  weir::recorded_trace ends{.layers = {"trace"}};  // of the address space
+  for (std::uint64_t const address : {std::uint64_t{4096}, ~std::uint64_t{4095}})
+    ends.events.push_back({.address = address, .bytes = 4096});
+  weir::write_report({{"ends", ends, {}}}, folder + "/ends.html");
   weir::write_report({{"a log", weir::read_trace(weir::trace_csv(weir::trace_of(segments))), {}}},
                      folder + "/log.html");
   moves();

@@ -247,12 +247,12 @@ function layMap(run, moment, width) {
     const touches = inRange && last[1] + last[2] === address;
     if (i > 0 && !touches) x += inRange ? 14 : gap;
     if (inRange && !touches && x < width) parts.push({hole: address - last[1] - last[2], x: x - 13, width: 12, row});
-    for (let at = address; at < address + bytes;) {
+    for (let laid = 0; laid < bytes;) {  // no address: a large one plus little is the same number
       if (x > width - 4) { x = 0; ++row; }
-      const pixels = Math.min(Math.max((address + bytes - at) / scale, 3), width - x);
-      const here = Math.min(address + bytes - at, Math.max(pixels * scale, 1));
-      parts.push({segment, address: at, bytes: here, x, width: pixels, row});
-      at += here;
+      const pixels = Math.min(Math.max((bytes - laid) / scale, 3), width - x);
+      const here = Math.min(bytes - laid, Math.max(pixels * scale, 1));
+      parts.push({segment, address: address + laid, bytes: here, x, width: pixels, row});
+      laid += here;
       x += pixels;
     }
   });
