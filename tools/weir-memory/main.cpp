@@ -85,7 +85,8 @@ std::size_t size_of(std::string_view text) {
     if (std::size_t const bytes = weir::detail::bytes_in(text); bytes != 0) return bytes;
   } catch (std::invalid_argument const&) {
   }
-  throw wrong_argument("'" + weir::printable(text) + "' is no number above 0; sizes can end in KiB, MiB, GiB or TiB");
+  throw wrong_argument("'" + weir::printable(text) +
+                       "' is no number above 0 of bytes that can be addressed; it can end in KiB, MiB, GiB or TiB");
 }
 
 /// None where `--help` or `--version` was asked for, which it prints.
