@@ -98,6 +98,11 @@ check("a log that is new", 0, ["smallest device"], "replay", kept, "--smallest",
 more = file("c.csv", LOG + f"1,10:00:01.000000,allocate,0x9000000,{4 * MIB},0x7f,new\n")
 check("a comparison", 0, ["peak in use", "+2.50 MiB (+62.5 %)", "new", "-2.00 MiB"], "compare", log, more)
 
+for command in (("convert", log, "--to", "csv"), ("page", log)):
+    printed = subprocess.run([program, *command, "--output", "-"], capture_output=True, cwd=folder)
+    expect(f"{command[0]} writes to the standard output", printed.returncode == 0 and not (folder / "-").exists()
+           and printed.stdout.startswith((b"Thread,Time,", b"<!doctype html>")) and printed.stdout.endswith((b"\n", b"</html>\n")), printed)
+
 page = str(folder / "memory.html")
 check("a page", 0, [page], "page", log, more, "--output", page)
 written = Path(page).read_text()

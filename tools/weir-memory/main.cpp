@@ -49,7 +49,7 @@ constexpr char const* usage = R"usage(weir-memory COMMAND [OPTION...] TRACE...
   TRACE: RMM's log (weir::logging writes it), JSON lines, or a memory snapshot of PyTorch or weir, gzip-ed or not; its
   beginning says which. `-`: standard input.
 
-  -o, --output FILE    where `page` and `convert` write; `convert` without it: standard output
+  -o, --output FILE    where `page` and `convert` write; `-`, and `convert` without it: standard output
       --to FORMAT      csv, json or torch
   -s, --stack TEXT     for `replay`, as weir::parse reads it; may be given again. Default: "async | pool"
   -d, --device SIZE    memory that the device has, as 512MiB or 16GiB; default 1024GiB. As much is there for managed
@@ -194,6 +194,19 @@ int compare(arguments const& a) {
   return 0;
 }
 
+/// To the standard output where there is no path, or `-`.
+void write(std::string const& path, std::string const& bytes) {
+  if (path.empty() || path == "-") {
+    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+    return;
+  }
+  auto const fail = [&] { throw std::runtime_error(weir::printable(path) + ": " + std::strerror(errno)); };
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) fail();
+  bool const written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  if (std::fclose(file) != 0 || !written) fail();
+}
+
 int draw(arguments const& a) {
   require(a, 1, 2, {"--output"});
   std::vector<weir::report_run> runs;
@@ -202,6 +215,10 @@ int draw(arguments const& a) {
     runs.push_back({name_of_file(path), std::move(memory.trace), std::move(memory.snapshot)});
   }
   std::string const output = a.output.empty() ? "memory.html" : a.output;
+  if (output == "-") {
+    write(output, weir::report_page(runs));
+    return 0;
+  }
   require_other_output(a, output);
   weir::write_report(runs, output);
   std::printf("%s\n", weir::printable(output).c_str());
@@ -212,18 +229,6 @@ int draw(arguments const& a) {
 void finish_printing() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw std::runtime_error(std::string("standard output: ") + std::strerror(errno));
-}
-
-void write(std::string const& path, std::string const& bytes) {
-  if (path.empty()) {
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-    return;
-  }
-  auto const fail = [&] { throw std::runtime_error(weir::printable(path) + ": " + std::strerror(errno)); };
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) fail();
-  bool const written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  if (std::fclose(file) != 0 || !written) fail();
 }
 
 /// For PyTorch's viewer; says on the error output if it could not show everything.
