@@ -56,6 +56,17 @@ TEST_CASE("a block lives from its allocation to its free") {
   CHECK(weir::peak_of(t).moment == 2);
 }
 
+TEST_CASE("what several layers tell of a segment is the same memory") {
+  auto const grow = trace_action::grow, trim = trace_action::trim;
+  // A pool on a pool, whose segment lies in one of the lower pool's.
+  CHECK(segments(timeline({event(grow, 65536, 8192, 1), event(grow, 69632, 4096, 0), event(trim, 69632, 4096, 0),
+                           event(grow, 69632, 4096, 0), event(trim, 69632, 4096, 0), event(trim, 65536, 8192, 1)})) ==
+        "[65536:8192 1-6] ");
+  // Two layers between a pool and its source.
+  CHECK(segments(timeline({event(grow, 65536, 8192, 1), event(grow, 65536, 8192, 0), event(trim, 65536, 8192, 1),
+                           event(trim, 65536, 8192, 0)})) == "[65536:8192 1-3] ");
+}
+
 TEST_CASE("what is freed without having been allocated was there before") {
   CHECK(blocks(timeline({allocate(1000, 10), free(5000, 7)})) == "1000:10 1-end 5000:7 0-2 ");
 }

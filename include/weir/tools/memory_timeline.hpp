@@ -127,13 +127,13 @@ class timeline_builder {
       case trace_action::free:
         return blocks_.free(e, now);
       case trace_action::grow:
-        return plain_.begin(e.address, e.bytes, now);
+        return plain_.begin(e.address, e.bytes, now, e.layer);
       case trace_action::trim:
-        return plain_.end(e.address, e.bytes, now);
+        return plain_.end(e.address, e.bytes, now, true, e.layer);
       case trace_action::map:
-        return mapped_.begin(e.address, e.bytes, now);
+        return mapped_.begin(e.address, e.bytes, now, e.layer);
       case trace_action::unmap:
-        return mapped_.end(e.address, e.bytes, now);
+        return mapped_.end(e.address, e.bytes, now, true, e.layer);
       default:  // of no block and no memory
         return;
     }
