@@ -3,9 +3,12 @@
 #include <weir/bridges/per_device.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/support/sampled_clock.hpp>
+#include <weir/tools/config_text.hpp>
 #include <weir/weir.hpp>
 
+#include <array>
 #include <optional>
+#include <typeinfo>
 
 using namespace weir;
 
@@ -56,3 +59,7 @@ void make_a_pool_on(limited_chunks& chunks, std::optional<any_resource>& made) {
 
 extern "C" [[gnu::visibility("default")]] bool refers_to(any_ref reference, limited_chunks& chunks);
 bool refers_to(any_ref reference, limited_chunks& chunks) { return reference == any_ref(chunks); }
+
+using types = std::array<std::type_info const*, 3>;
+extern "C" [[gnu::visibility("default")]] void types_of_errors(types& found);
+void types_of_errors(types& found) { found = {&typeid(out_of_memory), &typeid(cuda_error), &typeid(config_error)}; }

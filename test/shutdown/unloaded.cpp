@@ -4,6 +4,7 @@
 #include <weir/bridges/per_device.hpp>
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/support/sampled_clock.hpp>
+#include <weir/tools/config_text.hpp>
 #include <weir/weir.hpp>
 
 #include <weir/sim/sim.hpp>
@@ -12,12 +13,14 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <barrier>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <typeinfo>
 
 using namespace weir;
 
@@ -214,4 +217,13 @@ TEST_CASE(
   auto memory = make(share(chunks) | pool{});
   memory.deallocate(host_order, memory.allocate(host_order, 4_MiB), 4_MiB);
   CHECK(plugin.function<bool (*)(any_ref, decltype(chunks)&)>("refers_to")(any_ref(chunks), chunks));
+}
+
+// libc++ takes two errors for one type only where there is one object that describes it.
+TEST_CASE("errors of a library that hides its symbols are caught in the program by their types") {
+  loaded_plugin const plugin;
+  using types = std::array<std::type_info const*, 3>;
+  types theirs{};
+  plugin.function<void (*)(types&)>("types_of_errors")(theirs);
+  CHECK(theirs == types{&typeid(out_of_memory), &typeid(cuda_error), &typeid(config_error)});
 }

@@ -47,7 +47,7 @@ struct memory_request {
 /// The memory cannot be had. The stack is as it was before the call and usable; a smaller request may succeed.
 /// `what()` is the report: the request with the thread's tag, who refused it, a line from every layer it passed, and
 /// what to do (docs/out-of-memory.md reads one line by line).
-class out_of_memory : public std::bad_alloc {
+class __attribute__((visibility("default"))) out_of_memory : public std::bad_alloc {
  public:
   /// `refused_by` is the name of a layer; `state` describes that layer and those below.
   out_of_memory(memory_request request, std::string const& refused_by, report const& state)

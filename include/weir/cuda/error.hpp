@@ -18,7 +18,7 @@
 namespace weir {
 
 /// A CUDA call that failed for a reason other than lack of memory.
-class cuda_error : public std::runtime_error {
+class __attribute__((visibility("default"))) cuda_error : public std::runtime_error {
  public:
   cuda_error(cudaError_t code, char const* call, char const* file, int line)
       : std::runtime_error(std::string("weir: ") + call + " failed: " + cudaGetErrorName(code) + " (" +

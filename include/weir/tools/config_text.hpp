@@ -18,7 +18,7 @@ namespace weir {
 
 /// A stack's text that cannot be read. `what()` shows the text with a mark under `column()` (from 1) and what is
 /// allowed. Nothing in it steers a terminal, whatever bytes the text holds.
-class config_error : public std::invalid_argument {
+class __attribute__((visibility("default"))) config_error : public std::invalid_argument {
  public:
   config_error(std::string_view text, std::size_t at, std::string const& problem)
       : std::invalid_argument("weir: column " + std::to_string(at + 1) + ": " + shown(problem) + "\n  " + shown(text) +
