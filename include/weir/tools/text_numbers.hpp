@@ -14,6 +14,11 @@
 #include <string_view>
 #include <system_error>
 
+#ifndef __cpp_lib_to_chars
+#include <locale>
+#include <sstream>
+#endif
+
 namespace weir::detail {
 
 /// All of `text` as a whole number; false, and nothing changed, if it is none that `T` has.
@@ -26,13 +31,24 @@ bool read_whole(std::string_view text, T& number, int base = 10) noexcept {
   return true;
 }
 
+/// All of `text` as a number with a point or without; false if it is none.
+inline bool read_decimal(std::string_view text, double& number) {
+#ifdef __cpp_lib_to_chars
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  return error == std::errc() && end == text.data() + text.size();
+#else
+  // libc++'s `std::from_chars` reads whole numbers only. A stream would take an exponent, too.
+  std::istringstream in{std::string(text)};
+  in.imbue(std::locale::classic());
+  return text.find_first_not_of("-.0123456789") == std::string_view::npos && in >> number &&
+         in.peek() == std::istringstream::traits_type::eof();
+#endif
+}
+
 /// `digits`, with a point or without. Throws `std::invalid_argument`, in which `text` is not `form`, for anything else.
 inline double number_in(std::string_view digits, std::string_view text, char const* form) {
   double number = 0;
-  auto const [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed);
-  if (error != std::errc() || end != digits.data() + digits.size())
-    throw std::invalid_argument("'" + std::string(text) + "' is not " + form);
+  if (!read_decimal(digits, number)) throw std::invalid_argument("'" + std::string(text) + "' is not " + form);
   return number;
 }
 
