@@ -22,6 +22,7 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace weir;
@@ -145,6 +146,21 @@ TEST_CASE("a device that is not there, or is not the memory's, is an error that 
   CHECK_THROWS_WITH_AS(static_cast<void>(per_device_scope(1, memory)),
                        "weir: per_device_scope: memory of device 0 cannot be the current memory of device 1",
                        std::invalid_argument);
+}
+
+TEST_CASE("a handle that was moved from is refused at once, and changes nothing") {
+  devices const all;
+  any_resource const before = current_memory(0);
+  any_resource gone = pool_of(0);
+  any_resource const kept = std::move(gone);
+  char const* const words = "weir: per_device_scope: this any_resource was moved from; assign a stack to it first";
+  CHECK_THROWS_WITH_AS(static_cast<void>(per_device_scope(gone)), words, std::invalid_argument);
+  CHECK_THROWS_WITH_AS(static_cast<void>(per_device_scope(0, gone)), words, std::invalid_argument);
+  CHECK_THROWS_WITH_AS(static_cast<void>(per_device_scope(any_resource(share(gone)))), words, std::invalid_argument);
+  CHECK(current_memory(0) == before);
+  gone = kept;
+  per_device_scope const scope(gone);
+  CHECK(current_memory(0) == kept);
 }
 
 TEST_CASE("if a source cannot be made, that is not remembered") {

@@ -2,6 +2,7 @@
 // The current memory of each device: for libraries that are not told what to allocate from.
 
 #include <weir/core/any_resource.hpp>
+#include <weir/core/layers.hpp>
 #include <weir/core/recipe.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/cuda/capture.hpp>
@@ -99,7 +100,15 @@ class current_memories {
   std::vector<std::optional<any_resource>> initial_;
 };
 
+/// A handle that was moved from would be refused only by whoever asks for the current memory.
+inline void require_stack(any_resource const& memory) {
+  bool has_layers = false;
+  detail::for_each_layer(memory, [&](auto const&) { has_layers = true; });
+  if (!has_layers) throw std::invalid_argument(std::string("weir: per_device_scope: ") + erased_stack::moved_from);
+}
+
 inline int device_to_set(int device, any_resource const& memory) {
+  require_stack(memory);
   int const own = weir::device_of(memory);
   int const chosen = existing_device("per_device_scope", device == -1 ? own : device);
   if (own >= 0 && own != chosen)
@@ -144,7 +153,8 @@ class per_device_scope {
  public:
   /// For the device of `memory`, or the current one where no layer says. Throws as the other.
   [[nodiscard]] explicit per_device_scope(any_resource memory) : per_device_scope(-1, std::move(memory)) {}
-  /// Throws `std::invalid_argument` for a device that is not there, or that is not the memory's.
+  /// Throws `std::invalid_argument` for a device that is not there, or that is not the memory's, and for a handle that
+  /// was moved from.
   [[nodiscard]] per_device_scope(int device, any_resource memory)
       : entry_{detail::device_to_set(device, memory), std::move(memory)}, in_(detail::current_memories::instance()) {
     in_.begin(entry_);
