@@ -55,7 +55,8 @@ constexpr void for_each_pooling_option(F& f) {
 }  // namespace detail
 
 /// Keeps memory from its upstream in segments, cuts it into blocks and reuses those in stream order, in constant time.
-/// Sizes are bytes. One pool serves one device: that device has to be current when its default streams are used.
+/// Sizes are bytes; write the members' names, since `pool{64_MiB}` bounds nothing (it is `initial_bytes`). One pool
+/// serves one device: that device has to be current when its default streams are used.
 /// When not to use it: for a handful of large allocations that live as long as the program; take the source itself.
 struct pool {
   /// Taken from the upstream at `make`.
