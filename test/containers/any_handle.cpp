@@ -30,7 +30,8 @@ static_assert(device_accessible<any_handle> && !host_accessible<any_handle> && h
 static_assert(host_accessible<any_host_handle> && host_accessible<any_host_device_handle>);
 static_assert(std::is_nothrow_move_constructible_v<any_handle> && std::is_nothrow_move_assignable_v<any_handle>);
 using memory_type = recorder_resource<>;
-static_assert(!std::is_constructible_v<any_handle, memory_type>);  // a temporary
+static_assert(!std::is_constructible_v<any_handle, memory_type>);                                      // a temporary
+static_assert(!std::is_convertible_v<device, any_handle> && !std::is_convertible_v<device, any_ref>);  // recipes
 
 /// A handle of a user's own: a value that keeps what it needs.
 struct own_handle {

@@ -21,6 +21,7 @@ static_assert(device_accessible<any_resource> && !host_accessible<any_resource>)
 static_assert(!device_accessible<any_host_resource> && host_accessible<any_host_resource>);
 static_assert(device_accessible<any_host_device_resource> && host_accessible<any_host_device_resource>);
 static_assert(host_ordered<any_resource>);
+static_assert(std::is_constructible_v<any_resource, device> && !std::is_convertible_v<device, any_resource>);
 
 void* use(any_resource memory) { return memory.allocate(cudaStreamPerThread, 100, 512); }
 }  // namespace

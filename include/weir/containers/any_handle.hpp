@@ -65,6 +65,8 @@ class basic_any_handle {
   basic_any_handle(owner memory) noexcept : held_(std::move(memory)) {}
   template <detail::held_owner H>
   requires(!std::same_as<H, owner>) basic_any_handle(H const& memory) : held_(owner(memory)) {}
+  template <detail::cannot_be_shared F>
+  basic_any_handle(F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
   /// Holds what `other` does, in the same way, and forgets a promise; the other way round does not compile.
   template <bool D, bool H>
   basic_any_handle(basic_any_handle<D, H> const& other) noexcept requires((D || !Device) && (H || !Host))

@@ -56,6 +56,8 @@ class buffer {
     reallocate(bytes);
     size_ = bytes;
   }
+  template <detail::cannot_be_shared F>
+  buffer(std::size_t, stream_ref, F const&, auto...) = delete;  // weir: make the recipe first: `weir::make(recipe)`
   ~buffer() { give_back(); }
   buffer(buffer const&) = delete;             // weir: a copy is explicit and names its stream: `x.copy(stream)`
   buffer& operator=(buffer const&) = delete;  // weir: a copy is explicit and names its stream: `y = x.copy(stream)`

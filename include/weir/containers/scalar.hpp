@@ -36,6 +36,11 @@ class scalar {
     set_value(value);
   }
 
+  template <detail::cannot_be_shared F>
+  scalar(stream_ref, F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+  template <detail::cannot_be_shared F>
+  scalar(T const&, stream_ref, F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+
   /// Another one on the same memory with the same value, which lives on `stream`.
   [[nodiscard]] scalar copy(stream_ref stream) const {
     require_value();

@@ -78,6 +78,13 @@ class vector {
     if (!bytes.empty()) bytes_.write(0, bytes.data(), bytes.size());
   }
 
+  template <detail::cannot_be_shared F>
+  vector(std::size_t, stream_ref, F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+  template <detail::cannot_be_shared F>
+  vector(std::span<T const>, stream_ref, F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+  template <detail::cannot_be_shared F>
+  vector(std::initializer_list<T>, stream_ref, F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+
   /// Another vector on the same memory with the same elements, which lives on `stream`.
   [[nodiscard]] vector copy(stream_ref stream) const { return vector(bytes_.copy(stream)); }
   [[nodiscard]] vector copy() const { return copy(stream()); }

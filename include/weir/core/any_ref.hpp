@@ -5,6 +5,7 @@
 #include <weir/core/deallocate_after.hpp>
 #include <weir/core/layer_ref.hpp>
 #include <weir/core/layers.hpp>
+#include <weir/core/recipe.hpp>
 #include <weir/core/report.hpp>
 #include <weir/core/resource.hpp>
 #include <weir/core/resource_ref.hpp>
@@ -99,6 +100,9 @@ class basic_any_ref : public detail::cuda_mr_calls<basic_any_ref<Device, Host>> 
   }
   template <resource R>
   basic_any_ref(resource_ref<R> const& memory) noexcept : basic_any_ref(memory.upstream()) {}
+
+  template <detail::cannot_be_shared F>
+  basic_any_ref(F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
 
   /// Forgets a promise; the other way round does not compile.
   template <detail::any_ref_with<Device, Host> Other>
