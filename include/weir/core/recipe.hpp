@@ -130,6 +130,13 @@ void share(F const&) {
                 "weir: this is a recipe; make it first, and share what was made: `auto memory = weir::make(recipe);`");
 }
 
+// What has no layers yet has no answer either.
+template <class F>
+requires detail::cannot_be_shared<std::remove_cvref_t<F>>
+int device_of(F&&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+template <detail::cannot_be_shared F>
+void report_of(F const&) = delete;  // weir: make the recipe first: `weir::make(recipe)`
+
 namespace detail {
 template <template <class...> class Wanted, class T>
 inline constexpr bool is_made_from = false;
@@ -144,6 +151,9 @@ concept of_a_forgotten_type = requires {
 /// Whether there is a layer below; where there is none the compiler says what was meant.
 template <class Top>
 constexpr bool has_a_layer_below() {
+  static_assert(!cannot_be_shared<std::remove_const_t<Top>>,
+                "weir::find: this is a recipe, which has no layers yet; make it first: `auto memory = "
+                "weir::make(recipe);`");
   static_assert(
       !of_a_forgotten_type<Top>,
       "weir::find: the type of this stack is forgotten: ask by name (`weir::find(memory, \"statistics\")`), or keep it "
