@@ -70,7 +70,7 @@ class stream_ref {
   stream_ref(S const& stream) noexcept : stream_ref(resolve<PerThread>(stream.value()), 0) {}
 
   // Compilers print these lines with the error.
-  stream_ref(int) = delete;             // weir: a number is no stream; the default stream is weir::stream_ref()
+  stream_ref(int) = delete;  // weir: a number is no stream; the default stream is weir::stream_ref(); give it first
   stream_ref(std::nullptr_t) = delete;  // weir: nullptr is no stream; the default stream is weir::stream_ref()
 
   /// A stream that is never destroyed while memory resources live, with the id CUDA gave it (`cudaStreamGetId`).
