@@ -23,6 +23,7 @@
 #include <ranges>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <support/captures.hpp>
 #include <type_traits>
 #include <utility>
@@ -75,6 +76,23 @@ TEST_CASE("elements go to the device and back, from whatever has them in one pie
   std::array<int, 3> const three{1, 2, 3};
   CHECK(vector<int>(three, s, memory).to_host() == numbers(3));
   CHECK(vector<int>(std::span<int const>(), s, memory).to_host().empty());
+}
+
+TEST_CASE("what a span is made of says the type of the elements") {
+  auto memory = make(async{} | pool{});
+  stream const s;
+  std::vector<int> values = numbers(4);
+  std::span<int const> const whole(values);
+  int array[] = {1, 2, 3, 4};
+  auto const is_of = [&]<class T>(vector<T> const& v, std::vector<T> const& expected) {
+    CHECK(v.to_host() == expected);
+  };
+  is_of(vector(whole, s, memory), numbers(4));
+  is_of(vector(std::span(values), s, memory), numbers(4));
+  is_of(vector(std::span(array), s, memory), numbers(4));
+  is_of(vector(array, s, memory), numbers(4));
+  is_of(vector(std::array{0.5F, 1.5F}, s, memory), std::vector{0.5F, 1.5F});
+  is_of(vector(std::string("abc"), s, any_resource(share(memory))), std::vector{'a', 'b', 'c'});
 }
 
 TEST_CASE("a list in braces is its elements") {

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <span>
@@ -21,6 +22,17 @@
 #include <vector>
 
 namespace weir {
+namespace detail {
+
+template <class V>
+using element_of = std::remove_cvref_t<decltype(*std::data(std::declval<V const&>()))>;
+template <class V>
+using span_of = std::span<element_of<V> const>;
+/// An array, a span, or a container of which a span can be made.
+template <class V>
+concept in_one_piece = std::constructible_from<span_of<V>, V const&>;
+
+}  // namespace detail
 
 /// Owns elements of a trivially copyable `T` on a stream; they have undefined values until they are written. For
 /// streams, devices, threads, what it may be made on and how `R` holds that, see `buffer`. Move-only; `copy` is
@@ -169,10 +181,13 @@ class vector {
   buffer<R> bytes_;
 };
 
-/// `weir::vector v(std_vector, stream, memory)` holds its memory as any vector whose type does not say how.
+/// `weir::vector v(values, stream, memory)` holds its memory as any vector whose type does not say how.
 template <class T, class A, class M>
 vector(std::vector<T, A> const&, stream_ref, M&&) -> vector<T>;
 template <class T, class M>
 vector(std::initializer_list<T>, stream_ref, M&&) -> vector<T>;
+/// The same of all else that a span is made of.
+template <detail::in_one_piece V, class M>
+vector(V const&, stream_ref, M&&) -> vector<detail::element_of<V>>;
 
 }  // namespace weir
