@@ -217,6 +217,20 @@ TEST_CASE("the mark stands under the column, whatever bytes the text holds") {
   CHECK(std::string(error.what()) == "weir: column 6: wrong\n  a?b? c\n       ^");
 }
 
+TEST_CASE("of a long text what stands around the column is shown") {
+  std::string const filler(50'000, 'x');
+  weir::config_error const inside(filler + "!" + filler, 50'000, "'" + filler + "' is wrong");
+  std::string const side(500, 'x');
+  CHECK(std::string(inside.what()) == "weir: column 50001: '" + side.substr(1) + " ... " + side.substr(10) +
+                                          "' is wrong\n  ... " + side + "!" + side.substr(1) + " ...\n  " +
+                                          std::string(504, ' ') + "^");
+  CHECK(inside.column() == 50'001);
+  weir::config_error const first("!" + filler, 0, "wrong");
+  CHECK(std::string(first.what()) == "weir: column 1: wrong\n  !" + side.substr(1) + " ...\n  ^");
+  weir::config_error const last(filler, 50'000, "wrong");
+  CHECK(std::string(last.what()) == "weir: column 50001: wrong\n  ... " + side + "\n  " + std::string(504, ' ') + "^");
+}
+
 TEST_CASE("what is wrong is said without the control bytes that the text holds") {
   std::string const text = "layer(size=\x1b[2J)";
   std::vector<config_layer> layers = config_reader(text).layers();

@@ -17,12 +17,13 @@
 namespace weir {
 
 /// A stack's text that cannot be read. `what()` shows the text with a mark under `column()` (from 1) and what is
-/// allowed. Nothing in it steers a terminal, whatever bytes the text holds.
+/// allowed; of a text that is longer than any stack needs, what stands around that column. Nothing in it steers a
+/// terminal, whatever bytes the text holds.
 class __attribute__((visibility("default"))) config_error : public std::invalid_argument {
  public:
   config_error(std::string_view text, std::size_t at, std::string const& problem)
-      : std::invalid_argument("weir: column " + std::to_string(at + 1) + ": " + shown(problem) + "\n  " + shown(text) +
-                              "\n  " + std::string(at, ' ') + "^"),
+      : std::invalid_argument("weir: column " + std::to_string(at + 1) + ": " + shown(shortened(problem)) + "\n" +
+                              marked(text, at)),
         column_(at + 1) {}
 
   std::size_t column() const noexcept { return column_; }
@@ -35,6 +36,21 @@ class __attribute__((visibility("default"))) config_error : public std::invalid_
  private:
   config_error(std::string const& what, std::size_t column) : std::invalid_argument(what), column_(column) {}
 
+  static constexpr std::size_t most_shown = 2000, shown_each_side = 500;
+
+  /// What names a value that is too long to be read keeps its ends.
+  static std::string shortened(std::string const& problem) {
+    if (problem.size() <= most_shown) return problem;
+    return problem.substr(0, shown_each_side) + " ... " + problem.substr(problem.size() - shown_each_side);
+  }
+  /// The text with a mark under `at`.
+  static std::string marked(std::string_view text, std::size_t at) {
+    std::size_t const from = text.size() > most_shown && at > shown_each_side ? at - shown_each_side : 0;
+    std::size_t const to = text.size() > most_shown ? std::min(at + shown_each_side, text.size()) : text.size();
+    std::string const before = from > 0 ? "... " : "";
+    return "  " + before + shown(text.substr(from, to - from)) + (to < text.size() ? " ..." : "") + "\n  " +
+           std::string(before.size() + at - from, ' ') + "^";
+  }
   /// One printed character for each of the text, so that the mark stays under the right one.
   static std::string shown(std::string_view text) {
     std::string out(text);
