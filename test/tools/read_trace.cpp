@@ -95,6 +95,12 @@ TEST_CASE("a log is read back but for what it does not hold") {
   CHECK(trace.events[2].action == trace_action::free);
 }
 
+TEST_CASE("the mark of UTF-8 that editors put ahead of a text is passed over") {
+  std::string const mark = "\xef\xbb\xbf";
+  CHECK(read_trace(mark + trace_csv(sample())) == read_trace(trace_csv(sample())));
+  CHECK(read_trace(mark + trace_json_lines(sample())) == sample());
+}
+
 TEST_CASE("times of a log go on after midnight, and lines may be a little out of order") {
   recorded_trace const trace = read_trace(
       "Thread,Time,Action,Pointer,Size,Stream\n"
