@@ -15,8 +15,8 @@ namespace weir::detail {
 inline constexpr char hex_digits[] = "0123456789abcdef";
 
 /// Calls `f(character)` for each character of a text, and `none(byte)` for bytes that are no UTF-8.
-template <class F, class None>
-void for_each_character(std::string_view text, F f, None none) {
+template <class F, class G>
+void for_each_character(std::string_view text, F f, G none) {
   while (!text.empty()) {
     std::size_t const bytes = detail::utf8_bytes(text);
     if (bytes == 0)
