@@ -5,17 +5,19 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cxxabi.h>
 #include <pthread.h>
 
 #include <cstdlib>
 #include <ctime>
 
-namespace weir::detail {
-
-/// The C library's, under the name that the C++ ABI gives it. Of the standard libraries' headers only libstdc++'s
-/// declare it.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
+#ifdef _LIBCPP_VERSION  // whose cxxabi.h does not declare it
+namespace __cxxabiv1 {
 extern "C" int __cxa_atexit(void (*end)(void*), void* object, void* library) noexcept;
+}
+#endif
+
+namespace weir::detail {
 
 /// Belongs to an object that calls CUDA, and says when it must stop: `exit` destroys static objects while the runtime
 /// goes down, or after, and a forked child has no use of what its parent did with CUDA. The object then leaks quietly.
@@ -42,7 +44,7 @@ class process_exit {
     // A function of the C library's, on memory that is never freed and that stands for the library it belongs to too:
     // a shared library that weir was compiled into may be gone by then.
     auto const writes = reinterpret_cast<void (*)()>(&std::time);
-    __cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);
+    __cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);
   }
 
  private:
