@@ -106,8 +106,8 @@ class basic_any_resource : public detail::cuda_mr_calls<basic_any_resource<Devic
   }
 
   // The constructor above is the better one where it is named: this one has a pack.
-  template <detail::cannot_be_shared F, class... None>
-  basic_any_resource(F const&, None...) = delete;  // weir: a recipe is made by name: `weir::any_resource(recipe)`
+  template <detail::cannot_be_shared F, class... Nothing>
+  basic_any_resource(F const&, Nothing...) = delete;  // weir: a recipe is made by name: `weir::any_resource(recipe)`
 
   /// Shares the stack of `other` and forgets a promise; the other way round does not compile.
   template <bool D, bool H>

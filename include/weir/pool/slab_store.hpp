@@ -132,7 +132,7 @@ class slab_store {
 
   /// True if slabs are for this class of a list: its stream has `blocks` of it, or slabs already.
   bool may_serve(list_id list, unsigned size_class, unsigned blocks) const noexcept {
-    return blocks >= blocks_before_slabs || lists_.slots(list, size_class) != 0;
+    return blocks >= blocks_before_slabs || lists_.slot_count(list, size_class) != 0;
   }
   /// Slots of this class that the list's next slab is to have; 0 for none. `held`: bytes that the pool holds. May throw
   /// `std::bad_alloc`.
@@ -140,10 +140,10 @@ class slab_store {
     lists_.open(list);
     if (all_.size() == count_) all_.grow(count_ + count_ / 8 + 8);
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
-    std::size_t const share = lists_.slots(list, size_class) / share_of_class;
-    std::size_t const slots = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
-    bool const may_lie_free = free_bytes_ + slots * size <= greater(free_bytes_at_least, held / share_of_held);
-    return may_lie_free ? static_cast<std::uint32_t>(slots) : 0;
+    std::size_t const share = lists_.slot_count(list, size_class) / share_of_class;
+    std::size_t const slot_count = lesser(greater(share, least_slots(size_class)), slab::most_bytes / size);
+    bool const may_lie_free = free_bytes_ + slot_count * size <= greater(free_bytes_at_least, held / share_of_held);
+    return may_lie_free ? static_cast<std::uint32_t>(slot_count) : 0;
   }
   static std::uint32_t least_slots(unsigned size_class) noexcept {
     std::size_t const size = slot_class::size(size_class) * unit_bytes;
@@ -151,8 +151,8 @@ class slab_store {
   }
   /// Makes a slab of a live block of the heap; all its work is done, or was freed on `list` up to `freed`. Needs
   /// `slots_wanted` before it. False if there is no host memory.
-  bool add(block_id id, list_id list, unsigned size_class, std::uint32_t slots, sequence_number freed) noexcept {
-    slab* const s = slab::make(heap_.blocks()[id].address(), size_class, slots);
+  bool add(block_id id, list_id list, unsigned size_class, std::uint32_t slot_count, sequence_number freed) noexcept {
+    slab* const s = slab::make(heap_.blocks()[id].address(), size_class, slot_count);
     if (s == nullptr) return false;
     if (!map_.add(s)) {
       slab::drop(s);
@@ -203,7 +203,7 @@ class slab_store {
     bool const is_done = tracker_.is_done(s.owner, s.freed);
     block_id const id = heap_.find_live(s.begin());
     heap_.take_apart(id);
-    for (slab::slot end = s.slots(); end != 0;) {
+    for (slab::slot end = s.slot_count(); end != 0;) {
       slab::run const run = s.run_before(end);
       block_id const piece = run.first == 0 ? id : heap_.cut_end(id, run.count * s.slot_units());
       if (run.state == slab::state::live)
@@ -284,7 +284,7 @@ class slab_store {
   }
   static std::size_t count_runs(slab const& s) noexcept {
     std::size_t runs = 0;
-    for (slab::slot end = s.slots(); end != 0; end = s.run_before(end).first) ++runs;
+    for (slab::slot end = s.slot_count(); end != 0; end = s.run_before(end).first) ++runs;
     return runs;
   }
   void give_whole(slab& s) noexcept {

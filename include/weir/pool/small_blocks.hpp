@@ -175,7 +175,7 @@ class small_blocks {
   bool for_each_shown(block_id id, F f) const {
     slab const* const s = slabs_.of_block(id);
     if (s == nullptr) return false;
-    for (slab::slot at = 0; at < s->slots();) {
+    for (slab::slot at = 0; at < s->slot_count();) {
       slab::run const run = s->run_from(at);
       shown_block piece{.address = s->begin() + at * s->slot_bytes(), .bytes = run.count * s->slot_bytes()};
       if (run.state == slab::state::live) {
@@ -218,10 +218,10 @@ class small_blocks {
     return least < wanted && add_slab(list, r, size_class, least) ? take() : nullptr;
   }
   /// A slab of so many slots for requests as `r`, of memory that the stream may have without asking.
-  bool add_slab(list_id list, request const& r, unsigned size_class, std::uint32_t slots) {
+  bool add_slab(list_id list, request const& r, unsigned size_class, std::uint32_t slot_count) {
     reserve_blocks();
     std::size_t const own = heap_.free_bytes(list);
-    block_id const id = heap_.take_tightest(list, {.size = r.size * slots,
+    block_id const id = heap_.take_tightest(list, {.size = r.size * slot_count,
                                                    .alignment = slab::page_bytes,
                                                    .max_split = r.max_split,
                                                    .requested = ~std::uint64_t{0},  // no free of a live block names it
@@ -229,7 +229,7 @@ class small_blocks {
     if (id == 0) return false;
     bool const all_done = heap_.free_bytes(list) == own;
     sequence_number const freed = all_done ? sequence_number::none : tracker_.issued(list);
-    if (slabs_.add(id, list, size_class, slots, freed)) return true;
+    if (slabs_.add(id, list, size_class, slot_count, freed)) return true;
     heap_.give(id, all_done ? shared : list, freed);
     return false;
   }

@@ -89,17 +89,17 @@ class address_ranges {
 
   bool alias(void* to, void* from, std::size_t bytes) {
     auto const [source, giver] = place_of(from, bytes);
-    auto const [slots, taker] = place_of(to, bytes);
+    auto const [chunks, taker] = place_of(to, bytes);
     require(is_full(source), "alias", from, bytes, "where not everything is mapped");
-    require_empty(slots, "alias", to, bytes);
+    require_empty(chunks, "alias", to, bytes);
     if (giver != taker) disown(source);  // both may write
-    chunks_.share(source, slots);
-    chunk_mapper::outcome const made = mapper_.map(to_address(to), slots);
+    chunks_.share(source, chunks);
+    chunk_mapper::outcome const made = mapper_.map(to_address(to), chunks);
     if (made.code == CUDA_SUCCESS) return true;
     if (made.is_undone)
-      chunks_.drop(slots);
+      chunks_.drop(chunks);
     else
-      leave(left_, to_address(to), slots);
+      leave(left_, to_address(to), chunks);
     return refused(made);
   }
 
@@ -112,51 +112,51 @@ class address_ranges {
 
   bool unmap(void* p, std::size_t bytes) noexcept {
     undo_left();
-    std::span<chunk*> const slots = find(p, bytes).slots;
-    if (slots.data() == nullptr || !is_full(slots)) {
+    std::span<chunk*> const chunks = find(p, bytes).chunks;
+    if (chunks.data() == nullptr || !is_full(chunks)) {
       report_misuse("weir: virtual_memory: unmap of " + hex(p) + " (" + std::to_string(bytes) +
                     " B): there is not everywhere something mapped");
       return false;
     }
     if (is_some_gone(to_address(p), bytes)) return false;  // and another thread may map it again just now
-    std::size_t const gone = mapper_.unmap(to_address(p), slots);
-    if (gone != slots.size()) {
+    std::size_t const gone = mapper_.unmap(to_address(p), chunks);
+    if (gone != chunks.size()) {
       // What is refused is tried again: it may have been an error of earlier work.
       bool is_mapped = false;
       for (int i = 0; i != 2 && !is_mapped; ++i)
-        is_mapped = mapper_.map(to_address(p), slots.first(gone)).code == CUDA_SUCCESS;
-      if (!is_mapped) leave(gone_, to_address(p), slots.first(gone));
+        is_mapped = mapper_.map(to_address(p), chunks.first(gone)).code == CUDA_SUCCESS;
+      if (!is_mapped) leave(gone_, to_address(p), chunks.first(gone));
       return false;
     }
-    chunks_.drop(slots);
+    chunks_.drop(chunks);
     return true;
   }
 
  private:
   struct reservation {
     std::size_t bytes;
-    std::uint64_t number;       // no other range has or had it
-    std::vector<chunk*> slots;  // nullptr: nothing is mapped there
+    std::uint64_t number;        // no other range has or had it
+    std::vector<chunk*> chunks;  // nullptr: nothing is mapped there
   };
   /// Addresses in one range.
   struct place {
-    std::span<chunk*> slots;
+    std::span<chunk*> chunks;
     std::uint64_t range = 0;
   };
   /// What a call that failed could not undo.
   struct left_view {
     CUdeviceptr at;
-    std::span<chunk*> slots;
+    std::span<chunk*> chunks;
   };
   using range_map = std::map<CUdeviceptr, reservation>;
 
   static CUdeviceptr to_address(void* p) noexcept { return reinterpret_cast<CUdeviceptr>(p); }
   static void* to_pointer(CUdeviceptr address) noexcept { return reinterpret_cast<void*>(address); }
-  static bool is_empty(std::span<chunk* const> slots) noexcept {
-    return std::all_of(slots.begin(), slots.end(), [](chunk const* c) { return c == nullptr; });
+  static bool is_empty(std::span<chunk* const> chunks) noexcept {
+    return std::all_of(chunks.begin(), chunks.end(), [](chunk const* c) { return c == nullptr; });
   }
-  static bool is_full(std::span<chunk* const> slots) noexcept {
-    return std::none_of(slots.begin(), slots.end(), [](chunk const* c) { return c == nullptr; });
+  static bool is_full(std::span<chunk* const> chunks) noexcept {
+    return std::none_of(chunks.begin(), chunks.end(), [](chunk const* c) { return c == nullptr; });
   }
   /// Throws what the driver would say to addresses that cannot be mapped.
   static void require(bool holds, char const* what, void* p, std::size_t bytes, char const* otherwise) {
@@ -174,26 +174,26 @@ class address_ranges {
   std::size_t chunk_bytes() const noexcept { return chunks_.chunk_bytes(); }
 
   bool try_to_map(void* p, std::size_t bytes) {
-    auto const [slots, range] = place_of(p, bytes);
-    require_empty(slots, "map", p, bytes);
-    auto const fresh = chunks_.take(slots);
+    auto const [chunks, range] = place_of(p, bytes);
+    require_empty(chunks, "map", p, bytes);
+    auto const fresh = chunks_.take(chunks);
     if (!fresh) return false;
-    chunk_mapper::outcome const made = mapper_.map_for(range, to_address(p), slots);
+    chunk_mapper::outcome const made = mapper_.map_for(range, to_address(p), chunks);
     if (made.code == CUDA_SUCCESS) return true;
     if (made.is_undone) {
-      chunks_.drop(slots);
+      chunks_.drop(chunks);
       chunks_.trim(0, *fresh);
     } else if (!made.is_under_way) {
-      leave(left_, to_address(p), slots);
+      leave(left_, to_address(p), chunks);
     }
     return refused(made);
   }
-  void require_empty(std::span<chunk* const> slots, char const* what, void* p, std::size_t bytes) {
+  void require_empty(std::span<chunk* const> chunks, char const* what, void* p, std::size_t bytes) {
     CUresult code = CUDA_SUCCESS;
     bool const empty = [&] {
       std::lock_guard const lock(mutex_);  // another thread may be unmapping what was left there
       code = try_again();
-      return is_empty(slots);
+      return is_empty(chunks);
     }();
     if (!empty) check(code, "cuMemUnmap, after a call that failed,");
     require(empty, what, p, bytes, "where something is mapped");
@@ -201,27 +201,27 @@ class address_ranges {
   /// `undo_left`, with the lock.
   CUresult try_again() noexcept {
     for (; !gone_.empty(); gone_.pop_back())
-      for (auto& [at, slots] = gone_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1)) {
-        mapper_.unmap(at, slots.first(1));  // which may be mapped, but not for use
-        if (CUresult const code = mapper_.map(at, slots.first(1)).code; code != CUDA_SUCCESS) return code;
+      for (auto& [at, chunks] = gone_.back(); !chunks.empty(); at += chunk_bytes(), chunks = chunks.subspan(1)) {
+        mapper_.unmap(at, chunks.first(1));  // which may be mapped, but not for use
+        if (CUresult const code = mapper_.map(at, chunks.first(1)).code; code != CUDA_SUCCESS) return code;
       }
     for (; !left_.empty(); left_.pop_back())
-      for (auto& [at, slots] = left_.back(); !slots.empty(); at += chunk_bytes(), slots = slots.subspan(1))
-        if (CUresult const code = take_away(at, slots.first(1)); code != CUDA_SUCCESS) return code;
+      for (auto& [at, chunks] = left_.back(); !chunks.empty(); at += chunk_bytes(), chunks = chunks.subspan(1))
+        if (CUresult const code = take_away(at, chunks.first(1)); code != CUDA_SUCCESS) return code;
     for (auto at = refused_.begin(); at != refused_.end();)
       at = vacate(at->first, at->second) ? refused_.erase(at) : std::next(at);
     return CUDA_SUCCESS;
   }
-  void leave(std::vector<left_view>& where, CUdeviceptr at, std::span<chunk*> slots) noexcept try {
+  void leave(std::vector<left_view>& where, CUdeviceptr at, std::span<chunk*> chunks) noexcept try {
     std::lock_guard const lock(mutex_);
-    where.push_back({at, slots});
+    where.push_back({at, chunks});
   } catch (std::bad_alloc const&) {  // then it stays until the range goes
   }
 
   bool is_some_gone(CUdeviceptr at, std::size_t bytes) const noexcept {
     std::lock_guard const lock(mutex_);
     return std::any_of(gone_.begin(), gone_.end(), [&](left_view const& gone) {
-      return gone.at < at + bytes && at < gone.at + gone.slots.size() * chunk_bytes();
+      return gone.at < at + bytes && at < gone.at + gone.chunks.size() * chunk_bytes();
     });
   }
 
@@ -236,11 +236,11 @@ class address_ranges {
     std::size_t const offset = address - begin;
     if (offset % chunk_bytes() != 0 || bytes % chunk_bytes() != 0) return {};
     if (offset >= reserved.bytes || bytes > reserved.bytes - offset) return {};
-    return {std::span(reserved.slots).subspan(offset / chunk_bytes(), bytes / chunk_bytes()), reserved.number};
+    return {std::span(reserved.chunks).subspan(offset / chunk_bytes(), bytes / chunk_bytes()), reserved.number};
   }
   place place_of(void* p, std::size_t bytes) {
     place const found = find(p, bytes);
-    require(found.slots.data() != nullptr, "use", p, bytes, "which is not in one range, or not in whole chunks");
+    require(found.chunks.data() != nullptr, "use", p, bytes, "which is not in one range, or not in whole chunks");
     return found;
   }
 
@@ -255,22 +255,22 @@ class address_ranges {
   }
 
   /// What they hold is no single range's any more.
-  static void disown(std::span<chunk* const> slots) noexcept {
-    for (chunk* c : slots) c->owner = 0;
+  static void disown(std::span<chunk* const> chunks) noexcept {
+    for (chunk* c : chunks) c->owner = 0;
   }
 
   /// Unmaps whatever is mapped in a range and gives its addresses back; false if the driver refuses. May be repeated.
   bool vacate(CUdeviceptr begin, reservation& r) noexcept {
-    return take_away(begin, r.slots) == CUDA_SUCCESS && driver_.cuMemAddressFree(begin, r.bytes) == CUDA_SUCCESS;
+    return take_away(begin, r.chunks) == CUDA_SUCCESS && driver_.cuMemAddressFree(begin, r.bytes) == CUDA_SUCCESS;
   }
   /// Unmaps whatever is mapped, until the driver refuses; its answer. May be repeated.
-  CUresult take_away(CUdeviceptr at, std::span<chunk*> slots) noexcept {
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      if (slots[i] == nullptr) continue;
+  CUresult take_away(CUdeviceptr at, std::span<chunk*> chunks) noexcept {
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      if (chunks[i] == nullptr) continue;
       CUresult const code = driver_.cuMemUnmap(at + i * chunk_bytes(), chunk_bytes());
       // An invalid value: nothing is mapped there, since a call failed between the two.
       if (code != CUDA_SUCCESS && code != CUDA_ERROR_INVALID_VALUE) return code;
-      chunks_.drop({&slots[i], 1});
+      chunks_.drop({&chunks[i], 1});
     }
     return CUDA_SUCCESS;
   }

@@ -75,10 +75,10 @@ class physical_chunks {
 
   /// Fills empty slots, with spare chunks first and then with new ones; says how many are new, which stand last. Empty
   /// if there is not as much memory; then, and where it throws (`cuda_error`, `std::bad_alloc`), nothing has changed.
-  std::optional<std::size_t> take(std::span<chunk*> slots) {
-    std::optional<std::size_t> const missing = take_records(slots);
+  std::optional<std::size_t> take(std::span<chunk*> chunks) {
+    std::optional<std::size_t> const missing = take_records(chunks);
     if (!missing) return missing;
-    std::span<chunk*> const fresh = slots.last(*missing);
+    std::span<chunk*> const fresh = chunks.last(*missing);
     std::size_t created = 0;
     CUresult const code = create(fresh, created);
     {
@@ -92,7 +92,7 @@ class physical_chunks {
         return missing;
       }
       forget(fresh.subspan(created));
-      put_away(slots.first(slots.size() - fresh.size() + created));
+      put_away(chunks.first(chunks.size() - fresh.size() + created));
     }
     trim(0, created);
     if (code == CUDA_ERROR_OUT_OF_MEMORY) return std::nullopt;
@@ -109,9 +109,9 @@ class physical_chunks {
   }
 
   /// Empties slots; a chunk that is in no slot any more is spare.
-  void drop(std::span<chunk*> slots) noexcept {
+  void drop(std::span<chunk*> chunks) noexcept {
     std::lock_guard const lock(mutex_);
-    put_away(slots);
+    put_away(chunks);
   }
 
   /// Gives up to `most` spare chunks back to the device, but none of the `keep` bytes that may stay; returns how many
@@ -136,22 +136,22 @@ class physical_chunks {
  private:
   /// Fills the slots with spare chunks, and the last of them with records of chunks that are still to be created: how
   /// many that are. Empty if they would be too many.
-  std::optional<std::size_t> take_records(std::span<chunk*> slots) {
+  std::optional<std::size_t> take_records(std::span<chunk*> chunks) {
     std::unique_lock lock(mutex_);
     std::size_t missing = 0;
     auto const fits = [&](std::size_t held) { return missing <= most_ && held + coming_ <= most_ - missing; };
     for (;;) {
-      missing = slots.size() > spare_.size() ? slots.size() - spare_.size() : 0;
+      missing = chunks.size() > spare_.size() ? chunks.size() - spare_.size() : 0;
       if (fits(held_)) break;
       if (going_ == 0 || !fits(held_ - going_)) return std::nullopt;
       went_.wait(lock);  // what another thread is giving back makes room, or is spare again
     }
     while (without_memory_.size() < missing) without_memory_.push(&records_.emplace_back());
-    for (chunk*& slot : slots) {
+    for (chunk*& slot : chunks) {
       slot = spare_.size() != 0 ? spare_.pop() : without_memory_.pop();
       slot->views = 1;
     }
-    mapped_ += slots.size() - missing;
+    mapped_ += chunks.size() - missing;
     coming_ += missing;
     return missing;
   }
@@ -190,8 +190,8 @@ class physical_chunks {
       slot = nullptr;
     }
   }
-  void put_away(std::span<chunk*> slots) noexcept {
-    for (chunk*& slot : slots) {
+  void put_away(std::span<chunk*> chunks) noexcept {
+    for (chunk*& slot : chunks) {
       if (--slot->views == 0) {
         spare_.push(slot);
         --mapped_;

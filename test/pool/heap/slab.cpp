@@ -141,7 +141,7 @@ TEST_CASE("from both ends the same runs are seen, and a live slot is one alone")
     }
     at += e.count;
   }
-  CHECK(at == s->slots());
+  CHECK(at == s->slot_count());
 }
 
 TEST_CASE("a slot can be noted as nobody asks for one, and as it was asked for again") {

@@ -65,11 +65,11 @@ TEST_CASE("slots are counted by owner and class, as long as their slabs are ther
   open_lists lists;
   owned_slab const one = make(list_1, small, 10), two = make(list_1, small, 20), other = make(list_1, larger, 5);
   for (slab* const s : {one.get(), two.get(), other.get()}) lists.add(*s);
-  CHECK(lists.slots(list_1, small) == 30);
-  CHECK(lists.slots(list_1, larger) == 5);
-  CHECK(lists.slots(list_2, small) == 0);
+  CHECK(lists.slot_count(list_1, small) == 30);
+  CHECK(lists.slot_count(list_1, larger) == 5);
+  CHECK(lists.slot_count(list_2, small) == 0);
   lists.remove(*one);
-  CHECK(lists.slots(list_1, small) == 20);
+  CHECK(lists.slot_count(list_1, small) == 20);
   CHECK(lists.is_owner(list_1));
   lists.remove(*two);
   lists.remove(*other);
@@ -141,12 +141,12 @@ TEST_CASE("after any number of slabs came and went, each list has those that it 
       std::size_t slots = 0;
       for (owned_slab const& s : all) {
         if (s->owner != list) continue;
-        slots += s->slots();
+        slots += s->slot_count();
         if (s->has_free()) with_free.insert(s.get());
       }
       for (slab* s = lists.with_free(list, small); s != nullptr; s = s->next) REQUIRE(linked.insert(s).second);
       REQUIRE(linked == with_free);
-      REQUIRE(lists.slots(list, small) == slots);
+      REQUIRE(lists.slot_count(list, small) == slots);
       REQUIRE(lists.is_owner(list) == (slots != 0));
       REQUIRE(owners.contains(list) == (slots != 0));
     }

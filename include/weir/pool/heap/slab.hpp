@@ -40,9 +40,9 @@ class slab {
 
   /// For the heap's block at `begin`, of `slots` of the class, which nobody has used yet; null if there is no host
   /// memory.
-  static slab* make(std::uintptr_t begin, unsigned size_class, std::uint32_t slots) noexcept {
-    void* const room = ::operator new(bytes_for(slots), alignment, std::nothrow);
-    return room == nullptr ? nullptr : new (room) slab(begin, size_class, slots);
+  static slab* make(std::uintptr_t begin, unsigned size_class, std::uint32_t slot_count) noexcept {
+    void* const room = ::operator new(bytes_for(slot_count), alignment, std::nothrow);
+    return room == nullptr ? nullptr : new (room) slab(begin, size_class, slot_count);
   }
   static void drop(slab* gone) noexcept { ::operator delete(gone, alignment); }
   static constexpr std::align_val_t alignment{64};
@@ -112,7 +112,7 @@ class slab {
     away_ = 0;
   }
 
-  std::uint32_t slots() const noexcept { return slots_; }
+  std::uint32_t slot_count() const noexcept { return slots_; }
   std::uint32_t live() const noexcept { return live_; }
   std::uint32_t away() const noexcept { return away_; }
   std::uint32_t free() const noexcept { return std::uint32_t{slots_} - live_ - away_; }
@@ -162,8 +162,8 @@ class slab {
     return all;
   }
   static sizes const sizes_of_classes;
-  static constexpr std::size_t bytes_for(std::size_t slots) noexcept {
-    return sizeof(slab) + slots * sizeof(std::uint32_t);
+  static constexpr std::size_t bytes_for(std::size_t slot_count) noexcept {
+    return sizeof(slab) + slot_count * sizeof(std::uint32_t);
   }
   static constexpr std::uint32_t live_bit = 1u << 31, away_bit = 1u << 30;
   static constexpr unsigned slack_bits = 26, most_alignment_log = 15;

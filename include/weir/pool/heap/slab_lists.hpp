@@ -47,9 +47,9 @@ class slab_lists {
     return own == nullptr ? nullptr : own->with_free[size_class];
   }
   /// Slots in all the slabs of this class that the list has.
-  std::size_t slots(list_id list, unsigned size_class) const noexcept {
+  std::size_t slot_count(list_id list, unsigned size_class) const noexcept {
     by_class const* const own = lists_[list].classes;
-    return own == nullptr ? 0 : own->slots[size_class];
+    return own == nullptr ? 0 : own->slot_counts[size_class];
   }
 
   /// A new slab, of an open list.
@@ -59,7 +59,7 @@ class slab_lists {
       of.place = owner_count_;
       owners_[owner_count_++] = s.owner;
     }
-    of.classes->slots[s.size_class()] += s.slots();
+    of.classes->slot_counts[s.size_class()] += s.slot_count();
     keep_whole(s);
     link(s);
   }
@@ -72,7 +72,7 @@ class slab_lists {
     }
     by_class& own = *of.classes;
     if (own.whole[s.size_class()] == &s) own.whole[s.size_class()] = nullptr;
-    own.slots[s.size_class()] -= s.slots();
+    own.slot_counts[s.size_class()] -= s.slot_count();
   }
   /// A slab has a free slot from now on, or none any more.
   [[gnu::always_inline]] void link(slab& s) noexcept {
@@ -122,7 +122,7 @@ class slab_lists {
   struct by_class {
     slab* with_free[classes] = {};
     slab* whole[classes] = {};  // without a live slot when it was put here; null if it went
-    std::uint32_t slots[classes] = {};
+    std::uint32_t slot_counts[classes] = {};
   };
   struct stream_slabs {
     by_class* classes = nullptr;  // none until the stream asks for small blocks
