@@ -116,6 +116,8 @@ TEST_CASE("what is wrong is shown by column, with what is allowed") {
   CHECK(refused("async | limit(-1)").column == 15);
   CHECK(refused("async | limit(1e3)").column == 15);
   CHECK(mentions(refused("async | limit(60)").what, "for a part of the device write limit(60%)"));
+  CHECK(mentions(refused("async | limit(0.6)").what, "'0.6' is not a whole number of bytes; a part is written 60%"));
+  CHECK_FALSE(mentions(refused("async | pool(0.6)").what, "a part"));
   CHECK(mentions(refused("async | limit(fraction=5)").what, "limit's fraction is '5'; it can be a percentage"));
   CHECK(mentions(refused("async | limit(120%)").what, "limit's fraction is '120%'; it can be above 0% and at most"));
   CHECK(mentions(refused("host | limit(60%)").what, "limit: fraction is 0.6, a part of a device's memory, and"));

@@ -112,6 +112,7 @@ class config_layer {
   /// A part is written as in `60%`. Without its name it is told by that sign: what does not end so is for others.
   template <class Options>
   void take(option::number<Options, double> const& field, Options& options) {
+    takes_parts_ = true;
     config_argument const* const a = find(field.word, field.is_first, true);
     if (a == nullptr) return;
     if (!a->value.ends_with('%')) fail_value(*a, field.word, "a percentage, as in 60%");
@@ -127,7 +128,8 @@ class config_layer {
     if (a == nullptr) return;
     bool const is_octal = field.written == option::form::octal;
     if (field.written == option::form::bytes)
-      options.*field.member = static_cast<T>(read_value(*a, [&] { return bytes_in(a->value); }));
+      options.*field.member = static_cast<T>(read_value(
+          *a, [&] { return bytes_in(a->value); }, takes_parts_ ? "; a part is written 60%" : ""));
     else if (!read_whole(a->value, options.*field.member, is_octal ? 8 : 10))
       fail_value(*a, field.word, is_octal ? "an octal number, as in 0640" : "a whole number from " + range_of(field));
   }
@@ -172,12 +174,12 @@ class config_layer {
     return found;
   }
 
-  /// What `read()` returns; what it finds wrong is wrong with the value of `a`.
+  /// What `read()` returns; what it finds wrong is wrong with the value of `a`, for which there is a `hint`.
   template <class Read>
-  auto read_value(config_argument const& a, Read read) const try {
+  auto read_value(config_argument const& a, Read read, char const* hint = "") const try {
     return read();
   } catch (std::invalid_argument const& e) {
-    fail(a.value_at, e.what());
+    fail(a.value_at, e.what() + std::string(hint));
   }
 
   std::string_view text_;
@@ -185,6 +187,7 @@ class config_layer {
   std::size_t at_;
   std::vector<config_argument> arguments_;
   std::string allowed_;
+  bool takes_parts_ = false;  // of a device, as in `60%`: options for those come first
 };
 
 /// Cuts `a | b(c, d=e)` into layers. Values end at `,` or `)`; spaces around everything are skipped.
