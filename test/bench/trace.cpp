@@ -73,6 +73,11 @@ TEST_CASE("a log with a tag behind each line is read like one without") {
   CHECK(found[0].peak() == 30);
 }
 
+TEST_CASE("a log that an editor marked as UTF-8 is read like one without the mark") {
+  memory_file const marked(std::string("\xef\xbb\xbf") + header + "7,now,allocate,0x100,10,0x51\n");
+  CHECK(bench::read_traces(marked.path()).size() == 1);
+}
+
 TEST_CASE("a line has as many fields as its header says") {
   CHECK(refusal("1,now,allocate,0x100,10,0x51,tag\n").find(":2: has 7 fields; 6 are needed") != std::string::npos);
   memory_file const file("Thread,Time,Action,Pointer,Size,Stream,Tag\n1,now,allocate,0x100,10,0x51\n");

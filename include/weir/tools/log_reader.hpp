@@ -27,7 +27,9 @@ namespace detail {
 class text_lines {
  public:
   /// `name`: the file's, for errors.
-  text_lines(std::string_view text, std::string name) : rest_(text), name_(std::move(name)) {}
+  text_lines(std::string_view text, std::string name) : rest_(text), name_(std::move(name)) {
+    if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);  // by which editors and spreadsheets say UTF-8
+  }
 
   /// Without its end, `\n` or `\r\n`; none after the last.
   std::optional<std::string_view> next() {

@@ -259,7 +259,6 @@ inline recorded_memory read_torch(std::string_view bytes, std::string const& nam
 /// bytes of host memory for what programs write, and at most 50 times for what somebody made up to take much.
 inline recorded_memory read_memory(std::string_view bytes, std::string const& name = "trace") {
   if (bytes.starts_with('\x80')) return detail::read_torch(bytes, name);
-  if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);  // by which editors and spreadsheets say UTF-8
   detail::text_lines in(bytes, name);
   std::string_view const header = in.next().value_or("");
   if (auto const columns = detail::log_columns::of(header)) return {detail::read_log(in, *columns), {}};
