@@ -631,7 +631,7 @@ BUGS = [
     bug(33, "a budget's sum wraps", CHARGES, "if (!is_amount(charge)) return 0;", "if (charge == 0) return 0;", "adaptors/limit", random=False,
         case="sizes that cannot be"),
     bug(34, "CUDA is called though the process exits", "cuda/process_exit.hpp",
-        "__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
+        "__cxxabiv1::__cxa_atexit(reinterpret_cast<void (*)(void*)>(writes), over_, over_);",
         "static_cast<void>(writes);", "shutdown/ends", arguments=["early"], random=False),
     bug(34, "CUDA is called in a forked child", "cuda/process_exit.hpp",
         "if (this_process != nullptr) *this_process = 1;", "", "shutdown/forked", random=False, case="a child touches"),
