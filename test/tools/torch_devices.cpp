@@ -144,6 +144,21 @@ TEST_CASE("what is left out is counted: requests, and memory that comes and goes
   CHECK(devices[0].left_out() == 3);
 }
 
+TEST_CASE("a segment that reaches beyond the last address is left out") {
+  constexpr std::uint64_t high = ~std::uint64_t{0} - 8191;
+  recorded_trace trace{.layers = {"trace"}};
+  trace.events = {{.address = high, .bytes = 4096, .action = allocate},
+                  {.address = 4096, .bytes = 512, .action = allocate}};
+  memory_snapshot snapshot;
+  snapshot.segments = {{.address = high + 2048, .bytes = 8192, .blocks = {{.address = high + 2048, .bytes = 8192}}}};
+  auto const devices = torch_devices(trace, snapshot);
+  REQUIRE(devices.size() == 1);
+  REQUIRE(devices[0].segments().size() == 2);
+  CHECK(devices[0].segments()[0].address == 4096);
+  CHECK(devices[0].segments()[1].address == high);
+  CHECK(devices[0].segments()[1].blocks.size() == 1);
+}
+
 TEST_CASE("each run of memory in a segment is a segment") {
   auto const piece = [](std::uint64_t address, memory_state state) {
     return memory_block{.address = address, .bytes = 1024, .state = state};

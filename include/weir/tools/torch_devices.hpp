@@ -60,11 +60,13 @@ class torch_device {
   std::size_t left_out() const noexcept { return left_out_; }
 
  private:
-  /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first.
+  /// Each run of memory is a segment; of those that lie in another layer's, the inner ones, which come first. Not one
+  /// beyond the last address, of a file that somebody made up.
   void add_segment(memory_segment const& whole) {
     memory_segment run;
     auto const finish = [&] {
-      if (run.bytes != 0 && !held_.overlaps(run.address, run.address + run.bytes)) keep(run);
+      std::uint64_t const end = run.address + run.bytes;
+      if (run.address < end && !held_.overlaps(run.address, end)) keep(run);
       run.bytes = 0;
     };
     for (memory_block const& block : whole.blocks) {
