@@ -4,6 +4,7 @@
 #include <weir/sources/virtual_memory.hpp>
 #include <weir/support/sampled_clock.hpp>
 #include <weir/tools/config_text.hpp>
+#include <weir/tools/log_reader.hpp>
 #include <weir/weir.hpp>
 
 #include <array>
@@ -60,6 +61,8 @@ void make_a_pool_on(limited_chunks& chunks, std::optional<any_resource>& made) {
 extern "C" [[gnu::visibility("default")]] bool refers_to(any_ref reference, limited_chunks& chunks);
 bool refers_to(any_ref reference, limited_chunks& chunks) { return reference == any_ref(chunks); }
 
-using types = std::array<std::type_info const*, 3>;
+using types = std::array<std::type_info const*, 4>;
 extern "C" [[gnu::visibility("default")]] void types_of_errors(types& found);
-void types_of_errors(types& found) { found = {&typeid(out_of_memory), &typeid(cuda_error), &typeid(config_error)}; }
+void types_of_errors(types& found) {
+  found = {&typeid(out_of_memory), &typeid(cuda_error), &typeid(config_error), &typeid(damaged_trace)};
+}

@@ -17,7 +17,7 @@ namespace weir {
 
 /// A trace that is not what it should be: `what()` is `file:line: why`, or `file: byte N: why` for a snapshot. It is
 /// one line that is safe to print, whatever the file holds.
-struct damaged_trace : std::runtime_error {
+struct __attribute__((visibility("default"))) damaged_trace : std::runtime_error {
   explicit damaged_trace(std::string const& what) : std::runtime_error(printable(what)) {}
 };
 
