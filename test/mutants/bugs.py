@@ -3205,8 +3205,7 @@ BUGS = [
     bug(0, "a child waits for what a thread of its parent was executing", "sim/model/runtime.cpp",
         "    r.running = false;\n", "", "shutdown/forked", random=False, case="a child may call"),
     bug(0, "a child waits for a thread of its parent that was about to watch forks", "cuda/process_exit.hpp",
-        # It takes its time, so that a busy machine, too, forks meanwhile.
-        "    watch_forks();\n", "    [[maybe_unused]] static bool const watched = (::usleep(10'000), watch_forks(), true);\n",
+        "    watch_forks();\n", "    [[maybe_unused]] static bool const watched = (watch_forks(), true);\n",
         "cuda/process_exit", random=False, case="a child that is forked"),
     bug(0, "a thread that looks into another one's arena gets a cache there", ALLOCATOR,
         "if (effort == pool_effort::reuse) return reuse(", "if (false) return reuse(", "pool/caching_allocator",
