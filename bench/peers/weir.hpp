@@ -1,7 +1,7 @@
 #pragma once
 // weir's stacks, on streams that last and on streams that may end.
 
-#include "subject.hpp"
+#include "streams.hpp"
 
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
@@ -12,12 +12,10 @@
 #include <weir/adaptors/statistics.hpp>
 #include <weir/adaptors/trace.hpp>
 #include <weir/adaptors/tracking.hpp>
-#include <weir/cuda/stream.hpp>
 #include <weir/sources/async.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/virtual_memory.hpp>
 
-#include <array>
 #include <cstddef>
 
 namespace bench {
@@ -41,43 +39,6 @@ inline auto both() { return pool() | ample | weir::statistics{}; }
 inline auto logged() { return pool() | weir::logging{.path = "/dev/null"}; }
 /// A service's budget and its statistics, and in them a tenant's budget: each request passes all five.
 inline auto five_layers() { return weir::async{} | weir::pool{} | ample | weir::statistics{} | ample; }
-
-/// The default stream, and `weir::stream`s, which a pool recognises without a call. All stacks have the same.
-class persistent_streams {
- public:
-  using refs = std::array<weir::stream_ref, most_streams>;
-
-  static refs const& all() {
-    static auto const* const made = new std::array<weir::stream, most_streams - 1>;  // they outlive every pool
-    static refs const found = [] {
-      refs r{};
-      for (std::size_t i = 1; i < most_streams; ++i) r[i] = (*made)[i - 1];
-      return r;
-    }();
-    return found;
-  }
-  weir::stream_ref operator[](std::size_t i) const { return refs_[i]; }
-
- private:
-  refs refs_ = all();
-};
-
-/// Streams that the program makes and ends itself.
-class plain_streams {
- public:
-  plain_streams() {
-    for (cudaStream_t& s : made_) cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
-  }
-  ~plain_streams() {
-    for (cudaStream_t s : made_) cudaStreamDestroy(s);
-  }
-  plain_streams(plain_streams const&) = delete;
-  plain_streams& operator=(plain_streams const&) = delete;
-  weir::stream_ref operator[](std::size_t i) const { return made_[i]; }
-
- private:
-  std::array<cudaStream_t, most_streams> made_{};
-};
 
 template <auto Recipe, class Streams = persistent_streams>
 class stack {
