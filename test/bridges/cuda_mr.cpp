@@ -204,6 +204,21 @@ struct throwing_mr : host_mr {
   void deallocate(void* p, std::size_t n, std::size_t a) { deallocate_sync(p, n, a); }
 };
 
+/// Takes no notice of alignments: 16 bytes are what it gives, as `malloc` does.
+struct careless_mr : host_mr {
+  int* live = nullptr;
+  void* allocate_sync(std::size_t n, std::size_t) {
+    ++*live;
+    return static_cast<std::byte*>(host_mr::allocate_sync(n + 16, 256)) + 16;
+  }
+  void deallocate_sync(void* p, std::size_t n, std::size_t) noexcept {
+    --*live;
+    host_mr::deallocate_sync(static_cast<std::byte*>(p) - 16, n + 16, 256);
+  }
+  void* allocate(std::size_t n, std::size_t a) { return allocate_sync(n, a); }
+  void deallocate(void* p, std::size_t n, std::size_t a) noexcept { deallocate_sync(p, n, a); }
+};
+
 }  // namespace somebody
 
 using somebody::host_mr;
@@ -352,6 +367,18 @@ TEST_CASE("a resource of whichever device is current gives memory of the source'
   CHECK(sim::live_bytes(1) == 1000);
   CHECK(current_device() == 0);
   memory.deallocate(host_order, p, 1000);
+}
+
+TEST_CASE("memory that is not aligned to 256 bytes goes back, and is an error") {
+  fresh_world const world;
+  int live = 0;
+  auto memory = make(from_cuda_mr(somebody::careless_mr{{}, &live}));
+  for (std::size_t const alignment : {16u, 256u, 4096u}) {
+    CHECK_THROWS_WITH_AS(static_cast<void>(memory.allocate(host_order, 100, alignment)),
+                         doctest::Contains("aligned to 256, which is not so aligned; it was given back"),
+                         std::logic_error);
+    CHECK(live == 0);
+  }
 }
 
 TEST_CASE("a deallocate that throws goes to the misuse handler") {

@@ -37,9 +37,11 @@ so it is empty: define that for the whole program, or include <weir/bridges/cuda
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -136,8 +138,8 @@ class cuda_mr_source<R>::type {
   type& operator=(type const&) = delete;
 
   /// Throws `out_of_memory` where the resource throws `std::bad_alloc` or says `cudaErrorMemoryAllocation`, with its
-  /// words; `cuda_error` for its other `cuda::cuda_error`s, `std::invalid_argument` for an alignment beyond 2 MiB, and
-  /// all else that it throws.
+  /// words; `cuda_error` for its other `cuda::cuda_error`s, `std::logic_error` where it gives memory that is not
+  /// aligned to 256, `std::invalid_argument` for an alignment beyond 2 MiB, and all else that it throws.
   void* allocate(stream_ref stream, std::size_t bytes, std::size_t alignment = default_alignment) {
     if (bytes == 0) return nullptr;
     require_alignment(alignment);
@@ -179,6 +181,15 @@ class cuda_mr_source<R>::type {
     throw out_of_memory({bytes, round_up_or_zero(bytes, default_alignment), stream, device_}, "cuda_mr", own);
   }
 
+  [[noreturn, gnu::noinline, gnu::cold]] void refuse_misaligned(stream_ref stream, void* p, std::size_t bytes) {
+    std::string const address = hex(p);
+    give(stream, p, bytes);
+    throw std::logic_error("weir: cuda_mr: the cuda::mr resource returned " + address + " for " +
+                           std::to_string(bytes) + " B aligned to " + std::to_string(default_alignment) +
+                           ", which is not so aligned; it was given back. Let the resource honour the alignment that "
+                           "it is given");
+  }
+
   static std::size_t asked_for(std::size_t bytes, std::size_t alignment) noexcept {
     return alignment <= default_alignment ? bytes : padded_or_zero(bytes, alignment);
   }
@@ -192,6 +203,7 @@ class cuda_mr_source<R>::type {
   /// `wanted`: what of `bytes` the caller asked for.
   void* take(stream_ref stream, std::size_t bytes, std::size_t wanted) {
     void* const p = take_in_order(stream, bytes, wanted);
+    if ((reinterpret_cast<std::uintptr_t>(p) & (default_alignment - 1)) != 0) refuse_misaligned(stream, p, bytes);
     if (p == nullptr || !stream.is_host_order() || !own_stream_) return p;
     cudaError_t const code = relaxed([this] { return cudaStreamSynchronize(own_stream_->get()); });
     if (code != cudaSuccess) give(stream, p, bytes);
