@@ -260,6 +260,38 @@ TEST_CASE("members that change elements in place come after work queued on the s
   weir::sim::set_mode(weir::sim::mode::immediate);
 }
 
+TEST_CASE("elements that move within a vector wait in memory of its stack") {
+  weir::sim::reset();
+  device_memory memory;
+  weir::stream const stream;
+  {
+    weir::device_vector<int> v({1, 2, 3, 4}, memory, stream);
+    v.reserve(100);
+    auto const requests_of = [&](auto change) {
+      std::size_t const before = memory.allocated_on.size();
+      change();
+      return memory.allocated_on.size() - before;
+    };
+    CHECK(requests_of([&] { CHECK(v.erase(v.begin()) == v.begin()); }) == 1);
+    CHECK(requests_of([&] { v.erase(v.begin() + 1, v.begin() + 1); }) == 0);
+    CHECK(requests_of([&] { v.insert(v.begin() + 1, 2, 9); }) == 1);
+    CHECK(requests_of([&] { CHECK(*v.insert(v.begin(), 8) == 8); }) == 1);
+    std::vector<int> const more{5, 6};
+    CHECK(requests_of([&] { v.insert(v.begin() + 1, more.begin(), more.end()); }) == 1);
+    CHECK(contents(v) == std::vector<int>{8, 5, 6, 2, 9, 9, 3, 4});
+    CHECK(requests_of([&] { v.erase(v.begin() + 7, v.end()); }) == 0);
+    CHECK(requests_of([&] { v.insert(v.end(), 3, 1); }) == 0);
+    CHECK(memory.allocated_on.back() == weir::stream_ref(stream));
+    CHECK(memory.live.size() == 1);
+    memory.refuse = true;
+    CHECK_THROWS_AS(v.erase(v.begin()), std::bad_alloc);
+    CHECK_THROWS_AS(v.insert(v.begin(), 7), std::bad_alloc);
+    CHECK_THROWS_AS(v.insert(v.begin(), more.begin(), more.end()), std::bad_alloc);
+    CHECK(contents(v) == std::vector<int>{8, 5, 6, 2, 9, 9, 3, 1, 1, 1});
+  }
+  CHECK(memory.clean());
+}
+
 TEST_CASE("a vector is made of and assigned from one on another stream after the work that is queued there") {
   weir::sim::reset();
   weir::sim::set_mode(weir::sim::mode::lazy);

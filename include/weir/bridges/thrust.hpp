@@ -10,6 +10,7 @@
 #include <thrust/device_ptr.h>
 #include <thrust/device_reference.h>
 #include <thrust/device_vector.h>
+#include <thrust/distance.h>
 #include <thrust/execution_policy.h>
 #include <thrust/fill.h>
 #include <thrust/host_vector.h>
@@ -174,6 +175,8 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
 
  public:
   using size_type = typename base::size_type;
+  using difference_type = typename base::difference_type;
+  using iterator = typename base::iterator;
 
   device_vector() = delete;  // a vector needs to be told its memory and stream
   explicit device_vector(size_type) = delete;
@@ -256,10 +259,28 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
     wait();
     base::assign(first, last);
   }
-  template <class... Iterators>
-  decltype(auto) erase(Iterators... positions) {
-    wait();
-    return base::erase(positions...);
+
+  // Thrust moves elements that stand behind others through memory of its own (`cudaMalloc`), on the default stream.
+  // Here they wait in memory of the vector's stack.
+  iterator erase(iterator position) { return erase(position, position + 1); }
+  iterator erase(iterator first, iterator last) {
+    if (first != last) replace(first, last, [] {});
+    return first;
+  }
+  iterator insert(iterator position, T const& value) {
+    size_type const index = static_cast<size_type>(position - this->begin());
+    insert(position, 1, value);
+    return this->begin() + static_cast<difference_type>(index);
+  }
+  void insert(iterator position, size_type n, T const& value) {
+    if (n > this->capacity() - this->size()) return base::insert(position, n, value);
+    replace(position, position, [&] { base::insert(this->end(), n, value); });
+  }
+  template <class Iterator>
+  requires(!std::is_arithmetic_v<Iterator>) void insert(iterator position, Iterator first, Iterator last) {
+    if (static_cast<size_type>(thrust::distance(first, last)) > this->capacity() - this->size())
+      return base::insert(position, first, last);
+    replace(position, position, [&] { base::insert(this->end(), first, last); });
   }
 
   any_ref memory() const { return this->get_allocator().memory(); }
@@ -268,6 +289,15 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
  private:
   static void wait(stream_ref stream) { detail::check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
   void wait() const { wait(stream()); }
+  /// Calls `append` when the elements from `first` on are gone, and appends those from `last` on again.
+  template <class Append>
+  void replace(iterator first, iterator last, Append append) {
+    wait();
+    base const behind(last, this->end(), this->get_allocator());
+    this->resize(static_cast<size_type>(first - this->begin()));
+    append();
+    base::insert(this->end(), behind.begin(), behind.end());
+  }
   /// Before the elements of a vector are read, on another stream than its own, if it has one of weir's.
   template <class U, class A>
   static thrust::device_vector<U, A> const& settled(thrust::device_vector<U, A> const& values) {
