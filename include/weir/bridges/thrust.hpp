@@ -307,17 +307,28 @@ class device_vector : public thrust::device_vector<T, thrust_allocator<T>> {
   }
 };
 
+namespace detail {
+
+/// In the order of the stream that the algorithm runs on, for host order the legacy stream: Thrust gives temporary
+/// memory back before it waits.
+inline thrust_allocator<char> temporaries(any_ref memory, stream_ref stream) {
+  return {memory, stream.is_host_order() ? stream_ref(stream.get()) : stream};
+}
+
+}  // namespace detail
+
 /// An execution policy: `thrust::sort(weir::policy(memory, stream), v.begin(), v.end())`. The algorithm runs on
-/// `stream`, takes its temporary memory from `memory` in the order of `stream`, and is done when the call returns.
+/// `stream` (in host order on the legacy stream), takes its temporary memory from `memory` in the order of that stream,
+/// and is done when the call returns.
 /// Write it into the call: where Thrust runs on the host, making it is what waits for work queued on `stream`.
 inline auto policy(any_ref memory, stream_ref stream) {
-  return detail::policy_on(stream, thrust_allocator<char>(memory, stream));
+  return detail::policy_on(stream, detail::temporaries(memory, stream));
 }
 
 /// The same, but the call may return before the algorithm is done, where Thrust can do that: order later work by
 /// `stream`.
 inline auto policy_nosync(any_ref memory, stream_ref stream) {
-  return detail::policy_nosync_on(stream, thrust_allocator<char>(memory, stream));
+  return detail::policy_nosync_on(stream, detail::temporaries(memory, stream));
 }
 
 }  // namespace weir
