@@ -284,14 +284,16 @@ class free_path : public hot_path<Upstream> {
     if (parked()) return give_parked(id, who, bytes);
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner(id, who);
-    if (heap_.give_captured(id, who)) count_off(bytes, held);
+    if (!heap_.give_captured(id, who)) return note_kept(), true;
+    count_off(bytes, held);
     last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
   bool give_parked(block_id id, stream_identity const& who, std::size_t bytes) noexcept {
     std::size_t const held = heap_[id].bytes();
     capture_key const owner = heap_.owner_parked(id, who);
-    if (heap_.give_parked(id, owner)) count_off(bytes, held);
+    if (!heap_.give_parked(id, owner)) return note_kept(), true;
+    count_off(bytes, held);
     if (owner != capture_key::none) last_call = {call_note::captured, static_cast<std::uint64_t>(owner), 0};
     return true;
   }
