@@ -154,6 +154,7 @@ check("streams of two kinds of memory", 0, ["2 streams"], "summary", file("kinds
 
 check("a replay", 0, ["4 blocks, peak in use 4.00 MiB", "async | pool\n    held ", "CUDA calls"], "replay", log)
 check("on stacks of one's own", 0, ["device\n    held 4.00 MiB, 1.000 of the peak; ", "smallest device 4.00 MiB"], "replay", log, "--stack", "device", "--smallest")
+check("whose limit is a part of the device", 0, ["held 4.00 MiB", "smallest device 8.00 MiB"], "replay", log, "--stack", "device | limit(50%)", "--smallest")
 check("that is out of memory", 1, ["out of memory at event 3 of 6", "refused by limit"], "replay", log, "--stack", "device | limit(3MiB)")
 check("on a device that is too small", 1, ["out of memory at event 3 of 6"], "replay", log, "-s", "device", "-d", "3MiB")
 check("with no first memory", 1, ["out of memory at event 0"], "replay", log, "-s", "device | pool(initial=1GiB)", "-d", "1MiB")

@@ -280,9 +280,8 @@ int replay_all(arguments const& a) {
         std::printf("    out of memory at event %zu of %zu:\n%s\n", done.stopped_at, timeline.moments,
                     done.report.c_str());
       else if (a.smallest)
-        std::printf(
-            "    smallest device %s\n",
-            weir::format_bytes(smallest_device(timeline, steps, stack, std::min(done.held, a.device), shown)).c_str());
+        std::printf("    smallest device %s\n",
+                    weir::format_bytes(smallest_device(timeline, steps, stack, done.held, a.device, shown)).c_str());
     }
   }
   return is_whole ? 0 : 1;

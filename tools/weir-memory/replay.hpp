@@ -97,14 +97,22 @@ inline replay_outcome replay(memory_timeline const& timeline, std::vector<replay
   return out;
 }
 
-/// The least capacity, to 1 part in 1,000, at which the trace runs whole; `enough` is known to do.
+/// The least capacity, to 1 part in 1,000, at which the trace runs whole. It has held `held` on a device of `device`.
 inline std::size_t smallest_device(memory_timeline const& timeline, std::vector<replay_step> const& steps,
-                                   std::string const& stack, std::size_t enough, progress& shown) {
+                                   std::string const& stack, std::size_t held, std::size_t device, progress& shown) {
+  auto const runs = [&](std::size_t capacity) {
+    return memory_tool::replay(timeline, steps, stack, capacity, shown).is_whole;
+  };
   std::size_t const peak = peak_of(timeline).bytes;
   std::size_t too_small = peak == 0 ? 0 : peak - 1;
+  std::size_t enough = std::min(held, device);
+  while (enough < device && !runs(enough)) {  // a limit of 60% leaves 40% of whatever is there
+    too_small = std::max(too_small, enough);
+    enough = enough < device / 2 ? std::max<std::size_t>(2 * enough, 1) : device;
+  }
   while (enough > too_small && enough - too_small > std::max<std::size_t>(enough / 1000, 1)) {
     std::size_t const middle = too_small + (enough - too_small) / 2;
-    (memory_tool::replay(timeline, steps, stack, middle, shown).is_whole ? enough : too_small) = middle;
+    (runs(middle) ? enough : too_small) = middle;
   }
   return enough;
 }
