@@ -46,7 +46,7 @@ weir::any_resource const& stack_of(int device) { return memory.stack(valid_devic
 weir::any_resource const* made_stack_of(int device) {
   device = valid_device(device);
   weir::any_resource const* const made = memory.made(device);
-  if (made == nullptr) weir::detail::chosen_device("framework_memory", device);
+  if (made == nullptr) weir::detail::chosen_device("framework_memory", weir::detail::device_stacks::valid(device));
   return made;
 }
 

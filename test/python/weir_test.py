@@ -237,6 +237,9 @@ class Texts(unittest.TestCase):
             weir.allocate(1, device=9)
         with self.assertRaisesRegex(weir.ConfigError, "device 64 cannot be; it must be from 0 to 63"):
             weir.allocate(1, device=64)
+        for ask in (weir.trim, weir.reset_peaks, weir.numbers):
+            with self.assertRaisesRegex(weir.ConfigError, "device -2 cannot be; it must be from 0 to 63"):
+                ask(-2)
 
     def test_the_environment_comes_first(self):
         program = "import weir; weir.use('device'); weir.allocate(1); print(weir.report())"

@@ -53,6 +53,12 @@ class device_stacks {
   any_resource const* made(int device) const noexcept {
     return device < 0 || device >= most ? nullptr : slot_of(device).made.load_acquire();
   }
+  /// The device, if there can be one of this number. Throws `std::invalid_argument`.
+  static int valid(int device) {
+    if (device >= 0 && device < most) return device;
+    throw std::invalid_argument("weir: device " + std::to_string(device) + " cannot be; it must be from 0 to " +
+                                std::to_string(most - 1));
+  }
   /// True if there may be several devices; not asked before the first stack is made.
   bool may_be_several_devices() const noexcept { return !is_only_device_.load(); }
 
@@ -63,11 +69,6 @@ class device_stacks {
     atomic<any_resource*> made;
   };
 
-  static int valid(int device) {
-    if (device >= 0 && device < most) return device;
-    throw std::invalid_argument("weir: device " + std::to_string(device) + " cannot be; it must be from 0 to " +
-                                std::to_string(most - 1));
-  }
   slot& slot_of(int device) noexcept { return slots_[static_cast<std::size_t>(device)]; }
   slot const& slot_of(int device) const noexcept { return slots_[static_cast<std::size_t>(device)]; }
 
