@@ -1,5 +1,6 @@
 """What `sim/run` does inside of a Python program that knows nothing of it. Python loads a module of this name when it
-starts; it waits for the program to import torch. `--peaks`, `--report` and `--snapshot` are here, and a quiet end.
+starts; it waits for the program to import torch. `--peaks`, `--report` and `--snapshot` are here, how tensors are
+printed, and a quiet end.
 
 Peaks: PyTorch has hooks for all modules and optimisers. Whatever is allocated counts for the innermost layer that runs:
 in the forward pass by module, in the backward pass by the module whose output's gradient was asked for last. A table
@@ -269,8 +270,20 @@ def finish_backward_passes(torch):
         pass
 
 
+def print_from_the_host(torch):
+    """Lets a tensor be printed from a copy on the host. Which values decide about its digits is asked of kernels, which
+    are skipped: with what they leave, that may be a nonsense number of values."""
+    printing = getattr(torch, "_tensor_str", None)
+    if not hasattr(printing, "_tensor_str"):  # a PyTorch that has it elsewhere
+        return
+    print_it = printing._tensor_str
+    printing._tensor_str = lambda tensor, indent: print_it(tensor.cpu() if tensor.is_cuda else tensor, indent)
+
+
 def torch_is_loaded():
     torch = sys.modules["torch"]
+    if os.environ.get("WEIR_SIM_KERNELS") != "refuse":
+        print_from_the_host(torch)
     atexit.register(finish_backward_passes, torch)  # the last of what is registered here
     peaks, snapshot, report = (os.environ.get("SIM_RUN_" + name) for name in ("PEAKS", "SNAPSHOT", "REPORT"))
     if peaks or report:

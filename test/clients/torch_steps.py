@@ -109,7 +109,8 @@ add_calls({
     "zeros": lambda: check(torch.zeros(10, device="cuda").cpu().sum() == 0),
     "zero_": lambda: check(torch.empty(10, device="cuda").zero_().cpu().sum() == 0),
     "add (skipped)": lambda: state["d"] + 1,
-    "print": lambda: repr(state["d"]),
+    "print": lambda: check(repr(torch.tensor([1.5, 2, 1e6], device="cuda"))
+                           == repr(torch.tensor([1.5, 2, 1e6]))[:-1] + ", device='cuda:0')"),
     "pin_memory": lambda: check(torch.empty(1000).pin_memory().is_pinned()),
     "pinned, non-blocking": lambda: torch.empty(1000).pin_memory().to("cuda", non_blocking=True),
     "allocate pinned": lambda: check(torch.empty(1 << 20, pin_memory=True).is_pinned()),
