@@ -113,7 +113,7 @@ void* make_allocation(runtime& r, allocation made, void* at) {
   made.block = ++r.memory_count;
   // Stream-ordered memory too, which is overwritten again when its allocation executes: a read before that must not
   // find what the heap's last user left there.
-  if (at == nullptr) scribble(p, made.bytes, next_pattern(r));
+  if (at == nullptr) scribble(p, made.bytes, first_pattern(r));
   if (made.kind == memory_kind::async) forbid(p, made.bytes);
   count_live(r, made);
   if (r.trace != nullptr) [[unlikely]]
@@ -169,6 +169,8 @@ void release_block(void* p, std::size_t bytes, bool waited) {
 }
 
 unsigned char next_pattern(runtime& r) { return r.pattern = static_cast<unsigned char>(r.pattern + 37); }
+
+unsigned char first_pattern(runtime& r) { return r.skips_kernels ? 0 : next_pattern(r); }
 
 void revive(runtime& r, allocation& a) {
   a.freeing = a.kept_for_graph = false;

@@ -56,5 +56,8 @@ void release_block(void* p, std::size_t bytes, bool waited);
 
 /// The next pattern to overwrite memory with: not that of the call before.
 unsigned char next_pattern(runtime& r);
+/// The same for new memory, or 0 where kernels are skipped: a program that counts by a kernel then counts nothing,
+/// where another pattern is a nonsense number of things.
+unsigned char first_pattern(runtime& r);
 
 }  // namespace weir::sim::detail

@@ -67,7 +67,7 @@ physical_memory* create_physical(runtime& r, int device, std::size_t bytes) {
   made->device = device;
   made->bytes = bytes;
   made->place = *place;
-  scribble_pages(*place, bytes, next_pattern(r));
+  scribble_pages(*place, bytes, first_pattern(r));
   d.live_bytes += bytes;
   ++r.live_allocations;
   made->handle = r.virtual_memory.physical.add(made);

@@ -74,7 +74,7 @@ cudaError_t allocate_async(runtime& r, held_lock& held, void** p, std::size_t by
     if (timeline* const still_there = find_timeline(r, id)) {
       submit_allocation(r, held, *still_there, found);
     } else {
-      begin_use(found, bytes, next_pattern(r));
+      begin_use(found, bytes, first_pattern(r));
     }
   }
   *p = found;

@@ -92,7 +92,7 @@ void* capture_allocation(runtime& r, timeline& t, std::size_t bytes, pool_state 
   device_state& device = r.device(pool.device);
   device.for_graphs.reserved += bytes;
   note_size(device);
-  auto const begin = [p, bytes, pattern = next_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); };
+  auto const begin = [p, bytes, pattern = first_pattern(r)](held_lock&) { begin_use(p, bytes, pattern); };
   capture_operation(r, t, begin, operation_kind::allocation);
   return p;
 }

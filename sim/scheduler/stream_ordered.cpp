@@ -81,7 +81,7 @@ void* take_pending(runtime& r, held_lock& held, pool_state& pool, timeline& t, s
 void submit_allocation(runtime& r, held_lock& held, timeline& t, void* p) {
   auto const address = reinterpret_cast<std::uintptr_t>(p);
   std::uint64_t const block = r.allocations.at(address).block;
-  auto const begin = [&r, address, block, pattern = next_pattern(r)](held_lock&) {
+  auto const begin = [&r, address, block, pattern = first_pattern(r)](held_lock&) {
     auto const found = r.allocations.find(address);
     if (found == r.allocations.end() || found->second.block != block) return;  // freed by the host meanwhile
     begin_use(reinterpret_cast<void*>(address), found->second.bytes, pattern);

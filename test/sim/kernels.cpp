@@ -145,6 +145,22 @@ TEST_CASE_FIXTURE(fresh, "a skipped launch becomes a node of the graph that its 
   ok(cudaGraphDestroy(graph));
 }
 
+TEST_CASE_FIXTURE(fresh, "where launches are skipped, a count in new memory that no kernel has written is none") {
+  sim::skip_kernels(true);
+  auto const first_of = [](void* p) {
+    int count = -1;
+    ok(cudaMemcpy(&count, p, sizeof count, cudaMemcpyDeviceToHost));
+    return count;
+  };
+  void* p = nullptr;
+  ok(cudaMalloc(&p, 512));
+  CHECK_EQ(first_of(p), 0);
+  ok(cudaFree(p));
+  ok(cudaMallocAsync(&p, 512, nullptr));
+  CHECK_EQ(first_of(p), 0);
+  ok(cudaFreeAsync(p, nullptr));
+}
+
 TEST_CASE_FIXTURE(fresh, "where launches are skipped, questions about kernels have the answers of a small one") {
   module const m;
   sim::skip_kernels(true);
