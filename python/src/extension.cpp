@@ -94,8 +94,9 @@ class history {
     if (context != nullptr) live_contexts_.insert_or_assign(p, context);
   }
   void freed(void const* p, block const& of) {
-    auto const context = here(true);
+    auto context = here(true);
     std::lock_guard const lock(mutex_);
+    if (context == nullptr) context = found_context(p);  // of its allocation, as PyTorch's own allocator has it
     add(TraceEntry::FREE_REQUESTED, p, of, context);
     add(TraceEntry::FREE_COMPLETED, p, of, context);
     live_contexts_.erase(p);
@@ -109,8 +110,7 @@ class history {
   /// Where a live block was allocated, if that was recorded.
   std::shared_ptr<c10::GatheredContext> context_of(void const* p) {
     std::lock_guard const lock(mutex_);
-    auto const found = live_contexts_.find(p);
-    return found == live_contexts_.end() ? nullptr : found->second;
+    return found_context(p);
   }
   void set(bool on, caching::CreateContextFn recorder, size_t most, caching::RecordContext when, bool clear) {
     std::lock_guard const lock(mutex_);
@@ -150,7 +150,12 @@ class history {
     }
     return recorder != nullptr ? recorder() : nullptr;  // without the lock: it walks the Python stack
   }
+  std::shared_ptr<c10::GatheredContext> found_context(void const* p) const {
+    auto const found = live_contexts_.find(p);
+    return found == live_contexts_.end() ? nullptr : found->second;
+  }
   void add(TraceEntry::Action what, void const* p, block const& of, std::shared_ptr<c10::GatheredContext> context) {
+    if (when_ < caching::RecordContext::ALLOC) context = nullptr;  // live blocks alone are to have theirs
     entries_.emplace_back(what, of.device, reinterpret_cast<size_t>(p), of.size, of.stream, c10::MempoolId_t{0, 0},
                           c10::getApproximateTime(), std::move(context));
     add_metadata(entries_.back());

@@ -289,6 +289,16 @@ torch.backends.cudnn.benchmark = True
 print(tuple(torch.nn.Conv2d(3, 8, 3, device='cuda')(torch.empty(2, 3, 32, 32, device='cuda')).shape))
 """
 
+# What of the history has stacks.
+CONTEXTS = """
+x = torch.empty(1, device='cuda')
+for when in ('state', 'alloc', 'all'):
+    c.memory._record_memory_history(context=when, clear_history=True)
+    y = torch.empty(1000, device='cuda')
+    del y
+    print(when, [e['action'] for e in c.memory._snapshot()['device_traces'][0] if e.get('frames')])
+"""
+
 
 def build_checked():
     """The plug-in, with `checked` on every stack."""
@@ -380,6 +390,11 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(lines[6], "[4000] 2")
         self.assertEqual(lines[7], "4 weir")
         self.assertEqual(lines[8:10], ["0 0 0 True", "(2, 8, 30, 30)"])
+
+    def test_the_history_has_stacks_where_pytorchs_own_has_them(self):
+        own = self.printed(["-c", START + CONTEXTS], checks=False)
+        self.assertIn("alloc ['alloc', 'free_requested', 'free_completed']", own)
+        self.assertEqual(self.printed(["-c", WHOLE + CONTEXTS]), own)
 
     def test_a_device_reaches_anothers_memory_where_peers_were_let_in(self):
         for stack in ("async(peers=true) | pool", "virtual_memory(peers=true) | pool"):
