@@ -41,12 +41,19 @@ def install(stack=None, extension=False):
     compiles it first (`weir.torch.extension`), and then out of memory is a `torch.cuda.OutOfMemoryError`; without it, a
     RuntimeError with the same text.
 
-    Raises ConfigError for a text that is none, RuntimeError where PyTorch has used CUDA already."""
+    Raises ConfigError for a text that is none, RuntimeError where PyTorch has used CUDA already or its allocator is
+    another one than its own; the stack stays what it was then."""
     torch = _torch()
     if torch.cuda.is_initialized():
         raise RuntimeError(
             "weir: PyTorch has used CUDA already, and cannot change its allocator any more: call weir.torch.install() "
             "right after `import torch`, before any tensor is on a device and before torch.cuda.init()"
+        )
+    backend = torch.cuda.memory.get_allocator_backend()
+    if backend not in ("native", "cudaMallocAsync"):
+        raise RuntimeError(
+            f"weir: PyTorch has the allocator '{backend}' already, weir's or another one's, and cannot change it any "
+            "more: call weir.torch.install() once; weir.use() chooses another stack until the first is made"
         )
     if stack is not None:
         weir.use(stack)

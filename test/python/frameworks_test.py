@@ -30,7 +30,7 @@ class Hooks:
         return lambda address: self.set.__setitem__(name, address)
 
 
-def fake_torch(cuda="13.2", initialized=False):
+def fake_torch(cuda="13.2", initialized=False, backend="native"):
     torch = types.ModuleType("torch")
     torch.__version__ = "2.15.0"
     torch.version = types.SimpleNamespace(cuda=cuda)
@@ -47,7 +47,7 @@ def fake_torch(cuda="13.2", initialized=False):
 
     changed = []
     memory = types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator,
-                                   change_current_allocator=changed.append)
+                                   change_current_allocator=changed.append, get_allocator_backend=lambda: backend)
     torch.cuda = types.SimpleNamespace(memory=memory, is_initialized=lambda: initialized,
                                        MemPool=lambda hooks: types.SimpleNamespace(hooks=hooks))
     torch.changed = changed
@@ -103,6 +103,13 @@ class PyTorch(unittest.TestCase):
         self.assertEqual(weir.limit(device=0).max_bytes, 4 << 30)
         self.assertLessEqual({"set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool"},
                              set(allocator.hooks.set))
+
+    def test_a_second_install_is_refused_and_leaves_the_stack(self):
+        torch, plug = self.with_torch(backend="pluggable")
+        weir.use("async | limit(1MiB, name=first)", device=5)
+        with self.assertRaisesRegex(RuntimeError, "has the allocator 'pluggable' already.*weir.use.. chooses another"):
+            plug.install("async")
+        self.assertEqual((torch.changed, weir.limit("first", 5).max_bytes), ([], MIB))
 
     def test_install_is_too_late_once_cuda_is_in_use(self):
         torch, plug = self.with_torch(initialized=True)
