@@ -209,7 +209,7 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
   };
   auto const least = [&](outcome const& o, auto runs) -> std::optional<std::size_t> {
     if (!a.smallest || !o.whole) return std::nullopt;
-    return bench::smallest_device(peak == 0 ? 0 : peak - 1, o.reserved, runs);
+    return bench::smallest_device(peak == 0 ? 0 : peak - 1, o.reserved, a.device, runs);
   };
   for (auto const& s : subjects) {
     if (!wanted(s.name)) continue;

@@ -196,10 +196,15 @@ inline outcome replay_model(trace const& t, bool expandable, std::size_t capacit
   return o;
 }
 
-/// The least capacity at which `runs(capacity)`, to 1 part in 1,000; `enough` is known to do.
+/// The least capacity at which `runs(capacity)`, to 1 part in 1,000. On a device of `device` bytes it held `held`.
 template <class Runs>
-std::size_t smallest_device(std::size_t too_small, std::size_t enough, Runs runs) {
-  while (enough - too_small > enough / 1000) {
+std::size_t smallest_device(std::size_t too_small, std::size_t held, std::size_t device, Runs runs) {
+  std::size_t enough = std::min(held, device);
+  while (enough < device && !runs(enough)) {  // a limit of 60% leaves 40% of whatever is there
+    too_small = std::max(too_small, enough);
+    enough = enough < device / 2 ? std::max<std::size_t>(2 * enough, 1) : device;
+  }
+  while (enough > too_small && enough - too_small > std::max<std::size_t>(enough / 1000, 1)) {
     std::size_t const middle = too_small + (enough - too_small) / 2;
     (runs(middle) ? enough : too_small) = middle;
   }
