@@ -202,7 +202,7 @@ bool replay_all(trace const& t, bench::subject_list const& subjects, arguments c
                  percentile(1).c_str(), peak, o.reserved, static_cast<unsigned long long>(o.taken),
                  static_cast<unsigned long long>(o.cuda_calls), least ? std::to_string(*least).c_str() : "", o.whole,
                  static_cast<unsigned long long>(o.moved), static_cast<unsigned long long>(o.moved_late), o.mapping_us);
-    std::fclose(csv);
+    if (std::fclose(csv) != 0) wrong(a.csv + " cannot be written");
   };
   auto const wanted = [&](std::string const& name) {
     return a.stacks.empty() || std::find(a.stacks.begin(), a.stacks.end(), name) != a.stacks.end();
