@@ -39,8 +39,23 @@ class MemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
 _numba_memory_manager = MemoryManager  # what NUMBA_CUDA_MEMORY_MANAGER looks for
 
 
+def _managers():
+    """Those of the contexts that Numba has made, each of which keeps its own."""
+    try:
+        contexts = [device.primary_context for device in cuda.cudadrv.driver.driver.devices.values()]
+        return [context.memory_manager for context in contexts if context is not None]
+    except AttributeError:  # a Numba that keeps them elsewhere
+        return []
+
+
 def install(stack=None):
-    """Lets Numba allocate from weir. `stack` as in `weir.torch.install`. Call it before Numba first uses CUDA."""
+    """Lets Numba allocate from weir. `stack` as in `weir.torch.install`. Call it before Numba first uses CUDA; raises
+    RuntimeError where it is too late."""
+    if not all(isinstance(manager, MemoryManager) for manager in _managers()):
+        raise RuntimeError(
+            "weir: Numba has used CUDA already, and keeps the memory manager that it has: call weir.numba.install() "
+            "before the first array, or start the program with NUMBA_CUDA_MEMORY_MANAGER=weir.numba"
+        )
     if stack is not None:
         weir.use(stack)
     cuda.set_memory_manager(MemoryManager)

@@ -177,7 +177,8 @@ class CuPy(unittest.TestCase):
 
 
 class Numba(unittest.TestCase):
-    def test_arrays_share_the_budget_and_know_the_device(self):
+    def with_numba(self):
+        """The module, and a list of the managers that it is given."""
         numba = types.ModuleType("numba")
 
         class HostOnlyCUDAMemoryManager:
@@ -189,14 +190,31 @@ class Numba(unittest.TestCase):
                 self.pointer, self.size, self.finalizer = pointer, size, finalizer
 
         set_to = []
+        self.device = types.SimpleNamespace(primary_context=None)
+        driver = types.SimpleNamespace(devices={0: self.device})
         numba.cuda = types.SimpleNamespace(
+            cudadrv=types.SimpleNamespace(driver=types.SimpleNamespace(driver=driver)),
             GetIpcHandleMixin=type("GetIpcHandleMixin", (), {}), HostOnlyCUDAMemoryManager=HostOnlyCUDAMemoryManager,
             MemoryPointer=MemoryPointer, MemoryInfo=lambda free, total: (free, total),
             set_memory_manager=set_to.append)
         sys.modules["numba"] = numba
         self.addCleanup(sys.modules.pop, "numba")
+        sys.modules.pop("weir.numba", None)  # which has the module of the test before
         import weir.numba
 
+        return set_to
+
+    def test_install_is_too_late_once_numba_has_used_cuda(self):
+        set_to = self.with_numba()
+        self.device.primary_context = types.SimpleNamespace(memory_manager=object())
+        with self.assertRaisesRegex(RuntimeError, "Numba has used CUDA already.*before the first array"):
+            weir.numba.install()
+        self.assertEqual(set_to, [])
+        self.device.primary_context.memory_manager = weir.numba.MemoryManager(None)
+        weir.numba.install()
+
+    def test_arrays_share_the_budget_and_know_the_device(self):
+        set_to = self.with_numba()
         weir.use("async | pool | limit(8MiB)", device=3)
         weir.numba.install()
         (manager,) = set_to
