@@ -170,6 +170,7 @@ check("the same", 2, ["convert does not take --smallest"], "convert", log, "--to
 check("no trace", 2, ["summary needs a trace"], "summary")
 check("too few traces", 2, ["compare needs 2 traces"], "compare", log)
 check("too many", 2, ["page takes at most 2"], "page", log, log, log)
+check("the standard input twice", 2, ["the standard input, '-', can be read only once"], "compare", "-", "-", given=LOG.encode())
 check("no format", 2, ["convert needs --to"], "convert", log)
 check("a wrong format", 2, ["--to is 'xml'; it can be csv, json or torch"], "convert", log, "--to", "xml")
 check("a wrong size", 2, ["'12QB' is no number above 0"], "replay", log, "-d", "12QB")

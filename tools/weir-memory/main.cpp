@@ -155,6 +155,8 @@ void require(arguments const& a, std::size_t least, std::size_t most, std::vecto
       throw wrong_argument(a.command + " does not take " + given);
   if (a.traces.size() < least)
     throw wrong_argument(a.command + " needs " + (least == 1 ? "a trace" : std::to_string(least) + " traces"));
+  if (std::count(a.traces.begin(), a.traces.end(), "-") > 1)
+    throw wrong_argument("the standard input, '-', can be read only once");
   if (a.traces.size() > most) throw wrong_argument(a.command + " takes at most " + std::to_string(most) + " of them");
 }
 
