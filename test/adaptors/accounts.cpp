@@ -172,17 +172,17 @@ TEST_CASE("what nobody can wait for is kept for good and stays charged, after on
 TEST_CASE("what a pool has no room to keep for a capture stays live for good, and charged") {
   watched_world const world;
   capture_scope const declared;
-  auto memory = make(device{} | pool{} | limit{64_MiB});
+  auto memory = make(device{} | pool{} | limit{200_MiB});
   auto const& below = memory.upstream();
   weir::stream const s;
-  std::vector<void*> blocks(20);
+  std::vector<void*> blocks(200);
   for (void*& p : blocks) p = memory.allocate(s, 1_MiB);
   for (void* const p : blocks) capture(s, [&] { memory.deallocate(s, p, 1_MiB); });  // no request in between
   std::size_t const lost = below.numbers().allocated.current;
   CHECK(lost != 0);
-  CHECK(memory.used() == 20_MiB);
+  CHECK(memory.used() == 200_MiB);
   CHECK(memory.kept() == lost);
-  CHECK(memory.captured() == 20_MiB - lost);
+  CHECK(memory.captured() == 200_MiB - lost);
   release_captured(memory);
   CHECK(memory.used() == lost);
 }

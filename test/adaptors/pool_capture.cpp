@@ -3,6 +3,7 @@
 #include <weir/adaptors/arena.hpp>
 #include <weir/adaptors/binning.hpp>
 #include <weir/adaptors/fixed_size.hpp>
+#include <weir/adaptors/limit.hpp>
 #include <weir/adaptors/pool.hpp>
 #include <weir/adaptors/statistics.hpp>
 #include <weir/cuda/stream.hpp>
@@ -712,6 +713,35 @@ TEST_CASE("what many graphs hold is freed without a request in between, and is e
   CHECK(find<pool_resource>(memory).numbers().live() == 0);
   CHECK(trim(memory) != 0);
   CHECK(find<pool_resource>(memory).numbers().reserved.current == 0);
+}
+
+TEST_CASE("what many captures free of the time before is kept for each, and everyone's once its graph is gone") {
+  watched_world const world;
+  capture_scope const declared;
+  auto memory = make(watched(pool{}) | limit{64_MiB});
+  auto const& budget = find<limit_resource>(memory);
+  auto const& held = find<pool_resource>(memory);
+  weir::stream const s;
+  std::vector<void*> blocks(40);
+  for (void*& p : blocks) p = memory.allocate(s, 1_MiB);
+  std::vector<std::uint64_t> ids;
+  for (void* const p : blocks) {  // no request in between: the pool cannot make room
+    begin_capture(s);
+    ids.push_back(capture_id(s));
+    memory.deallocate(s, p, 1_MiB);
+    captured_graph const graph(s);
+  }
+  CHECK(held.numbers().live() == 0);
+  CHECK(held.numbers().captured == 40_MiB);
+  CHECK(budget.captured() == 40_MiB);
+  REQUIRE(cudaStreamSynchronize(s.get()) == cudaSuccess);
+  for (std::uint64_t const id : ids) {
+    release_captured(memory, id);
+    CHECK(budget.captured() == held.numbers().captured);
+  }
+  CHECK(budget.used() == 0);
+  CHECK(trim(memory) != 0);
+  CHECK(held.numbers().reserved.current == 0);
 }
 
 namespace {

@@ -90,7 +90,7 @@ TEST_CASE_FIXTURE(reuse_of_a_segment, "captures do not count where a search look
 }
 
 TEST_CASE_FIXTURE(reuse_of_a_segment, "a block freed in a capture stays live if there is no room to remember that") {
-  std::vector<block_id> blocks(60);
+  std::vector<block_id> blocks(90);
   for (block_id& id : blocks) REQUIRE((id = ready(a, 1)) != 0);
   std::uint64_t captures = 1;
   std::size_t i = 0;

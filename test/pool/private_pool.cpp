@@ -212,3 +212,31 @@ TEST_CASE_FIXTURE(captured_memory, "where no list is left, what was allocated in
   CHECK(captured.release(capture_key{7}) == 20 * unit_bytes);
   CHECK(store.valid());
 }
+
+TEST_CASE_FIXTURE(captured_memory,
+                  "captures share a list for what they free where none is left, until all are released") {
+  CHECK(captured.give(take(), who(1, 7)));
+  std::uint64_t last = 8;
+  while (captured.find_or_open(who(1, last)) != shared) ++last;
+  CHECK(captured.give(take(), who(1, last)));
+  CHECK(captured.give(take(), who(1, last + 1)));
+  CHECK_FALSE(may_have(who(1, last)));
+  CHECK(captured.free_bytes(capture_key::none) == 30 * unit_bytes);
+  CHECK(captured.list_count() == last - 7);
+  SUBCASE("one after the other") {
+    CHECK(captured.release(capture_key{last}) == 0);
+    CHECK(captured.free_bytes(capture_key{last}) != 0);  // still kept
+    CHECK(captured.release(capture_key{7}) == 0);
+    CHECK(captured.release(capture_key{last}) == 0);  // again
+    CHECK(captured.release(capture_key{last + 1}) == 30 * unit_bytes);
+    CHECK(captured.free_bytes(capture_key{last}) == 0);
+    CHECK(captured.list_count() == last - 8);  // of those in between
+  }
+  SUBCASE("all at once") {
+    CHECK(captured.release(capture_key::none) == 30 * unit_bytes);
+    CHECK(captured.list_count() == 0);
+  }
+  CHECK(captured.free_bytes(capture_key::none) == 0);
+  CHECK(store.free_bytes(shared) == 100 * unit_bytes);
+  CHECK(store.valid());
+}

@@ -21,7 +21,10 @@ namespace weir::detail {
 ///
 /// So each stream in each capture has a free list of its own here, which is never done. A stream that is known by its
 /// handle has it for as long as it comes after what it captured before: else it is another one, and nobody has the list
-/// again. Guarded by the pool's lock.
+/// again.
+///
+/// A free can make no list. Where none is left, what it may give to nobody goes into such a list of another capture,
+/// which both then share: it is everyone's once all that share it are released. Guarded by the pool's lock.
 class private_pool {
  public:
   private_pool(block_heap& heap, stream_tracker& tracker) : heap_(heap), tracker_(tracker) {}
@@ -29,7 +32,7 @@ class private_pool {
   private_pool& operator=(private_pool const&) = delete;
 
   /// Room for as many lists. May throw `std::bad_alloc`.
-  void reserve(std::size_t lists) { lists_.grow(lists); }
+  void reserve(std::size_t lists) { lists_.grow(lists + most_shares); }
 
   /// The list of a stream in a capture; `shared` if there is none: never, or not any more.
   list_id find(stream_identity const& who) const noexcept {
@@ -66,11 +69,14 @@ class private_pool {
   /// The capture of which a list is.
   capture_key capture_of(list_id list) const noexcept {
     std::size_t i = count_ - 1;
-    while (lists_[i].list != list) --i;
+    while (lists_[i].list != list || lists_[i].is_share) --i;
     return lists_[i].capture;
   }
   /// The list of what a capture keeps and nobody has again; `shared` if there is no room.
-  list_id list_for_nobody(capture_key capture) noexcept { return find_or_open(capture, stream_key::none); }
+  list_id list_for_nobody(capture_key capture) noexcept {
+    list_id const list = find_or_open(capture, stream_key::none);
+    return list != shared ? list : share_a_list(capture);
+  }
   /// Takes back a live block that was allocated in a capture, or that `who` frees in one. False if there is no room to
   /// remember that, for a block from outside: it stays live for good.
   bool give(block_id id, stream_identity const& who) noexcept {
@@ -87,28 +93,31 @@ class private_pool {
     return true;
   }
 
-  /// The graph of a capture is gone (`none`: of all captures): its memory is everyone's. Returns how many bytes that
-  /// is. Looks at every block of the pool.
+  /// The graph of a capture is gone (`none`: of all captures): its memory is everyone's, but for what is in a list that
+  /// it shares, which has to wait for the others. Returns how many bytes that is. Looks at every block of the pool.
   std::size_t release(capture_key capture) noexcept {
     if (count_ == 0) return 0;
     std::size_t bytes = 0;
+    for (std::size_t i = end_of(capture); is_at(i, capture); --i) lists_[i - 1].is_released = true;
     for (std::size_t i = end_of(capture); is_at(i, capture); --i) {
-      list_id const list = lists_[i - 1].list;
-      bytes += heap_.free_bytes(list);
-      heap_.complete(list, tracker_.end_captured(list));
+      private_list const& each = lists_[i - 1];
+      if (capture == capture_key::none ? each.is_share : !is_released_by_all(each.list)) continue;
+      bytes += heap_.free_bytes(each.list);
+      heap_.complete(each.list, tracker_.end_captured(each.list));
     }
-    forget(capture);
+    forget_ended();
     // What is live is from now on like other blocks.
     heap_.forget_captured([&](list_id list) { return !tracker_.is_captured(list); });
     return bytes;
   }
 
   /// How many lists there are, of all captures.
-  std::size_t list_count() const noexcept { return count_; }
+  std::size_t list_count() const noexcept { return count_ - shares_; }
   /// Free bytes in the lists of a capture; `none`: of all.
   std::size_t free_bytes(capture_key capture) const noexcept {
     std::size_t bytes = 0;
-    for (std::size_t i = end_of(capture); is_at(i, capture); --i) bytes += heap_.free_bytes(lists_[i - 1].list);
+    for (std::size_t i = end_of(capture); is_at(i, capture); --i)
+      if (capture != capture_key::none || !lists_[i - 1].is_share) bytes += heap_.free_bytes(lists_[i - 1].list);
     return bytes;
   }
   /// Whether a list is one of a capture; `none`: of any.
@@ -125,7 +134,10 @@ class private_pool {
     capture_key capture{};
     stream_key stream{};  // `none`: of what not even a stream of the capture may have
     list_id list = shared;
+    bool is_share = false;     // of a list that another capture opened
+    bool is_released = false;  // but not all that share the list are
   };
+  static constexpr std::size_t most_shares = 64;
 
   bool comes_after(std::size_t list, capture_position const& now) const noexcept {
     return list < positions_.size() && now.comes_after(positions_[list]);
@@ -160,14 +172,34 @@ class private_pool {
     lists_[at] = added;
     set_position(at, {});
   }
-  /// Closes the gap that the lists of a capture leave.
-  void forget(capture_key capture) noexcept {
+  /// One of another capture, of what nobody may have again; `shared` if there is none.
+  list_id share_a_list(capture_key capture) noexcept {
+    std::size_t at = count_;
+    while (at != 0 && lists_[at - 1].stream != stream_key::none) --at;
+    if (at == 0 || count_ == lists_.size()) return shared;
+    list_id const list = lists_[at - 1].list;
+    insert({capture, stream_key::none, list, true});
+    ++shares_;
+    return list;
+  }
+  /// False, too, of a list that has just ended.
+  bool is_released_by_all(list_id list) const noexcept {
+    if (!tracker_.is_captured(list)) return false;
+    if (shares_ == 0) return true;
+    std::size_t i = count_;
+    while (i != 0 && (lists_[i - 1].list != list || lists_[i - 1].is_released)) --i;
+    return i == 0;
+  }
+  /// Closes the gaps that lists leave which have ended.
+  void forget_ended() noexcept {
     std::size_t const before = count_;
-    std::size_t end = end_of(capture), first = end;
-    while (is_at(first, capture)) --first;
-    for (; end != before; ++end) move(end, first++);
-    count_ = first;
-    while (first != before) set_position(first++, {});
+    count_ = shares_ = 0;
+    for (std::size_t i = 0; i != before; ++i) {
+      if (!tracker_.is_captured(lists_[i].list)) continue;
+      shares_ += lists_[i].is_share;
+      move(i, count_++);
+    }
+    for (std::size_t i = count_; i != before; ++i) set_position(i, {});
   }
   void move(std::size_t from, std::size_t to) noexcept {
     lists_[to] = lists_[from];
@@ -181,6 +213,7 @@ class private_pool {
   stream_tracker& tracker_;
   grown_array<private_list> lists_;  // in the order of their captures
   std::size_t count_ = 0;
+  std::size_t shares_ = 0;
   grown_array<capture_position> positions_;  // of streams that are known by their handles, when they were last here
 };
 
