@@ -95,6 +95,11 @@ def _load(file):
     try:
         return ctypes.CDLL(file)
     except OSError as error:
+        if "undefined symbol: _ZN4weir3sim" in str(error):
+            raise ImportError(
+                "weir: the package was built with WEIR_CHECKED, and runs on the simulated runtime alone: start the "
+                "program with sim/run, or install the package without that"
+            ) from error
         name = str(error).split(":")[0]
         if not name.startswith("libcudart"):
             raise ImportError(f"weir: {error}") from error

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import unittest.mock
 
 import weir
 from weir import _library
@@ -260,6 +261,12 @@ class Loading(unittest.TestCase):
         # Where a toolkit's runtime is found, that needs a GPU.
         self.assertRegex(printed, "ImportError: weir: libcudart.so.[0-9]+ was not found: import the framework first|"
                                   "CudaError|device")
+
+    def test_what_is_built_for_the_check_of_order_says_that_it_needs_the_simulated_runtime(self):
+        missing = OSError("weir.so: undefined symbol: _ZN4weir3sim14checked_blocksC1Ev")
+        with unittest.mock.patch("ctypes.CDLL", side_effect=missing):
+            with self.assertRaisesRegex(ImportError, "built with WEIR_CHECKED.*start the program with sim/run"):
+                _library._load("weir.so")
 
     def test_memory_that_outlives_the_program_is_no_error(self):
         self.assertEqual(in_process("import weir; kept = weir.allocate(1000); print('ends')"), "ends\n")
