@@ -51,9 +51,9 @@ SHOWN = {
     "of_erased": r"""weir: limit > device
   limit +3.00 MiB, 0 B charged, 3.00 MiB left; peak 0 B, 0 refused
   device +device 0""",
-    "parsed": r"""weir: pool > limit > virtual_memory
+    "parsed": r"""weir: pool > shared: limit > virtual_memory
   pool +0 B reserved .*
-  limit +8.00 MiB, 0 B charged, 8.00 MiB left; peak 0 B, 0 refused
+  shared: limit 8.00 MiB, 0 B charged, 8.00 MiB left; peak 0 B, 0 refused
   virtual_memory device 0""",
     "left": r"""weir: no stack""",
     "taken": r"""weir: device

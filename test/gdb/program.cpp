@@ -45,7 +45,7 @@ int main() {
   weir::any_resource erased(weir::device{} | weir::limit{.max_bytes = 3_MiB});
   weir::any_ref any_handle = memory;
   weir::any_ref of_erased = erased;
-  weir::any_resource parsed = weir::parse("virtual_memory | limit(max=8MiB) | pool");
+  weir::any_resource parsed = weir::parse("virtual_memory | limit(max=8MiB, name=shared) | pool");
   weir::any_resource left(weir::device{});
   weir::any_resource const taken = std::move(left);
   auto guarded = weir::make(weir::device{} | weir::wait_for_memory{} |

@@ -20,7 +20,8 @@ OWNED = ("held_", "object_", "held")  # of any_resource: its owner, the pointer 
 NO_STACK = "weir::detail::no_stack"  # what is there in one that was moved from
 FUNCTIONS = "functions_"  # of any_ref: the table of calls, whose name in the program has the type of what it refers to
 ATOMIC = "value_"  # of a number that threads share
-LIMIT = {"charges": "used_", "refused": "refused_", "name": "label_"}
+LIMIT = {"charges": "used_", "refused": "refused_"}
+LABEL = "label_"  # of limits and statistics: what reports call them, as `service: limit`
 CHARGES = {"budget": "max_", "charged": "now_", "peak": "peak_"}  # of a limit
 ARENAS = "arenas_"  # an array of pointers, null where no thread has that arena
 BLOCK_BYTES = "block_bytes_"  # of fixed_size
@@ -142,7 +143,7 @@ def describe_binning(layer):
 def describe_limit(layer):
     refused, charges = number(member(layer, LIMIT["refused"])), member(layer, LIMIT["charges"])
     budget, charged, peak = (number(member(charges, CHARGES[name])) for name in ("budget", "charged", "peak"))
-    return f"{size(budget)}, {size(charged)} charged, {size(budget - charged)} left; peak {size(peak)}, {refused} refused"
+    return f"{size(budget)}, {size(charged)} charged, {size(max(budget - charged, 0))} left; peak {size(peak)}, {refused} refused"
 
 
 def describe_statistics(layer):
@@ -222,6 +223,12 @@ def layer_name(layer):
     return type_name(layer).split("<")[0]
 
 
+def label(layer, name):
+    """What reports call it: with the name that the program gave it."""
+    given = member(layer, LABEL)
+    return name if given is None else text(given)
+
+
 def is_handle(value):
     return type_name(value).startswith(HANDLES)
 
@@ -248,6 +255,7 @@ def layers(top):
         name = layer_name(top)
         try:
             line = LINES[name](top) if name in LINES else ""
+            name = label(top, name)
         except (gdb.error, TypeError, AttributeError, KeyError) as failure:
             line = f"(cannot be read by this version of weir.py: {failure})"
         if is_handle(top):
