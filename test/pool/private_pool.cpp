@@ -232,6 +232,13 @@ TEST_CASE_FIXTURE(captured_memory,
     CHECK(captured.free_bytes(capture_key{last}) == 0);
     CHECK(captured.list_count() == last - 8);  // of those in between
   }
+  SUBCASE("and released again for what one frees afterwards") {
+    CHECK(captured.release(capture_key{last}) == 0);
+    CHECK(captured.give(take(), who(1, last)));
+    CHECK(captured.release(capture_key{7}) == 0);
+    CHECK(captured.release(capture_key{last + 1}) == 0);
+    CHECK(captured.release(capture_key{last}) == 40 * unit_bytes);
+  }
   SUBCASE("all at once") {
     CHECK(captured.release(capture_key::none) == 30 * unit_bytes);
     CHECK(captured.list_count() == 0);

@@ -159,7 +159,10 @@ class private_pool {
     return is_at(i, capture) ? i - 1 : count_;
   }
   list_id find_or_open(capture_key capture, stream_key stream) noexcept {
-    if (std::size_t const known = index_of(capture, stream); known != count_) return lists_[known].list;
+    if (std::size_t const known = index_of(capture, stream); known != count_) {
+      lists_[known].is_released = false;  // what is freed from now on has to wait for the next release
+      return lists_[known].list;
+    }
     list_id const opened = count_ < lists_.size() ? tracker_.open_captured() : shared;
     if (opened != shared) insert({capture, stream, opened});
     return opened;
