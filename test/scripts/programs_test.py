@@ -142,6 +142,35 @@ class Stubs(unittest.TestCase):
             self.assertIn("there is no shared library in", made.stderr)
 
 
+class Running(unittest.TestCase):
+    def run_on_sim(self, folder, *arguments):
+        """With a build that is there already."""
+        (folder / "cmake").write_text("#!/bin/sh\n")
+        (folder / "cmake").chmod(0o755)
+        return subprocess.run([ROOT / "sim" / "run", "--build", folder, "--quiet", *arguments], capture_output=True,
+                              text=True, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+
+    def test_a_file_that_cannot_be_written_is_told_before_the_program_starts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            cases = {folder / "missing" / "file": "there is no folder " + str(folder / "missing"), folder: "it is a folder",
+                     "": "it has no name"}
+            for option in ("--report", "--snapshot"):
+                for path, why in cases.items():
+                    done = self.run_on_sim(folder, option, path, sys.executable, "-c", "print('ran')")
+                    self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+                    self.assertEqual(done.stderr, f"sim/run: {option}: '{path}' cannot be written: {why}\n")
+
+    def test_a_file_that_can_be_written_is_left_alone_until_then(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            (folder / "old").write_text("old")
+            show = "import pathlib, sys; print([p.exists() and p.read_text() for p in map(pathlib.Path, sys.argv[1:])])"
+            for name, seen in (("old", "['old']\n"), ("new", "[False]\n")):
+                done = self.run_on_sim(folder, "--report", folder / name, sys.executable, "-c", show, folder / name)
+                self.assertEqual((done.returncode, done.stdout), (0, seen), done.stderr)
+
+
 class Building(unittest.TestCase):
     def test_no_warning_of_a_users_compiler_keeps_a_program_from_running(self):
         with tempfile.TemporaryDirectory() as folder:
