@@ -161,6 +161,14 @@ class Running(unittest.TestCase):
                     self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
                     self.assertEqual(done.stderr, f"sim/run: {option}: '{path}' cannot be written: {why}\n")
 
+    def test_two_dashes_end_the_options(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = [sys.executable, "-c", "import sys; print(sys.argv[1:])", "--"]
+            done = self.run_on_sim(Path(folder), "--", *program)
+            self.assertEqual((done.returncode, done.stdout), (0, "['--']\n"), done.stderr)
+            for nothing in ([], ["--"]):
+                self.assertIn("no program was given", self.run_on_sim(Path(folder), *nothing).stderr)
+
     def test_a_file_that_can_be_written_is_left_alone_until_then(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
