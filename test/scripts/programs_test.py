@@ -78,6 +78,9 @@ class nn:
             def register_module_forward_hook(cls, hook):
                 cls.after = hook
 
+class _tensor_str:
+    _tensor_str = None
+
 import sys, types
 optimizer = types.ModuleType("torch.optim.optimizer")
 optimizer.register_optimizer_step_pre_hook = optimizer.register_optimizer_step_post_hook = lambda hook: None
