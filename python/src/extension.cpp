@@ -179,6 +179,13 @@ class history {
 };
 
 void check(int status) { TORCH_CHECK(status == weir_ok, weir_error_text()); }
+/// Weir's functions take -1 for the current device; PyTorch does not.
+size_t valid(c10::DeviceIndex device) {
+  int const count = c10::cuda::device_count();
+  TORCH_CHECK(device >= 0 && device < count, "weir: there is no device ", static_cast<int>(device),
+              "; this process sees ", count, ", numbered from 0");
+  return static_cast<size_t>(device);
+}
 
 class allocator final : public base {
  public:
@@ -207,9 +214,9 @@ class allocator final : public base {
   void raw_delete(void* p) override { give_back(p); }
 
   DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    weir_totals const& since = since_.at(valid(device));
     weir_totals now{};
     check(weir_try_totals(&now, device));
-    weir_totals const& since = since_.at(static_cast<size_t>(device));
     DeviceStats stats;
     fill(stats.requested_bytes, now.requested, since.requested);
     fill(stats.allocated_bytes, now.allocated, since.allocated);
@@ -226,11 +233,19 @@ class allocator final : public base {
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override {
-    check(weir_try_totals(&since_.at(static_cast<size_t>(device)), device));
+    check(weir_try_totals(&since_.at(valid(device)), device));
     ooms_.at(static_cast<size_t>(device)) = 0;
   }
-  void resetPeakStats(c10::DeviceIndex device) override { check(weir_try_reset_peaks(device)); }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    valid(device);
+    check(weir_try_reset_peaks(device));
+  }
+  void setMemoryFraction(double fraction, c10::DeviceIndex device) override {
+    valid(device);
+    base::setMemoryFraction(fraction, device);
+  }
   double getMemoryFraction(c10::DeviceIndex device) override {
+    valid(device);
     weir_limit_numbers limit{};
     uint64_t free = 0, total = 0;
     if (weir_try_limit(&limit, device, "") != weir_ok) return 1;  // the stack has none

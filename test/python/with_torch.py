@@ -289,6 +289,17 @@ torch.backends.cudnn.benchmark = True
 print(tuple(torch.nn.Conv2d(3, 8, 3, device='cuda')(torch.empty(2, 3, 32, 32, device='cuda')).shape))
 """
 
+# Of devices that cannot be, of which there could be, and that there are.
+NO_DEVICE = """
+x = torch.empty(1, device='cuda')
+for ask in (c.memory_allocated, c.reset_peak_memory_stats, c.reset_accumulated_memory_stats,
+            c.get_per_process_memory_fraction, lambda device: c.set_per_process_memory_fraction(0.5, device)):
+    for device in (-1, 2, 100):
+        try: print('not refused', ask(device))
+        except RuntimeError as e: print(str(e).splitlines()[0])
+    ask(1)
+"""
+
 # What of the history has stacks.
 CONTEXTS = """
 x = torch.empty(1, device='cuda')
@@ -390,6 +401,10 @@ class WithPyTorch(unittest.TestCase):
         self.assertEqual(lines[6], "[4000] 2")
         self.assertEqual(lines[7], "4 weir")
         self.assertEqual(lines[8:10], ["0 0 0 True", "(2, 8, 30, 30)"])
+
+    def test_a_device_that_is_not_there_is_named(self):
+        refused = [f"weir: there is no device {device}; this process sees 2, numbered from 0" for device in (-1, 2, 100)]
+        self.assertEqual(self.printed(["-c", WHOLE + NO_DEVICE], devices=2).splitlines(), 5 * refused)
 
     def test_the_history_has_stacks_where_pytorchs_own_has_them(self):
         own = self.printed(["-c", START + CONTEXTS], checks=False)
