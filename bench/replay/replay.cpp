@@ -10,8 +10,10 @@
 #include <weir/tools/text_numbers.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -49,7 +51,8 @@ what creating, mapping and unmapping chunks would take on an A100.
 
 A trace is replayed in its order, each event on the stream and by the thread that it had (64 of each at most; more share
 those). The times are of one call, the clock's own cost taken off.
-Exit status: 0 if every trace ran whole on every stack, 1 if one ran out of memory, 2 for a wrong argument or trace.
+Exit status: 0 if every trace ran whole on every stack, 1 if one ran out of memory, 2 for a wrong argument or trace,
+or for what cannot be written.
 )usage";
 
 constexpr std::size_t whole_device = std::size_t{1} << 40;
@@ -73,6 +76,12 @@ struct arguments {
   bool together = false;
   std::string csv;
 };
+
+/// Throws where what was printed has not got out: a disk may be full.
+void finish_printing() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error(std::string("standard output: ") + std::strerror(errno));
+}
 
 [[noreturn]] void wrong(std::string const& why) {
   std::fprintf(stderr, "bench_replay: %s\n", why.c_str());
@@ -148,10 +157,12 @@ arguments parse(int argc, char** argv, bench::subject_list& subjects) {
       a.together = true;
     else if (option == "--help") {
       std::fputs(usage, stdout);
+      finish_printing();
       std::exit(0);
     } else if (option == "--list") {
       for (auto const& s : subjects) std::printf("%s\n", s.name.c_str());
       std::puts("pytorch-model\npytorch-expandable-model");
+      finish_printing();
       std::exit(0);
     } else if (option.starts_with("--"))
       wrong("no option '" + std::string(option) + "'; bench_replay --help says what there is");
@@ -257,6 +268,25 @@ trace only_trace(std::string const& path, std::size_t max_bytes) {
   return std::move(found.front());
 }
 
+/// False if one ran out of memory.
+bool replay_traces(arguments const& a, bench::subject_list const& subjects) {
+  if (a.together) {
+    std::vector<trace> programs;
+    for (std::string const& path : a.traces)
+      for (trace& t : bench::read_traces(path, a.max_bytes)) programs.push_back(std::move(t));
+    return replay_joint(programs, a.device);
+  }
+  if (a.between != 0) {
+    trace const first = only_trace(a.traces[0], a.max_bytes), second = only_trace(a.traces[1], a.max_bytes);
+    return replay_all(bench::interpolate(first, second, a.between, a.seed), subjects, a);
+  }
+  bool whole = true;
+  for (std::string const& path : a.traces)
+    for (trace const& t : bench::read_traces(path, a.max_bytes))
+      whole = replay_all(a.steps == 1 ? t : bench::interpolate(t, t, a.steps, a.seed), subjects, a) && whole;
+  return whole;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -267,21 +297,8 @@ int main(int argc, char** argv) try {
 #endif
   bench::offer_others(subjects);
   arguments const a = parse(argc, argv, subjects);
-  bool whole = true;
-  if (a.together) {
-    std::vector<trace> programs;
-    for (std::string const& path : a.traces)
-      for (trace& t : bench::read_traces(path, a.max_bytes)) programs.push_back(std::move(t));
-    return replay_joint(programs, a.device) ? 0 : 1;
-  }
-  if (a.between != 0) {
-    trace const first = only_trace(a.traces[0], a.max_bytes), second = only_trace(a.traces[1], a.max_bytes);
-    whole = replay_all(bench::interpolate(first, second, a.between, a.seed), subjects, a);
-  } else {
-    for (std::string const& path : a.traces)
-      for (trace const& t : bench::read_traces(path, a.max_bytes))
-        whole = replay_all(a.steps == 1 ? t : bench::interpolate(t, t, a.steps, a.seed), subjects, a) && whole;
-  }
+  bool const whole = replay_traces(a, subjects);
+  finish_printing();
   return whole ? 0 : 1;
 } catch (std::exception const& e) {
   std::fprintf(stderr, "bench_replay: %s\n", e.what());
