@@ -169,9 +169,9 @@ void weir_free(void* p, ptrdiff_t size, int device, cudaStream_t stream) noexcep
 void weir_record_stream(void* p, cudaStream_t stream) { memory.record_stream(p, stream); }
 void weir_empty_cache() noexcept { memory.trim(); }
 void weir_set_fraction(double fraction, int device) {
-  if (!(fraction > 0 && fraction <= 1))
+  if (!(fraction >= 0 && fraction <= 1))
     throw std::invalid_argument("weir: a fraction of " + std::to_string(fraction) +
-                                " was asked for; it must be above 0 and at most 1");
+                                " was asked for; it must be from 0 to 1");
   auto const total = static_cast<double>(weir::memory_info(device).total_bytes);
   weir::find_limit(stack_of(device)).set_max_bytes(static_cast<std::size_t>(fraction * total));
 }

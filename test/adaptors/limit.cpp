@@ -341,6 +341,21 @@ TEST_CASE("requests that cannot be served never make one fail that can") {
   CHECK(memory.used() == 0);
 }
 
+TEST_CASE("a budget of 0 refuses every request until it is raised") {
+  source_state state;
+  auto memory = make(source{&state} | limit{.max_bytes = 4_KiB});
+  void* const p = memory.allocate(legacy, 1_KiB);
+  memory.set_max_bytes(0);
+  CHECK(memory.max_bytes() == 0);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
+  memory.deallocate(legacy, p, 1_KiB);
+  CHECK_THROWS_AS(memory.allocate(legacy, 1), out_of_memory);
+  memory.set_max_bytes(256);
+  memory.deallocate(legacy, memory.allocate(legacy, 1), 1);
+  auto reserved = make(source{&state} | limit{.max_bytes = 4_KiB} | limit{.max_bytes = 4_KiB, .reserve_bytes = 256});
+  CHECK_THROWS_AS(reserved.set_max_bytes(0), std::invalid_argument);
+}
+
 TEST_CASE("a budget can be changed: what is live stays, and requests are refused until they fit") {
   source_state state;
   auto memory = make(source{&state} | limit{.max_bytes = 4_KiB, .name = "search"});

@@ -99,8 +99,10 @@ class PyTorch(unittest.TestCase):
         function_at(allocator.hooks.set["set_reset_fn"], None)()
         self.assertEqual(weir.limit(device=0).used, 0)
         self.assertIn("0 B reserved", weir.report(0))
-        function_at(allocator.hooks.set["set_memory_fraction_fn"], None, ctypes.c_double, ctypes.c_int)(0.25, 0)
-        self.assertEqual(weir.limit(device=0).max_bytes, 4 << 30)
+        set_fraction = function_at(allocator.hooks.set["set_memory_fraction_fn"], None, ctypes.c_double, ctypes.c_int)
+        for fraction, budget in ((0, 0), (0.25, 4 << 30)):
+            set_fraction(fraction, 0)
+            self.assertEqual(weir.limit(device=0).max_bytes, budget)
         self.assertLessEqual({"set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool"},
                              set(allocator.hooks.set))
 

@@ -300,6 +300,14 @@ for ask in (c.memory_allocated, c.reset_peak_memory_stats, c.reset_accumulated_m
     ask(1)
 """
 
+# As with PyTorch's own allocator, but for what that has cached.
+FRACTIONS = """
+for fraction in (0.0, 1.0):
+    c.set_per_process_memory_fraction(fraction)
+    try: print(c.get_per_process_memory_fraction(), torch.empty(1, device='cuda').shape)
+    except torch.cuda.OutOfMemoryError: print('refused')
+"""
+
 # What of the history has stacks.
 CONTEXTS = """
 x = torch.empty(1, device='cuda')
@@ -405,6 +413,10 @@ class WithPyTorch(unittest.TestCase):
     def test_a_device_that_is_not_there_is_named(self):
         refused = [f"weir: there is no device {device}; this process sees 2, numbered from 0" for device in (-1, 2, 100)]
         self.assertEqual(self.printed(["-c", WHOLE + NO_DEVICE], devices=2).splitlines(), 5 * refused)
+
+    def test_a_fraction_is_from_0_to_1(self):
+        for start in (START, WHOLE):
+            self.assertEqual(self.printed(["-c", start + FRACTIONS]), "refused\n1.0 torch.Size([1])\n")
 
     def test_the_history_has_stacks_where_pytorchs_own_has_them(self):
         own = self.printed(["-c", START + CONTEXTS], checks=False)

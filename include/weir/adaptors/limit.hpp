@@ -111,12 +111,12 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
   }
 
   /// Changes the budget. What is charged stays so, also if it is more than `bytes`: requests are then refused until it
-  /// fits again. It may be less than `soft_bytes`: then nobody is told before the refusal. Throws
-  /// `std::invalid_argument` for less than one granularity, and for less than the reserve.
+  /// fits again. With 0 all are. It may be less than `soft_bytes`: then nobody is told before the refusal. Throws
+  /// `std::invalid_argument` for less than the reserve, and for less than one granularity but more than 0.
   void set_max_bytes(std::size_t bytes) {
     bool const of_reserve = reserve_.bytes() > granularity_;
     std::size_t const least = of_reserve ? reserve_.bytes() : granularity_;
-    if (bytes < least)
+    if (bytes < least && (bytes != 0 || reserve_.bytes() != 0))
       throw std::invalid_argument(
           detail::small_budget_text(label_, bytes, least, of_reserve ? "its reserve" : "one granularity"));
     used_.set_max(bytes);
