@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 VERSION = Path(__file__).resolve().parents[2] / "include/weir/version.hpp"
-program = sys.argv[1]
+program = str(Path(sys.argv[1]).resolve())  # some of what follows runs it in another folder
 folder = Path(tempfile.mkdtemp())
 failed = 0
 MIB = 1 << 20
