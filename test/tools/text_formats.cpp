@@ -54,7 +54,8 @@ TEST_CASE("a cell has its width, and no character is cut") {
   CHECK(detail::table_cell("\xe4\xb8\xad\xe6\x96\x87"
                            "a",
                            3) == "\xe4\xb8\xad ");  // nothing after what was cut
-  CHECK(detail::table_cell("\xff", 4) == "\xef\xbf\xbd  ");
+  CHECK(detail::table_cell("\xff", 4) == "\xef\xbf\xbd   ");
+  CHECK(detail::table_cell("5 \xe2\x82\xac", 4) == "5 \xe2\x82\xac ");
 }
 
 TEST_CASE("a share has four decimals") {

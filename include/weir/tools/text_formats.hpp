@@ -2,6 +2,7 @@
 // Text that came from outside (names, tags), as JSON, Prometheus and the columns of a table take it.
 
 #include <weir/core/printable.hpp>
+#include <weir/tools/wide_characters.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -69,12 +70,12 @@ inline std::string prometheus_value(std::string_view text) {
 }
 
 /// `text` in one line and at most `columns` columns, filled up with spaces. What does not fit is cut off at a
-/// character. Characters of three and more bytes count as two columns, since many of them (Chinese, emoji) take two.
+/// character.
 inline std::string table_cell(std::string_view text, std::size_t columns) {
   std::string out;
   bool full = false;
   detail::for_each_character(printable(text), [&](std::string_view character) {
-    std::size_t const wide = character.size() < 3 ? 1 : 2;
+    std::size_t const wide = full ? 0 : columns_of(character);
     full = full || wide > columns;
     if (full) return;
     out += character;
