@@ -163,6 +163,23 @@ def does_little(page, known):
     expect("so does a key", report(page)["steps"] - before < 3 * known["events"] // 10, report(page)["steps"] - before)
 
 
+def shows_a_single_event(page):
+    """Which has a tag of a million characters."""
+    said = page.value("""(() => {
+        const said = [], draw = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = (text, x, y) => { said.push([text, y]); };
+        const drawn = drawTimeline($('timeline'), run(), views[0], null);
+        CanvasRenderingContext2D.prototype.fillText = draw;
+        return said.filter(([text, y]) => y > drawn.bottom + 1).map(([text]) => text);
+    })()""")
+    expect("the axis has each number once", said == ["0", "1"], said)
+    page.value("document.querySelector('details').open = true, document.getElementById('to-peak').click()")
+    page.click("map", 0.5, 0.5)
+    for element in ("legend", "map-legend", "holders", "blocks", "pointed"):
+        shown = text(page, element)
+        expect(f"{element}: a long tag is shortened", "xxx" in shown and "…" in shown and len(shown) < 400, (len(shown), shown[:400]))
+
+
 def compares(page):
     shown = text(page, "comparison")
     expect("two runs are compared", "segments" in shown and "one growable range" in shown and "Peak reserved" in shown, shown)
@@ -198,6 +215,7 @@ def main():
         keeps_data_in_its_place(pages["hostile"])
         does_little(pages["large"], known["large"])
         compares(opens("both"))
+        shows_a_single_event(opens("one"))
         expect("a page of nothing opens", report(opens("nothing"))["count"] == 0)
         expect("and one of blocks far apart", report(opens("ends"))["drawn"] == 2)
         phone = opens("both", width=390, height=844, phone=True)

@@ -164,6 +164,9 @@ int main(int, char** argv) {
   for (std::uint64_t const address : {std::uint64_t{4096}, ~std::uint64_t{4095}})
     ends.events.push_back({.address = address, .bytes = 4096});
   weir::write_report({{"ends", ends, {}}}, folder + "/ends.html");
+  weir::recorded_trace one{.layers = {"trace"}, .tags = {"", std::string(1'000'000, 'x')}};
+  one.events.push_back({.address = 4096, .bytes = 1_MiB, .tag = 1});
+  weir::write_report({{"one event", one, {}}}, folder + "/one.html");
   weir::write_report({{"a log", weir::read_trace(weir::trace_csv(weir::trace_of(segments))), {}}},
                      folder + "/log.html");
   moves();

@@ -100,7 +100,7 @@ function drawGrid(c, scale) {
     c.fillText(shortBytes(bytes), scale.left - 8, y);
   }
   c.textBaseline = "top";
-  const labels = scale.right - scale.left < 420 ? 3 : 6;
+  const labels = Math.min(scale.right - scale.left < 420 ? 3 : 6, scale.last - scale.first);  // which are whole numbers
   for (let i = 0; i <= labels; ++i) {
     const at = scale.first + (scale.last - scale.first) * i / labels;
     const x = scale.left + (scale.right - scale.left) * i / labels;
@@ -293,7 +293,7 @@ function drawBlocks(c, run, moment, part, y, height, blocks, addresses, colour, 
     const live = run.isLive(b, moment);
     c.fillStyle = live ? colour(b) : stripes;
     c.fillRect(x, y, width > 4 ? width - 1 : width, height);
-    const name = run.tagName(run.tag[b]);
+    const name = run.shownTag(run.tag[b]);
     if (live && width > 60 && c.measureText(name).width < width - 14) {
       c.fillStyle = "#ffffff";
       c.textBaseline = "middle";

@@ -138,7 +138,7 @@ class Run {
     const used = [...held.keys()].filter(tag => ever[tag] > 0);
     used.sort((a, b) => held[b] - held[a] || ever[b] - ever[a] || a - b);
     const own = used.length > 9 ? 8 : used.length;
-    this.groups = used.slice(0, own).map(tag => this.tagName(tag));
+    this.groups = used.slice(0, own).map(tag => this.shownTag(tag));
     if (used.length > own) this.groups.push(`${used.length - own} other tags`);
     this.groupOf = new Int32Array(this.tags.length);
     used.forEach((tag, rank) => { this.groupOf[tag] = Math.min(rank, own); });
@@ -230,10 +230,16 @@ class Run {
   }
   get duration() { return this.timeAt(this.count); }
   tagName(tag) { return this.tags[tag] === "" ? "(no tag)" : this.tags[tag]; }
+  shownTag(tag) { return shortText(this.tagName(tag)); }
   streamName(stream) { return this.streams[stream]; }
   hex(address) { return "0x" + (this.base + BigInt(address)).toString(16); }
 }
 
+/// Of a text that could fill the page, its beginning, cut off at a character.
+function shortText(text) {
+  const most = 120;
+  return text.length <= most ? text : `${[...text.slice(0, most)].slice(0, -1).join("")}…`;
+}
 function bytesText(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   if (Math.abs(bytes) < 1024) return `${bytes} B`;

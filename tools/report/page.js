@@ -112,7 +112,7 @@ function showEvents(r) {
 }
 function happeningText(r, h) {
   const layer = r.layers[h.layer] ? `, ${r.layers[h.layer]}` : "";
-  const tag = r.tags[h.tag] ? `, tag ${r.tags[h.tag]}` : "";
+  const tag = r.tags[h.tag] ? `, tag ${r.shownTag(h.tag)}` : "";
   const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back",
     map: "Mapped", unmap: "Unmapped", move: "Moved idle chunks,", spill: "Spilled to the host", unspill: "Brought back from the host"};
   return `${words[h.action]} ${bytesText(h.bytes)}${tag}${layer}`;
@@ -135,7 +135,7 @@ function showComparison() {
   const [inA, inB] = [atPeak(a), atPeak(b)];
   const most = tag => Math.max(inA.get(tag) ?? 0, inB.get(tag) ?? 0);
   const tags = [...new Set([...inA.keys(), ...inB.keys()])].sort((x, y) => most(y) - most(x)).slice(0, 20);
-  for (const tag of tags) rows.push(row(`At the peak: ${tag}`, r => (r === a ? inA : inB).get(tag) ?? 0, bytesText));
+  for (const tag of tags) rows.push(row(`At the peak: ${shortText(tag)}`, r => (r === a ? inA : inB).get(tag) ?? 0, bytesText));
   table("compared", ["", `#${a.name}`, `#${b.name}`, "#Difference"], rows);
   $("comparison").hidden = false;
   $("runs").hidden = false;
@@ -243,7 +243,7 @@ function showMap(r, m) {
 function showBlocks(r, m) {
   const blocks = [...map.blocks].sort((x, y) => r.bytes[y] - r.bytes[x]).slice(0, 100);
   table("blocks", ["Address", "#Bytes", "State", "Tag", "Stream", "Since"], blocks.map(b => [
-    r.hex(r.address[b]), countText(r.bytes[b]), r.isLive(b, m) ? "live" : "pending", r.tagName(r.tag[b]),
+    r.hex(r.address[b]), countText(r.bytes[b]), r.isLive(b, m) ? "live" : "pending", r.shownTag(r.tag[b]),
     r.streamName(r.stream[b]), whenText(r, r.from[b])]));
 }
 function showPointed(event) {
@@ -258,7 +258,7 @@ function showPointed(event) {
     const state = r.isLive(b, m) ? "live" : "pending";
     const until = r.freed[b] > r.count ? "never freed" : `freed after ${whenText(r, r.freed[b])}`;
     fill("pointed", [element("b", {text: `${bytesText(r.bytes[b])} ${state}`}),
-      ` at ${r.hex(r.address[b])}, tag ${r.tagName(r.tag[b])}, stream ${r.streamName(r.stream[b])}, allocated after ` +
+      ` at ${r.hex(r.address[b])}, tag ${r.shownTag(r.tag[b])}, stream ${r.streamName(r.stream[b])}, allocated after ` +
       `${whenText(r, r.from[b])}, ${until}.`]);
   } else {
     const layer = found.part.segment.layer ? ` of ${found.part.segment.layer}` : "";
@@ -272,7 +272,7 @@ function showHolders(r, m) {
   const none = {bytes: 0, blocks: 0};
   const rows = [...new Set([...peak.keys(), ...now.keys()])].slice(0, 30).map(tag => {
     const [p, n] = [peak.get(tag) ?? none, now.get(tag) ?? none];
-    return [r.tagName(tag), bytesText(p.bytes), countText(p.blocks), bytesText(n.bytes), countText(n.blocks)];
+    return [r.shownTag(tag), bytesText(p.bytes), countText(p.blocks), bytesText(n.bytes), countText(n.blocks)];
   });
   table("holders", ["Tag", "#At the peak", "#Blocks", "#Now", "#Blocks"], rows);
 }

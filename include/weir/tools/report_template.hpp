@@ -341,7 +341,7 @@ class Run {
     const used = [...held.keys()].filter(tag => ever[tag] > 0);
     used.sort((a, b) => held[b] - held[a] || ever[b] - ever[a] || a - b);
     const own = used.length > 9 ? 8 : used.length;
-    this.groups = used.slice(0, own).map(tag => this.tagName(tag));
+    this.groups = used.slice(0, own).map(tag => this.shownTag(tag));
     if (used.length > own) this.groups.push(`${used.length - own} other tags`);
     this.groupOf = new Int32Array(this.tags.length);
     used.forEach((tag, rank) => { this.groupOf[tag] = Math.min(rank, own); });
@@ -433,10 +433,16 @@ class Run {
   }
   get duration() { return this.timeAt(this.count); }
   tagName(tag) { return this.tags[tag] === "" ? "(no tag)" : this.tags[tag]; }
+  shownTag(tag) { return shortText(this.tagName(tag)); }
   streamName(stream) { return this.streams[stream]; }
   hex(address) { return "0x" + (this.base + BigInt(address)).toString(16); }
 }
 
+/// Of a text that could fill the page, its beginning, cut off at a character.
+function shortText(text) {
+  const most = 120;
+  return text.length <= most ? text : `${[...text.slice(0, most)].slice(0, -1).join("")}…`;
+}
 function bytesText(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   if (Math.abs(bytes) < 1024) return `${bytes} B`;
@@ -498,15 +504,15 @@ class TimelineScale {
   momentAt(x) {
     const at = this.first + (x - this.left) / (this.right - this.left) * (this.last - this.first);
     const moment = this.byTime ? this.run.momentAtTime(at) : Math.round(at);
-    return Math.min(Math.max(moment, this.view.from), this.view.to);
+)page",
+    R"page(    return Math.min(Math.max(moment, this.view.from), this.view.to);
   }
   y(bytes) { return this.bottom - bytes / this.view.top * (this.bottom - this.top); }
 }
 
 /// For each column of pixels in which something happened: bytes by group at the moment at which most is live in it and
 /// after its last moment, and the most reserved.
-)page",
-    R"page(function columnsOf(scale) {
+function columnsOf(scale) {
   const {run, view} = scale;
   const columns = [];
   const sums = run.sumsAt(view.from);
@@ -555,7 +561,7 @@ function drawGrid(c, scale) {
     c.fillText(shortBytes(bytes), scale.left - 8, y);
   }
   c.textBaseline = "top";
-  const labels = scale.right - scale.left < 420 ? 3 : 6;
+  const labels = Math.min(scale.right - scale.left < 420 ? 3 : 6, scale.last - scale.first);  // which are whole numbers
   for (let i = 0; i <= labels; ++i) {
     const at = scale.first + (scale.last - scale.first) * i / labels;
     const x = scale.left + (scale.right - scale.left) * i / labels;
@@ -748,7 +754,7 @@ function drawBlocks(c, run, moment, part, y, height, blocks, addresses, colour, 
     const live = run.isLive(b, moment);
     c.fillStyle = live ? colour(b) : stripes;
     c.fillRect(x, y, width > 4 ? width - 1 : width, height);
-    const name = run.tagName(run.tag[b]);
+    const name = run.shownTag(run.tag[b]);
     if (live && width > 60 && c.measureText(name).width < width - 14) {
       c.fillStyle = "#ffffff";
       c.textBaseline = "middle";
@@ -795,7 +801,8 @@ function drawFragmentation(canvas, run, moment) {
   c.textBaseline = "middle";
   for (const part of [0, 0.5, 1]) {
     line(c, left, Math.round(y(part)) + 0.5, right, Math.round(y(part)) + 0.5);
-    c.fillText(`${100 * part} %`, left - 8, y(part));
+)page",
+    R"page(    c.fillText(`${100 * part} %`, left - 8, y(part));
   }
   c.textBaseline = "top";
   c.textAlign = "left";
@@ -804,8 +811,7 @@ function drawFragmentation(canvas, run, moment) {
   c.fillText(`${countText(run.count)} operations`, right, bottom + 6);
   const points = run.fragmentation.map(([m, , free, largest]) => [x(m), y(free === 0 ? 0 : 1 - largest / free)]);
   c.beginPath();
-)page",
-    R"page(  points.forEach(([px, py], i) => { if (i === 0) c.moveTo(px, py); else c.lineTo(px, py); });
+  points.forEach(([px, py], i) => { if (i === 0) c.moveTo(px, py); else c.lineTo(px, py); });
   c.strokeStyle = colourOf(1);
   c.lineWidth = 2;
   c.stroke();
@@ -934,7 +940,7 @@ function showEvents(r) {
 }
 function happeningText(r, h) {
   const layer = r.layers[h.layer] ? `, ${r.layers[h.layer]}` : "";
-  const tag = r.tags[h.tag] ? `, tag ${r.tags[h.tag]}` : "";
+  const tag = r.tags[h.tag] ? `, tag ${r.shownTag(h.tag)}` : "";
   const words = {out_of_memory: "Out of memory: refused", no_segment: "The layer below refused", grow: "Grew by", trim: "Gave back",
     map: "Mapped", unmap: "Unmapped", move: "Moved idle chunks,", spill: "Spilled to the host", unspill: "Brought back from the host"};
   return `${words[h.action]} ${bytesText(h.bytes)}${tag}${layer}`;
@@ -957,7 +963,7 @@ function showComparison() {
   const [inA, inB] = [atPeak(a), atPeak(b)];
   const most = tag => Math.max(inA.get(tag) ?? 0, inB.get(tag) ?? 0);
   const tags = [...new Set([...inA.keys(), ...inB.keys()])].sort((x, y) => most(y) - most(x)).slice(0, 20);
-  for (const tag of tags) rows.push(row(`At the peak: ${tag}`, r => (r === a ? inA : inB).get(tag) ?? 0, bytesText));
+  for (const tag of tags) rows.push(row(`At the peak: ${shortText(tag)}`, r => (r === a ? inA : inB).get(tag) ?? 0, bytesText));
   table("compared", ["", `#${a.name}`, `#${b.name}`, "#Difference"], rows);
   $("comparison").hidden = false;
   $("runs").hidden = false;
@@ -1036,12 +1042,12 @@ function colourOfBlock(r) {
   return () => colourOf(0);
 }
 function mapLegend(r) {
-  const entries = colouring === "tag" ? r.groups.map((name, i) => [colourOf(i), name])
+)page",
+    R"page(  const entries = colouring === "tag" ? r.groups.map((name, i) => [colourOf(i), name])
     : colouring === "stream" ? r.streams.slice(0, 8).map((name, i) => [colourOf(i), name === "0x0" ? "default stream" : `stream ${name}`])
     : [[colourOf(0), "live"]];
   if (colouring === "stream" && r.streams.length > 8) entries.push([colourOf(8), `${r.streams.length - 8} other streams`]);
-)page",
-    R"page(  entries.push([`repeating-linear-gradient(135deg, ${themeColour("reserved")} 0 2px, ${themeColour("free")} 2px 5px)`, "pending"]);
+  entries.push([`repeating-linear-gradient(135deg, ${themeColour("reserved")} 0 2px, ${themeColour("free")} 2px 5px)`, "pending"]);
   if (r.knowsSegments) entries.push([themeColour("free"), "free"]);
   if (r.segments.some(s => s.range)) entries.push(["transparent", "··· addresses without memory"]);
   return entries;
@@ -1066,7 +1072,7 @@ function showMap(r, m) {
 function showBlocks(r, m) {
   const blocks = [...map.blocks].sort((x, y) => r.bytes[y] - r.bytes[x]).slice(0, 100);
   table("blocks", ["Address", "#Bytes", "State", "Tag", "Stream", "Since"], blocks.map(b => [
-    r.hex(r.address[b]), countText(r.bytes[b]), r.isLive(b, m) ? "live" : "pending", r.tagName(r.tag[b]),
+    r.hex(r.address[b]), countText(r.bytes[b]), r.isLive(b, m) ? "live" : "pending", r.shownTag(r.tag[b]),
     r.streamName(r.stream[b]), whenText(r, r.from[b])]));
 }
 function showPointed(event) {
@@ -1081,7 +1087,7 @@ function showPointed(event) {
     const state = r.isLive(b, m) ? "live" : "pending";
     const until = r.freed[b] > r.count ? "never freed" : `freed after ${whenText(r, r.freed[b])}`;
     fill("pointed", [element("b", {text: `${bytesText(r.bytes[b])} ${state}`}),
-      ` at ${r.hex(r.address[b])}, tag ${r.tagName(r.tag[b])}, stream ${r.streamName(r.stream[b])}, allocated after ` +
+      ` at ${r.hex(r.address[b])}, tag ${r.shownTag(r.tag[b])}, stream ${r.streamName(r.stream[b])}, allocated after ` +
       `${whenText(r, r.from[b])}, ${until}.`]);
   } else {
     const layer = found.part.segment.layer ? ` of ${found.part.segment.layer}` : "";
@@ -1095,7 +1101,7 @@ function showHolders(r, m) {
   const none = {bytes: 0, blocks: 0};
   const rows = [...new Set([...peak.keys(), ...now.keys()])].slice(0, 30).map(tag => {
     const [p, n] = [peak.get(tag) ?? none, now.get(tag) ?? none];
-    return [r.tagName(tag), bytesText(p.bytes), countText(p.blocks), bytesText(n.bytes), countText(n.blocks)];
+    return [r.shownTag(tag), bytesText(p.bytes), countText(p.blocks), bytesText(n.bytes), countText(n.blocks)];
   });
   table("holders", ["Tag", "#At the peak", "#Blocks", "#Now", "#Blocks"], rows);
 }
