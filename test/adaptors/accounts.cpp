@@ -152,7 +152,7 @@ TEST_CASE("what a source keeps for good, as freed in a capture, stays charged: n
 
 TEST_CASE("what nobody can wait for is kept for good and stays charged, after one stream and after several") {
   watched_world const world;
-  auto const check = [](auto const& recipe) {
+  auto const check = [](auto const& recipe, std::string const& hint) {
     auto memory = make(recipe | limit{4_MiB});
     destroyable_stream const a, b;
     void* const p = memory.allocate(host_order, 1_MiB);
@@ -164,9 +164,17 @@ TEST_CASE("what nobody can wait for is kept for good and stays charged, after on
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(memory.used() == 2_MiB);
     CHECK(memory.kept() == 2_MiB);
+    std::string const what = message_of<out_of_memory>([&] { static_cast<void>(memory.allocate(host_order, 4_MiB)); });
+    CHECK(contains(what, hint));
   };
-  check(device{});
-  check(device{} | pool{});
+  std::string const kept = "the budget of limit is held by what was kept for good, ";
+  std::string const no_pool = kept + "as sources keep what is freed in a capture: put a pool below it";
+  std::string const with_pool =
+      kept + "where a free could not be finished: raise it (set_max_bytes), or make the stack anew";
+  check(device{}, no_pool);
+  check(async{}, no_pool);
+  check(device{} | pool{}, with_pool);
+  check(any_resource(device{} | pool{} | statistics{}), with_pool);
 }
 
 TEST_CASE("what a pool has no room to keep for a capture stays live for good, and charged") {

@@ -369,7 +369,9 @@ class limit_resource : public detail::passing_adaptor<limit_resource<Upstream>, 
     refuse_for_good({bytes, charge, stream});
   }
   [[noreturn]] void refuse_for_good(memory_request const& request) {
-    refuse_for_good(request, detail::refusal_hint(look(), request.rounded));
+    detail::limit_state s = look();
+    s.has_pool_below = detail::has_pool_below(upstream_);
+    refuse_for_good(request, detail::refusal_hint(s, request.rounded));
   }
   [[noreturn, gnu::noinline, gnu::cold]] void refuse_for_good(memory_request const& request, std::string const& hint) {
     refused_.add(1);

@@ -43,7 +43,9 @@ TEST_CASE("a hint names the first remedy that would be enough") {
   s.in_graphs = 256;
   s.kept = 256;
   CHECK(begins(refusal_hint(s, 256), "the budget of search: limit is held by captured graphs"));
-  CHECK(begins(refusal_hint(s, 512), "the budget of search: limit is held by what was kept for good"));
+  CHECK(begins(refusal_hint(s, 512), "the budget of search: limit is held by what was kept for good, as sources"));
+  s.has_pool_below = true;
+  CHECK(begins(refusal_hint(s, 512), "the budget of search: limit is held by what was kept for good, where a free"));
   CHECK(begins(refusal_hint(s, 768), "the budget of search: limit is used up"));
 }
 

@@ -36,6 +36,17 @@ std::string layer_above_limit(Upstream& upstream) {
   return found ? name : std::string();
 }
 
+/// Whether a layer that keeps what it takes, such as a pool, stands between here and the source.
+template <class Upstream>
+bool has_pool_below(Upstream& upstream) noexcept {
+  bool found = false, keeps = false;
+  detail::for_each_layer(upstream, [&](auto& layer) {
+    found = found || keeps;  // the last one is the source, which may keep memory too
+    keeps = detail::keeps_what_it_takes(layer);
+  });
+  return found;
+}
+
 /// The first limit below a layer, if all requests arrive there as the layer sends them. Refers to that limit, which
 /// must outlive it.
 class limit_below {

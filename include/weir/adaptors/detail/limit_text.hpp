@@ -22,6 +22,7 @@ struct limit_state {
   std::uint64_t crossed = 0;  ///< times
   std::size_t reserve = 0;    ///< that the limits below keep for it
   std::size_t reserve_left = 0;
+  bool has_pool_below = false;  ///< or another layer that keeps what it takes of its upstream
 };
 
 /// For its line in a report.
@@ -47,8 +48,9 @@ inline std::string refusal_hint(limit_state const& s, std::size_t charge) {
   if (others + charge <= s.most)
     return "the budget of " + s.label + " is held by captured graphs: weir::release_captured when they are gone";
   if (others - (s.kept < others ? s.kept : others) + charge <= s.most)
-    return "the budget of " + s.label +
-           " is held by what was kept for good, as sources keep what is freed in a capture: put a pool below it";
+    return "the budget of " + s.label + " is held by what was kept for good, " +
+           (s.has_pool_below ? "where a free could not be finished: raise it (set_max_bytes), or make the stack anew"
+                             : "as sources keep what is freed in a capture: put a pool below it");
   return "the budget of " + s.label + " is used up: free something, or raise it (set_max_bytes)";
 }
 /// The same for the reserve of `above`, a limit above.
