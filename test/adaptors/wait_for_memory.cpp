@@ -9,6 +9,7 @@
 #include <weir/core/resource_ref.hpp>
 #include <weir/cuda/stream.hpp>
 #include <weir/sim/sim.hpp>
+#include <weir/sources/callback.hpp>
 #include <weir/sources/device.hpp>
 #include <weir/sources/virtual_memory.hpp>
 
@@ -17,6 +18,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <new>
 #include <stdexcept>
@@ -299,6 +301,29 @@ TEST_CASE("a failure of another kind ends a wait") {
   other.join();
   CHECK(threw);
   CHECK(memory.numbers().waiting == 0);
+}
+
+TEST_CASE("what a request was charged with that failed below the budget wakes who waits, too") {
+  std::atomic<bool> may_fail = false;
+  std::atomic<int> asked = 0;
+  auto const take = [&](stream_ref, std::size_t bytes, std::size_t alignment) -> void* {
+    if (bytes != 3_KiB) return std::aligned_alloc(alignment, bytes);
+    ++asked;
+    until([&] { return may_fail.load(); });
+    throw std::runtime_error("broken");
+  };
+  auto const give = [](stream_ref, void* p, std::size_t, std::size_t) { std::free(p); };
+  auto memory = make(host_callback{.allocate = take, .deallocate = give} | limit{4_KiB} | wait_for_memory{long_enough});
+  std::thread failing([&] { CHECK_THROWS_AS(memory.allocate(on, 3_KiB), std::runtime_error); });
+  until([&] { return asked == 1; });
+  auto const begin = std::chrono::steady_clock::now();
+  std::thread other([&] { memory.deallocate(on, memory.allocate(on, 2_KiB), 2_KiB); });
+  until([&] { return memory.upstream().refused() >= 2; });  // when it came, and when it began to wait
+  may_fail = true;
+  failing.join();
+  other.join();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(long_enough));
+  CHECK(memory.numbers().rescued == 1);
 }
 
 TEST_CASE("no free is missed, whenever it comes") {

@@ -59,12 +59,13 @@ struct wait_numbers {
 
 /// What `wait_for_memory` stands as on an upstream. All functions may be called from any thread.
 ///
-/// Whoever has waited longest asks first after each free, then the next. In the first half of its time it lets those
-/// behind it, and new requests, have what it cannot use; in the second half they wait for it, so that what is freed
-/// adds up for a large request, too. Whose own time is over asks once more in any case. A request on a stream that is
-/// being captured is refused at once, and so is what a pool above takes for one, what is asked for inside of a request
-/// that waits, as by a reclaimer below (`on_failure`), and what a pool asks for that is more than it needs: it asks for
-/// less next. While nobody waits, a request and a free cost a load more than without this layer.
+/// Whoever has waited longest asks first after each free, and after a request that failed, then the next. In the first
+/// half of its time it lets those behind it, and new requests, have what it cannot use; in the second half they wait
+/// for it, so that what is freed adds up for a large request, too. Whose own time is over asks once more in any case. A
+/// request on a stream that is being captured is refused at once, and so is what a pool above takes for one, what is
+/// asked for inside of a request that waits, as by a reclaimer below (`on_failure`), and what a pool asks for that is
+/// more than it needs: it asks for less next. While nobody waits, a request and a free cost a load more than without
+/// this layer.
 template <resource Upstream>
 class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_resource<Upstream>, Upstream> {
   using base = detail::passing_adaptor<wait_for_memory_resource, Upstream>;
@@ -90,6 +91,7 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
     try {
       return this->ask(stream, bytes, alignment);
     } catch (out_of_memory& failure) {
+      took_nothing();
       char const* const why_not =
           detail::can_do_with_less::is_set() ? is_step : reason_not_to_wait(stream, bytes, alignment);
       if (why_not != nullptr) {
@@ -97,7 +99,11 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
         throw;
       }
     } catch (std::bad_alloc const&) {  // of a resource of the program's own, or of the host's memory
+      took_nothing();
       if (detail::can_do_with_less::is_set() || reason_not_to_wait(stream, bytes, alignment) != nullptr) throw;
+    } catch (...) {
+      took_nothing();
+      throw;
     }
     return wait(stream, bytes, alignment);
   }
@@ -181,10 +187,19 @@ class wait_for_memory_resource : public detail::passing_adaptor<wait_for_memory_
     this->refuse(request, label_, own, "others have waited for long, and come first: ask for less, or later");
   }
 
-  [[gnu::noinline, gnu::cold]] void* wait(stream_ref stream, std::size_t bytes, std::size_t alignment) {
+  /// While a request was asked for that failed, a budget below was charged with it, which may have kept another one
+  /// waiting. Not for a request that is made inside of one that waits: two of these would wake each other for ever.
+  void took_nothing() noexcept {
+    if (!queue_.has_one_of_this_thread()) queue_.on_free();
+  }
+
+  [[gnu::noinline, gnu::cold]] void* wait(stream_ref stream, std::size_t bytes, std::size_t alignment) try {
     void* const p = ask_in_turn(stream, bytes, alignment);
     rescued_.add(1);  // once it waits no more, so that nobody sees it as both
     return p;
+  } catch (...) {
+    took_nothing();
+    throw;
   }
   void* ask_in_turn(stream_ref stream, std::size_t bytes, std::size_t alignment) {
     for (detail::memory_queue::place own(queue_, time_ / 2, time_);;) {
