@@ -55,9 +55,16 @@ class Report(unittest.TestCase):
             self.assertIn("sim/run: no page was written", run.communicate()[1])
         self.assertEqual(run.returncode, 5)
 
-    def test_says_why_a_page_cannot_be_written(self):
+    def test_says_before_the_program_starts_that_a_page_cannot_be_written(self):
         self.page = self.page.parent / "nowhere" / "memory.html"
         said = self.run_with_report(PROGRAM)
+        self.assertEqual((said.returncode, said.stdout), (1, ""))
+        self.assertIn(f"sim/run: --report: '{self.page}' cannot be written: there is no folder ", said.stderr)
+
+    def test_says_why_a_page_could_not_be_written(self):
+        self.page = self.page.parent / "soon_gone" / "memory.html"
+        self.page.parent.mkdir()
+        said = self.run_with_report("sh", "-c", f"{PROGRAM}; rmdir {self.page.parent}")
         self.assertEqual(said.returncode, 0)
         self.assertIn("sim/run: no page was written: weir-memory: ", said.stderr)
 
